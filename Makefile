@@ -1,0 +1,113 @@
+# One command for each thing to do with a checkout; `make` alone lists them.
+#
+# Needed: a Python >= 3.11 with pip and venv, and a package index that pip can reach. Everything lands in
+# $(VENV). The checkout may have any name: nothing is imported by the name of its folder.
+#
+#   make test PYTHON=/path/to/python     that Python instead of the first new enough one
+#   make test PYTEST_TARGET=tests/test_journal.py
+#   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
+
+PYTHON ?= python3
+INSTALL ?= editable
+VENV ?= $(if $(filter wheel,$(INSTALL)),.venv-wheel,.venv)
+PYTEST_TARGET ?= tests
+PYTEST_ARGS ?=
+
+# A path given from outside could shadow what was installed.
+unexport PYTHONPATH PYTHONHOME
+
+RUN := $(VENV)/bin/python
+# -P: without the current directory on the path, where `import store` would work by accident.
+# --confcutdir: pytest would import the root __init__.py as a package named after the folder.
+PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
+PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
+
+# $(1): options, $(2): what. isal has no wheel for every machine, and building it takes a compiler and nasm.
+define install
+@$(PIP) --only-binary isal $(1) "$(2)[dev,fast,tools]" || { \
+    echo "trying once more without the extra 'fast', which only makes checksums quicker"; \
+    $(PIP) $(1) "$(2)[dev,tools]"; } || { \
+    echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }
+@mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay
+@rm -f $(VENV)/.$(INSTALL)-* && touch $@
+endef
+
+# A system upgrade can take the Python away from under an environment: then it is made again.
+$(shell test -x $(RUN) || rm -f $(VENV)/pyvenv.cfg)
+
+# The name of the stamp holds the place: an environment that was copied or moved along with its checkout
+# would go on importing from the old place.
+STAMP := $(VENV)/.$(INSTALL)-$(shell pwd | cksum | tr -dc 0-9)
+SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.py' 2>/dev/null) py.typed
+
+.DELETE_ON_ERROR:
+
+.PHONY: help demo test check lint format soak bench coverage wheel install clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+
+demo: $(STAMP) ## one short run of the load test, with its story
+	$(VENV)/bin/forebay load tour
+
+test: $(STAMP) ## all tests that end within minutes
+	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_TARGET)
+
+check: lint test ## what a change must pass
+
+lint: $(STAMP) ## format, lint, types, direction of imports
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	MYPYPATH=$(VENV)/link:tests $(RUN) -m mypy $(VENV)/link/forebay tests
+	$(RUN) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
+
+format: $(STAMP) ## let ruff correct what it can
+	$(RUN) -m ruff check --fix-only .
+	$(RUN) -m ruff format .
+
+soak: $(STAMP) ## the long tests: crash states, kill -9, random operations
+	$(PYTEST) -m soak -o faulthandler_timeout=0 --hypothesis-profile=soak $(PYTEST_ARGS) $(PYTEST_TARGET)
+
+bench: $(STAMP) ## the figures of this machine
+	$(RUN) benchmarks/bench.py
+
+coverage: $(STAMP) ## which branches no test takes
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS) $(PYTEST_TARGET)
+
+install: $(STAMP) ## only make the environment
+
+clean: ## remove what make made
+	rm -rf .venv .venv-wheel build dist *.egg-info .*_cache .hypothesis .coverage*
+
+# setuptools takes whatever an earlier build left in build/, files deleted since among them.
+wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl
+	rm -rf build dist
+	$(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet --no-deps --wheel-dir dist .
+
+# Editable: an import hook to this folder, so that a new file is there at once and tracebacks name the file
+# one edits. (The "strict" mode of setuptools shows type checkers the way, but copies the tree as links when
+# it installs and misses every later file.) Type checkers cannot follow the hook: they get a link of the
+# package's name.
+$(VENV)/.editable-%: pyproject.toml $(VENV)/pyvenv.cfg
+	@echo "installing into $(VENV)"
+	$(call install,--editable,.)
+
+$(VENV)/.wheel-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
+	@$(MAKE) --no-print-directory wheel VENV=$(VENV)
+	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
+	$(call install,,$$(echo dist/forebay-*.whl))
+
+$(VENV)/pyvenv.cfg:
+	@for python in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 python; do \
+	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "forebay needs Python 3.11 or newer. $(PYTHON) --version says: $$("$(PYTHON)" --version 2>&1)"; \
+	    echo "Install one, or name it: make PYTHON=/path/to/python3"; exit 1; \
+	fi; \
+	if ! "$$python" -c 'import venv, ensurepip' 2>/dev/null; then \
+	    echo "$$python has no venv or no pip. On Debian and Ubuntu: apt install python3-venv python3-pip"; exit 1; \
+	fi; \
+	echo "making $(VENV) with $$("$$python" --version) ($$python)"; \
+	rm -f $(VENV)/bin/python* $(VENV)/.editable-* $(VENV)/.wheel-*; \
+	"$$python" -m venv $(VENV)

@@ -1,0 +1,58 @@
+"""forebay: memory-managed queue dispatch for message brokers. One memory limit, any backlog.
+
+>>> import forebay
+>>> with forebay.open("data", memory_limit="64MiB") as bay:
+...     orders = bay.queue("orders")
+...     message_id = orders.send(b"1 kg tea", headers={"region": "eu"})
+...     with orders.subscribe(selector="region = 'eu'") as consumer:
+...         for delivery in consumer.take(10):
+...             delivery.ack()
+"""
+
+from forebay.dispatch.consumer import Consumer, ConsumerStatistics
+from forebay.dispatch.delivery import Delivery
+from forebay.dispatch.forebay import Forebay
+from forebay.dispatch.forebay import open_forebay as open
+from forebay.dispatch.queue import Queue
+from forebay.dispatch.settings import Settings
+from forebay.dispatch.statistics import DestinationStatistics, Statistics
+from forebay.store.errors import (
+    Closed,
+    ForebayError,
+    JournalCorrupt,
+    MessageTooLarge,
+    SelectorError,
+    SettingsError,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+    TransactionError,
+)
+from forebay.store.message import Message
+from forebay.store.message_store import CleanupReport
+from forebay.store.recovery import RecoveryReport
+
+__all__ = [
+    "CleanupReport",
+    "Closed",
+    "Consumer",
+    "ConsumerStatistics",
+    "Delivery",
+    "DestinationStatistics",
+    "Forebay",
+    "ForebayError",
+    "JournalCorrupt",
+    "Message",
+    "MessageTooLarge",
+    "Queue",
+    "RecoveryReport",
+    "SelectorError",
+    "Settings",
+    "SettingsError",
+    "Statistics",
+    "StoreFailed",
+    "StoreFull",
+    "StoreLocked",
+    "TransactionError",
+    "open",
+]

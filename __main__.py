@@ -1,0 +1,89 @@
+"""The command line: `forebay` and `python -m forebay`.
+
+Exit codes: 0 done, 1 a check failed or the work could not be done, 2 wrong
+usage. A command's modules are imported when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from forebay.store.errors import ForebayError, SelectorError, SettingsError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141  # as a shell reports a death by SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; wrong usage leaves by SystemExit, as argparse does."""
+    arguments = _parser().parse_args(argv)
+    try:
+        exit_code: int = arguments.run(arguments)
+        sys.stdout.flush()  # a reader that has gone shows itself here at the latest
+        return exit_code
+    except KeyboardInterrupt:
+        print("forebay: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except (ForebayError, OSError) as error:
+        print(f"forebay: {error}", file=sys.stderr)
+        return 2 if isinstance(error, (SettingsError, SelectorError)) else 1
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_load(commands.add_parser)
+    verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
+    verify.add_argument("directory", metavar="DIR")
+    verify.set_defaults(run=_later("forebay.dispatch.offline", "verify_command"))
+    dump = commands.add_parser("dump", help="print a store's journal, a line a record")
+    dump.add_argument("directory", metavar="DIR")
+    dump.set_defaults(run=_later("forebay.dispatch.offline", "dump_command"))
+    return parser
+
+
+def _add_load(add_parser: Callable[..., ArgumentParser]) -> None:
+    from forebay.benchmarks.load.scenarios import SCENARIOS  # data without imports of its own
+
+    load = add_parser(
+        "load",
+        help="the load test: every message accounted for, through kill -9",
+        formatter_class=RawDescriptionHelpFormatter,
+        description="Send, kill, recover, consume, and account for every message.",
+        epilog="scenarios:\n" + "\n".join(f"  {name:<9}{scenario.purpose}" for name, scenario in SCENARIOS.items()),
+    )
+    load.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="one or more of those below (tour)")
+    load.add_argument(
+        "--input",
+        metavar="FILE",
+        help="own messages, one JSON object a line: destination, body, headers, priority, message_id",
+    )
+    load.add_argument("--memory", metavar="SIZE", default="64MiB", help="the memory limit (%(default)s)")
+    load.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
+    load.add_argument("--json", metavar="FILE", help="write settings, samples and verdict")
+    load.add_argument("--messages", metavar="N", type=int, help="how many messages (1000000)")
+    load.add_argument("--size", metavar="SIZE", help="bytes of a body (1KiB)")
+    load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
+    load.set_defaults(run=_later("forebay.benchmarks.load.command", "load"))
+
+
+def _later(module: str, function: str) -> Callable[[Namespace], int]:
+    """The function, imported when it is called."""
+
+    def run(arguments: Namespace) -> int:
+        exit_code: int = getattr(import_module(module), function)(arguments)
+        return exit_code
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Events: what the broker process tells its supervisor, as frames on a pipe.
+
+A pair of events brackets each call that promises something: one before it,
+one after it has returned. What a kill leaves in the pipe is therefore the
+truth up to one call of each thread: a call whose second event is missing may
+have happened or not. A torn last frame is a call that was not yet made.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+_FRAME: Final = struct.Struct("<HHI")  # kind, number of the producer or consumer, bytes that follow
+_STOP: Final = struct.Struct("<Q")
+
+PRODUCER_SHIFT: Final = 40
+"""A key is one message of the load: producer << 40 | n, n counting from 0."""
+N_MASK: Final = (1 << PRODUCER_SHIFT) - 1
+
+
+class Kind(IntEnum):
+    SENDING = 1  # a producer calls send_many with its messages below `stop`
+    SENT = 2  # the call returned
+    SETTLING = 3  # a consumer took and verified the messages `keys`, and calls ack with them
+    SETTLED = 4  # the call returned
+    DAMAGED = 5  # a delivery that is not what was sent; `facts` says how
+    OPENED = 6  # the store is open; `facts` is its recovery report
+    FIRST = 7  # a consumer has taken its first messages; `facts` says how long after subscribing
+    GAUGES = 8  # memory and counters; twice a second
+    DONE = 9  # everything is sent, taken and acknowledged, and the store is closed
+    FAILED = 10  # the process gives up; `facts` says why
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One frame. Which of the three readings holds is said at its kind."""
+
+    kind: Kind
+    who: int
+    payload: bytes
+
+    @property
+    def stop(self) -> int:
+        number: int = _STOP.unpack(self.payload)[0]
+        return number
+
+    @property
+    def keys(self) -> array[int]:
+        keys = array("Q")
+        keys.frombytes(self.payload)
+        return keys
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self.payload)
+        return facts
+
+
+def encode(kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"") -> bytes:
+    """The frame; payload is packed keys, a stop, or facts."""
+    if isinstance(payload, int):
+        payload = _STOP.pack(payload)
+    elif isinstance(payload, Mapping):
+        payload = json.dumps(payload).encode()
+    return _FRAME.pack(kind, who, len(payload)) + payload
+
+
+class Decoder:
+    """Frames out of the pieces that a pipe gives."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Each event that is complete with this piece. To be run to its end."""
+        self._buffer += piece
+        at = 0
+        while len(self._buffer) - at >= _FRAME.size:
+            kind, who, length = _FRAME.unpack_from(self._buffer, at)
+            end = at + _FRAME.size + length
+            if end > len(self._buffer):
+                break
+            yield Event(Kind(kind), who, bytes(self._buffer[at + _FRAME.size : end]))
+            at = end
+        del self._buffer[:at]

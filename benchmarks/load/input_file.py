@@ -1,0 +1,137 @@
+"""InputFile: a user's own messages as the workload, one JSON object a line.
+
+A line that cannot be sent as it stands is refused with its number before
+anything is sent; nothing is skipped. Two headers are added to each message,
+so that a delivery can be told and verified without a memory of what was sent:
+its line and the checksum of its body.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.store.errors import SettingsError
+from forebay.store.message import DEFAULT_PRIORITY, Message
+from forebay.store.properties import encode_properties
+
+from .workload import BATCH_BYTES, Batch
+
+if TYPE_CHECKING:
+    from forebay import Delivery
+
+LINE_HEADER: Final = "load_line"
+CRC32_HEADER: Final = "load_crc32"
+
+_FIELDS: Final = ("destination", "body", "headers", "priority", "message_id")
+
+
+class InputFile:
+    """The file as one producer; n is the line, counted from 0. Empty until examined."""
+
+    def __init__(self, path: str) -> None:
+        self.counts = [0]
+        self.total_bytes = 0
+        self.lanes = array("I")
+        self.destinations: list[str] = []
+        self._path = path
+
+    def examine(self) -> None:
+        """Read the file once from end to end; SettingsError names the first line that cannot be sent."""
+        if not os.path.isfile(self._path):
+            raise SettingsError(f"input={self._path} is not a file")
+        lanes: dict[tuple[str, int], int] = {}
+        for destination, message in self._messages(0):
+            self.lanes.append(lanes.setdefault((destination, message.priority), len(lanes)))
+            self.total_bytes += len(message.body)
+        if not lanes:
+            raise SettingsError(f"input={self._path} is empty")
+        self.counts = [len(self.lanes)]
+        self.destinations = list(dict.fromkeys(destination for destination, _ in lanes))
+
+    def batches(self, producer: int, start: int, batch_messages: int) -> Iterator[Batch]:
+        assert producer == 0
+        stop = first = start
+        size_bytes = 0
+        messages: dict[str, list[Message]] = {}
+        for destination, message in self._messages(start):
+            messages.setdefault(destination, []).append(message)
+            stop += 1
+            size_bytes += len(message.body)
+            if stop - first >= batch_messages or size_bytes >= BATCH_BYTES:
+                yield Batch(stop, messages)
+                messages, first, size_bytes = {}, stop, 0
+        if messages:
+            yield Batch(stop, messages)
+
+    def check(self, deliveries: Sequence[Delivery]) -> tuple[array[int], list[str]]:
+        keys = array("Q")
+        damaged = []
+        for delivery in deliveries:
+            n = delivery.headers.get(LINE_HEADER)
+            if isinstance(n, int) and zlib.crc32(delivery.body) == delivery.headers.get(CRC32_HEADER):
+                keys.append(n)
+            else:
+                damaged.append(f"line {n!r}, {len(delivery.body)} bytes")
+        return keys, damaged
+
+    def as_plan(self) -> dict[str, Any]:
+        return {"path": self._path}
+
+    def _messages(self, start: int) -> Iterator[tuple[str, Message]]:
+        with Path(self._path).open("rb") as file:
+            for n, line in islice(enumerate(file), start, None):
+                try:
+                    yield _parse(n, line)
+                except (ValueError, RecursionError) as problem:
+                    raise SettingsError(f"input={self._path}, line {n + 1}: {problem}") from None
+
+
+def _parse(n: int, line: bytes) -> tuple[str, Message]:
+    """Destination and message of one line; ValueError with what is wrong with it."""
+    try:
+        fields = json.loads(line.decode())
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as problem:
+        raise ValueError(f"not JSON ({problem.msg}, column {problem.colno})") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    if unknown := set(fields) - set(_FIELDS):
+        raise ValueError(f"unknown field {min(unknown)!r} (known: {', '.join(_FIELDS)})")
+    destination = _text(fields, "destination")
+    if not destination:
+        raise ValueError("destination is empty")
+    body = _text(fields, "body").encode()
+    headers = {} if fields.get("headers") is None else fields["headers"]
+    if not isinstance(headers, dict):
+        raise ValueError("headers is not an object")
+    if taken := {LINE_HEADER, CRC32_HEADER} & set(headers):
+        raise ValueError(f"the load test needs the header {min(taken)!r} for itself")
+    priority = fields.get("priority", DEFAULT_PRIORITY)
+    if type(priority) is not int or not 0 <= priority <= 9:
+        raise ValueError("priority is not a whole number from 0 to 9")
+    message_id = None if fields.get("message_id") is None else _text(fields, "message_id")
+    encode_properties(headers, message_id)
+    return destination, Message(
+        body, {**headers, LINE_HEADER: n, CRC32_HEADER: zlib.crc32(body)}, priority=priority, message_id=message_id
+    )
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    if name not in fields:
+        raise ValueError(f"{name} is missing")
+    if not isinstance(fields[name], str):
+        raise ValueError(f"{name} is not a string")
+    value: str = fields[name]
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} holds half a surrogate pair: it is not text") from None
+    return value

@@ -1,0 +1,116 @@
+"""Report: what a person sees of a run, a line a second.
+
+Plain lines without escape codes, fit for a pipe and a log; on a terminal, and
+where `rich` is installed, the same lines above a progress bar.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from forebay.dispatch.sizes import MIB
+
+from .evidence import Check
+from .words import short
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+_HEADER: Final = (
+    f"{'time s':>7}  {'phase':<7}{'sent/s':>8}{'acked/s':>9}{'backlog':>9}"
+    f"{'held MiB':>10}{'USS MiB':>9}{'hit %':>7}{'blocked ms':>12}"
+)
+_HEADER_EVERY_LINES: Final = 25
+
+_LEGEND: Final = (
+    "held: bytes charged to the memory limit; USS: growth of the broker process's own memory;\n"
+    "hit: deliveries that did not wait for the disk; blocked: sends that waited for room"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One line: rates and times of the last second, levels at its end."""
+
+    seconds: float
+    phase: str
+    sent_per_second: float
+    acked_per_second: float
+    backlog_messages: int
+    held_bytes: int
+    uss_bytes: int
+    hit_ratio: float | None
+    """None: nothing was delivered."""
+    blocked_seconds: float
+
+    def __str__(self) -> str:
+        hit = "-" if self.hit_ratio is None else f"{100 * self.hit_ratio:.1f}"
+        return (
+            f"{self.seconds:>7.1f}  {self.phase:<7}{short(self.sent_per_second):>8}{short(self.acked_per_second):>9}"
+            f"{short(self.backlog_messages):>9}{self.held_bytes / MIB:>10.1f}{self.uss_bytes / MIB:>9.1f}{hit:>7}"
+            f"{1000 * self.blocked_seconds:>12.0f}"
+        )
+
+
+class Report:
+    """Writes to standard output. A context manager, because a progress bar must give the terminal back."""
+
+    def __init__(self) -> None:
+        self._bar = _progress_bar() if sys.stdout.isatty() else None
+        self._task = None if self._bar is None else self._bar.add_task("")
+        self._lines = 0
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def begin(self, title: str, work: int) -> None:
+        """A scenario begins; work is what `done` will count up to."""
+        self._lines = 0
+        self._print(f"{title}\n\n{_LEGEND}\n\n{_HEADER}")
+        if self._bar is not None and self._task is not None:
+            self._bar.reset(self._task, total=work)
+
+    def line(self, sample: Sample, done: int) -> None:
+        """The sample of a second, and how much of the work is done."""
+        self._lines += 1
+        if self._lines % _HEADER_EVERY_LINES == 0:
+            self._print(_HEADER)
+        self._print(str(sample))
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=done)
+
+    def note(self, seconds: float, text: str) -> None:
+        """Something happened between two lines."""
+        self._print(f"{seconds:>7.1f}  {text}")
+
+    def verdict(self, checks: Iterable[Check]) -> None:
+        self._print("")
+        for check in checks:
+            self._print(f"  {'held' if check.held else 'FAILED':<7} {check.name:<13} {check.text}")
+        self._print("")
+
+    def _print(self, text: str) -> None:
+        if self._bar is None:
+            print(text, flush=True)
+        else:
+            self._bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _progress_bar() -> Progress | None:
+    try:
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeElapsedColumn
+    except ImportError:
+        return None
+    return Progress(TimeElapsedColumn(), BarColumn(bar_width=None), TaskProgressColumn(), transient=True)

@@ -1,0 +1,24 @@
+"""Words: numbers as people read them. Nothing here is read back by a program."""
+
+from __future__ import annotations
+
+from forebay.dispatch.sizes import MIB
+
+
+def counted(number: int, noun: str) -> str:
+    """1 message, 1,000 messages."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def short(number: float) -> str:
+    """At most five characters: 0, 950, 12.3k, 1.00M."""
+    thousands = 0
+    while number >= 999.5:
+        number /= 1000
+        thousands += 1
+    decimals = 0 if not thousands or number >= 99.95 else 1 if number >= 9.995 else 2
+    return f"{number:.{decimals}f}{('', 'k', 'M', 'G', 'T')[thousands]}"
+
+
+def mib(size_bytes: int) -> str:
+    return f"{size_bytes / MIB:,.1f} MiB"

@@ -1,0 +1,81 @@
+"""What the two caches share: messages of many lanes by sequence, charged to one holder, newest given back first."""
+
+from __future__ import annotations
+
+from ..store.reading import StoredMessage
+from .budget import Holder
+from .charge import charge_bytes
+
+
+class MessageCache:
+    """Messages by (lane number, sequence). The state lock guards it.
+
+    Each lane's messages are kept in the order in which they came, so the one
+    that came last, farthest from being consumed, leaves first: O(1) for all.
+    """
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+        self._lanes: dict[int, dict[int, StoredMessage]] = {}
+
+    def put(self, lane: int, message: StoredMessage) -> bool:
+        """Keep the message if there is room; whoever calls makes room first, in the budget's order."""
+        messages = self._lanes.get(lane)
+        if messages is None:
+            messages = self._lanes[lane] = {}
+        if message[0] in messages:
+            return True
+        if not self.holder.reserve(charge_bytes(message)):
+            return False
+        messages[message[0]] = message
+        return True
+
+    def take(self, lane: int, sequence: int) -> StoredMessage | None:
+        """The message, which leaves the cache with its charge; None when it is not here."""
+        messages = self._lanes.get(lane)
+        if not messages:
+            return None
+        message = messages.pop(sequence, None)
+        if message is not None:
+            self.holder.release(charge_bytes(message))
+        return message
+
+    def peek(self, lane: int, sequence: int) -> StoredMessage | None:
+        messages = self._lanes.get(lane)
+        return messages.get(sequence) if messages else None
+
+    def has(self, lane: int) -> bool:
+        return bool(self._lanes.get(lane))
+
+    def give_back(self, wanted_bytes: int) -> int:
+        """Release at least wanted_bytes if there are so many; returns how many. O(messages given back + lanes).
+
+        The lane with most messages gives first: it has the farthest to go.
+        """
+        released = 0
+        while released < wanted_bytes and self.holder.held_bytes:
+            lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
+            messages = self._lanes[lane]
+            stop = len(messages) // 2
+            while len(messages) > stop and released < wanted_bytes:
+                _, message = messages.popitem()
+                charge = charge_bytes(message)
+                self.holder.release(charge)
+                released += charge
+            if not messages:
+                del self._lanes[lane]
+        return released
+
+    def forget(self, lane: int) -> None:
+        for message in self._lanes.pop(lane, {}).values():
+            self.holder.release(charge_bytes(message))
+
+    def audit(self) -> int:
+        """The charge of what is really here, found by walking it."""
+        return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lanes.values()))
+
+    def _check(self) -> None:
+        assert self.audit() == self.holder.held_bytes

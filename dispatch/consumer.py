@@ -1,0 +1,323 @@
+"""Consumer: takes messages of one queue and settles them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..store.errors import Closed, SettingsError
+from .delivery import Delivery
+from .queue_area import Interest, LaneArea, QueueArea
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("forebay.dispatch")
+
+LOAD_WAIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatistics:
+    """A consumer and the TargetLists of its interest. Counts of messages; the watermarks in bytes."""
+
+    direct_entries: int
+    references: int
+    watermark_bytes: int
+    high_watermark_bytes: int
+    misses: int
+    in_flight: int
+    delivered: int
+
+
+class Consumer:
+    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: QueueArea,
+        interest: Interest,
+        prefetch: int,
+        on_ready: Callable[[], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._queue = queue
+        self.interest = interest
+        self._prefetch = prefetch
+        self._on_ready = on_ready
+        self._is_armed = False
+        self._is_closed = False
+        self._waits_for_credit = False
+        self.in_flight = 0
+        """Deliveries not settled yet. Read-only for callers."""
+
+    # ------------------------------------------------------------------ taking
+
+    @property
+    def prefetch(self) -> int:
+        """The most unsettled deliveries it may hold; 0: no bound but max_messages of each take. May be set at any time."""
+        return self._prefetch
+
+    @prefetch.setter
+    def prefetch(self, prefetch: int) -> None:
+        check_prefetch(prefetch)
+        with self._engine.lock:
+            self._prefetch = prefetch
+            self._engine.targets.wake(self.interest)
+
+    def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[Delivery]:
+        """Up to max_messages deliveries in order, at least one if there is one; [] when timeout seconds have passed.
+
+        max_bytes bounds the bodies and headers together, but for the first
+        message. timeout=None waits for ever. Never more than `prefetch` leaves.
+        O(messages) without a disk read where the eager loader is ahead; else
+        one read of up to 256 KiB, counted as misses. Raises Closed.
+        """
+        engine = self._engine
+        if type(max_messages) is not int or max_messages < 1:
+            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
+        deliveries: list[Delivery]
+        with engine.lock:
+            if self._is_closed:
+                raise Closed("the consumer")
+            most = self._credit(max_messages)
+            deliveries = engine.targets.collect(self, most, max_bytes) if most else []
+        if not deliveries:
+            deliveries = self._take_slowly(max_messages, timeout, max_bytes)
+        if engine.targets.ready:
+            engine.call_ready()
+        return deliveries
+
+    def _credit(self, max_messages: int) -> int:
+        if not self._prefetch:
+            return max_messages
+        return min(max_messages, self._prefetch - self.in_flight)
+
+    def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
+        """Nothing is in RAM: load it, or wait for it."""
+        engine = self._engine
+        if timeout is not None and not timeout >= 0:
+            raise SettingsError(f"timeout must be seconds from 0 on, or None, not {timeout!r}")
+        deadline = None if timeout is None else engine.monotonic() + timeout
+        is_loaded = False
+        while True:
+            load = None
+            with engine.lock:
+                if self._is_closed:
+                    raise Closed("the consumer")
+                engine.release_due()
+                most = self._credit(max_messages)
+                if most > 0:
+                    deliveries = engine.targets.collect(self, most, max_bytes)
+                    if deliveries:
+                        if is_loaded:
+                            self.interest.misses += len(deliveries)
+                        return deliveries
+                    target = engine.targets.starving(self.interest)
+                    if target is not None and not target.is_loading:
+                        load = engine.loader.begin(target)
+                    is_coming = target is not None
+                else:
+                    self._waits_for_credit = True
+                    is_coming = False
+                if load is None and not self._wait(deadline, is_coming):
+                    self.arm()
+                    return []
+            if load is not None:
+                engine.loader.read(load)
+                with engine.lock:
+                    engine.loader.install(load)
+                is_loaded = bool(load.regions)
+
+    def _wait(self, deadline: float | None, is_coming: bool) -> bool:
+        """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
+        engine = self._engine
+        now = engine.monotonic()
+        if is_coming:
+            wait_seconds: float | None = LOAD_WAIT_SECONDS
+        elif deadline is None:
+            wait_seconds = None
+        else:
+            wait_seconds = deadline - now
+            if wait_seconds <= 0:
+                return False
+        due = engine.next_due()
+        if due is not None:
+            wait_seconds = min(max(due - now, 0.0), wait_seconds if wait_seconds is not None else due - now)
+        self.interest.waiting += 1
+        try:
+            self.interest.arrived.wait(wait_seconds)
+        finally:
+            self.interest.waiting -= 1
+        return True
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Blocks for the next message; ends when the consumer or the store is closed."""
+        while True:
+            try:
+                deliveries = self.take(1, timeout=None)
+            except Closed:
+                return
+            yield from deliveries
+
+    def arm(self) -> None:
+        """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
+        if self._on_ready is not None:
+            self._is_armed = self.interest.is_armed = True
+
+    def become_ready(self, ready: list[Callable[[], None]]) -> None:
+        """Something may be there for a take that found nothing. REQUIRES: the lock."""
+        if self._is_armed and self._on_ready is not None:
+            self._is_armed = False
+            ready.append(self._on_ready)
+
+    # ------------------------------------------------------------------ settling
+
+    def ack(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """Done with them: after this returns none is ever delivered again. One journal record for each run.
+
+        SettingsError when one of them is another consumer's or was settled
+        before; then none of them is settled. O(deliveries).
+        """
+        engine = self._engine
+        if type(deliveries) is Delivery:
+            with engine.lock:
+                self._check_held((deliveries,))
+                area = deliveries._area
+                area.acknowledged += engine.store.remove(area.lane, deliveries.sequence, deliveries.sequence)
+                engine.targets.settle(deliveries)
+                if area.attempts:
+                    area.attempts.pop(deliveries.sequence, None)
+                self._credit_came()
+                position = engine.store.journal.end
+        else:
+            if not deliveries:
+                return
+            with engine.lock:
+                self._check_held(deliveries)  # type: ignore[arg-type]
+                self._ack_runs(deliveries)  # type: ignore[arg-type]
+                self._credit_came()
+                position = engine.store.journal.end
+        engine.after_write(position)
+
+    def _ack_runs(self, deliveries: Sequence[Delivery]) -> None:
+        targets, store = self._engine.targets, self._engine.store
+        ordered = list(deliveries)
+        begin = 0
+        while begin < len(ordered):
+            first = ordered[begin]
+            end = begin + 1
+            sequence = first.sequence
+            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end]._area is first._area:
+                sequence += 1
+                end += 1
+            area = first._area
+            area.acknowledged += store.remove(area.lane, first.sequence, sequence)
+            targets.settle_run(area, ordered[begin:end])
+            begin = end
+
+    def ack_up_to(self, delivery: Delivery) -> None:
+        """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
+        with self._engine.lock:
+            self._check_held((delivery,))
+            held = self._held()
+        self.ack(held[: held.index(delivery) + 1])
+
+    def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
+        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
+        engine = self._engine
+        batch = (deliveries,) if isinstance(deliveries, Delivery) else tuple(deliveries)
+        if not (isinstance(delay, (int, float)) and 0 <= delay < float("inf")):
+            raise SettingsError(f"delay must be seconds from 0 on, not {delay!r}")
+        with engine.lock:
+            self._check_held(batch)
+            for delivery in batch:
+                self._return(delivery, delay)
+            self._credit_came()
+        engine.call_ready()
+
+    def _return(self, delivery: Delivery, delay: float) -> None:
+        message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
+        self._engine.targets.give_back(delivery)
+        if delay:
+            self._engine.park(delay, delivery._area, message)
+        else:
+            self._engine.targets.offer_again(delivery._area, message)
+
+    def _check_held(self, deliveries: Sequence[Delivery]) -> None:
+        seen: set[int] = set()
+        for delivery in deliveries:
+            if type(delivery) is not Delivery:
+                raise SettingsError(f"a delivery is expected, not {type(delivery).__name__}")
+            if delivery._consumer is not self:
+                raise SettingsError("the delivery belongs to another consumer: settle it there")
+            if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+                raise SettingsError("the delivery is settled already, or its consumer was closed")
+            if len(deliveries) > 1:
+                if id(delivery) in seen:
+                    raise SettingsError("the same delivery is in the batch twice")
+                seen.add(id(delivery))
+
+    def _credit_came(self) -> None:
+        if self._waits_for_credit:
+            self._waits_for_credit = False
+            self._engine.targets.wake(self.interest)
+
+    def _held(self) -> list[Delivery]:
+        """What it holds, in the order in which it was handed out."""
+        areas: list[LaneArea] = [target.area for target in self.interest.lists]
+        return [delivery for area in areas for delivery in area.in_flight.values() if delivery._consumer is self]
+
+    # ------------------------------------------------------------------ the rest
+
+    def close(self) -> None:
+        """Give back what it holds, to be delivered to others in its place; wakes its own waiting takes. Twice is once."""
+        engine = self._engine
+        with engine.lock:
+            self.close_locked()
+        engine.call_ready()
+
+    def close_locked(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        interest, targets = self.interest, self._engine.targets
+        held = self._held()
+        interest.consumers.remove(self)
+        if not interest.consumers:
+            targets.unsubscribe(self._queue, interest)
+        for delivery in held:
+            self._return(delivery, 0.0)
+        interest.arrived.notify_all()
+        for other in interest.consumers:
+            other.become_ready(targets.ready)
+
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot. O(lists of the interest), no disk."""
+        with self._engine.lock:
+            lists = self.interest.lists
+            return ConsumerStatistics(
+                direct_entries=sum(len(target.direct) for target in lists),
+                references=sum(target.references.count + target.returned.count for target in lists),
+                watermark_bytes=sum(target.direct_bytes for target in lists),
+                high_watermark_bytes=sum(target.high_watermark_bytes for target in lists),
+                misses=self.interest.misses,
+                in_flight=self.in_flight,
+                delivered=sum(target.area.delivered for target in lists),
+            )
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_prefetch(prefetch: int) -> None:
+    if type(prefetch) is not int or not 0 <= prefetch <= 1_000_000:
+        raise SettingsError(f"prefetch must be an int from 0 to 1,000,000, not {prefetch!r}")

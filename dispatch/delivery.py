@@ -1,0 +1,94 @@
+"""Delivery: one message handed out to one consumer, until it is acknowledged or goes back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..store.message import HeaderValue
+from ..store.properties import decode_properties
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .queue_area import LaneArea
+
+
+class Delivery:
+    """What `take` returns. Settle it once, with `ack` or `nack`.
+
+    Its body is charged to the DispatchArea until then. When bodies handed out
+    hold half the memory limit already, the delivery is lazy: `body` reads the
+    journal on first access, into the caller's own memory.
+    """
+
+    __slots__ = ("_consumer", "_area", "sequence", "_properties", "_body", "_timestamp", "attempts")
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        area: LaneArea,
+        sequence: int,
+        properties: bytes,
+        body: bytes | None,
+        timestamp: int,
+        attempts: int,
+    ) -> None:
+        self._consumer = consumer
+        self._area = area
+        self.sequence = sequence
+        """Place in its lane, that is among the messages of this priority in this destination."""
+        self._properties = properties
+        self._body = body
+        self._timestamp = timestamp
+        self.attempts = attempts
+        """1 at the first delivery."""
+
+    @property
+    def body(self) -> bytes:
+        """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        if self._body is None:
+            return self._load()[2] or b""
+        return self._body
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """A new dict each time; decoded now. O(bytes of the headers)."""
+        properties = self._load()[1] if self._body is None else self._properties
+        return decode_properties(properties)[0] if properties else {}
+
+    @property
+    def id(self) -> str:
+        """The message id that send returned."""
+        properties = self._load()[1] if self._body is None else self._properties
+        own = decode_properties(properties)[1] if properties else None
+        return own if own is not None else f"{self._area.id_prefix}{self.sequence}"
+
+    @property
+    def timestamp(self) -> int:
+        """When it was sent, in ms since 1970 (UTC)."""
+        return self._load()[3] if self._body is None else self._timestamp
+
+    @property
+    def priority(self) -> int:
+        return self._area.lane.priority
+
+    @property
+    def persistent(self) -> bool:
+        return True
+
+    @property
+    def destination(self) -> str:
+        return self._area.queue.name
+
+    def ack(self) -> None:
+        """Done with it: after this returns it is never delivered again. One journal record."""
+        self._consumer.ack(self)
+
+    def nack(self, delay: float = 0.0) -> None:
+        """Not done: it goes back to its place, to be delivered again after delay seconds."""
+        self._consumer.nack(self, delay=delay)
+
+    def _load(self) -> tuple[int, bytes, bytes | None, int]:
+        return self._area.read_one(self.sequence)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self._area.id_prefix}{self.sequence} attempt {self.attempts}>"

@@ -1,0 +1,257 @@
+"""The eager loader: raises each list's watermark before its consumers ask.
+
+A load has three parts. *begin*, under the lock: choose what comes next,
+take what the caches have, reserve memory for the rest. *read*, outside it:
+few large reads, each message verified, selectors evaluated. *install*, under
+it: append what matched, give back what did not. `take` uses the same three
+when it meets a reference before the loader did, which is a miss.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..cache.budget import Holder
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from ..store.block import BLOCK_MASK
+from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
+from .target_area import TargetArea
+from .target_list import TargetList
+
+logger = logging.getLogger("forebay.dispatch.loader")
+
+LOAD_MESSAGES_MAX: Final = 512
+
+
+@dataclass(slots=True)
+class Load:
+    """One load under way. `held`: messages from the caches; `lazy`: those too large to hold."""
+
+    target: TargetList
+    first: int
+    last: int
+    is_scan: bool
+    """The selector is still to be evaluated: the run comes from behind the frontier."""
+    is_return: bool
+    held: dict[int, StoredMessage] = field(default_factory=dict)
+    from_cache: set[int] = field(default_factory=set)
+    regions: list[Region] = field(default_factory=list)
+    reserved_bytes: int = 0
+    buffer_bytes: int = 0
+    unwanted: set[int] = field(default_factory=set)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+
+
+class EagerLoader:
+    """See the module. `step` does one load and says whether there was one to do."""
+
+    def __init__(self, target_area: TargetArea, reading: Holder) -> None:
+        """reading: pays for read buffers."""
+        self._area = target_area
+        self._reading = reading
+        self.loads = 0
+
+    def step(self) -> bool:
+        """Load for the list that is nearest to starving. REQUIRES: no lock."""
+        with self._area.lock:
+            load = self._next()
+        if load is None:
+            return False
+        self.read(load)
+        with self._area.lock:
+            self.install(load)
+        return True
+
+    def _next(self) -> Load | None:
+        hungry = self._area.hungry
+        while hungry:
+            target = min(hungry, key=lambda found: found.direct_bytes)
+            is_fed = target.direct_bytes + REGION_BYTES_MAX > target.high_watermark_bytes and target.direct
+            if is_fed or target.is_loading or not target.has_supply:
+                del hungry[target]
+                continue
+            load = self.begin(target)
+            if load is not None:
+                return load
+            hungry.pop(target, None)
+        return None
+
+    # ------------------------------------------------------------------ begin
+
+    def begin(self, target: TargetList) -> Load | None:
+        """Choose and reserve the next load of a list; None when there is nothing to load. REQUIRES: the lock."""
+        assert not target.is_loading
+        load = self._choose(target)
+        if load is None:
+            return None
+        self._take_from_caches(load)
+        self._reserve(load)
+        target.is_loading = True
+        return load
+
+    def _choose(self, target: TargetList) -> Load | None:
+        """The next run of pending messages that lies in one block: returned ones, then references, then the frontier."""
+        lane = target.area.lane
+        for runs, is_return in ((target.returned, True), (target.references, False)):
+            while runs:
+                first, last = next(iter(runs))
+                found = lane.pending_run(first, LOAD_MESSAGES_MAX)
+                if found is None or found[0] > last:
+                    runs.remove(first, last)
+                    continue
+                last = min(found[1], last)
+                if is_return and target.direct and last > target.direct[0][0]:
+                    last = max(found[0], target.direct[0][0] - 1)
+                last = self._cut(target, found[0], last)
+                runs.remove(first, last)
+                return Load(target, found[0], last, is_scan=is_return, is_return=is_return)
+        if target.frontier < target.area.published:
+            found = lane.pending_run(target.frontier, LOAD_MESSAGES_MAX)
+            if found is not None and found[0] < target.area.published:
+                last = self._cut(target, found[0], min(found[1], target.area.published - 1))
+                target.frontier = last + 1
+                return Load(target, found[0], last, is_scan=True, is_return=False)
+            target.frontier = target.area.published
+        return None
+
+    def _cut(self, target: TargetList, first: int, last: int) -> int:
+        """Shorten a run to what one load may bring: a region's bytes, at least one message."""
+        room = min(REGION_BYTES_MAX, max(target.high_watermark_bytes - target.direct_bytes, 0))
+        lengths = target.area.lane.lengths(first, last)
+        total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+        while total > room and len(lengths) > 1:
+            total -= lengths.pop() + OVERHEAD_BYTES
+        return first + len(lengths) - 1
+
+    def _take_from_caches(self, load: Load) -> None:
+        area = self._area
+        lane = load.target.area.lane.number
+        for cache in (area.pending_cache, area.head_queue_cache):
+            if not cache.has(lane):
+                continue
+            for sequence in range(load.first, load.last + 1):
+                message = cache.take(lane, sequence)
+                if message is not None:
+                    charge = charge_bytes(message)
+                    reserved = area.targets.reserve(charge)
+                    assert reserved, "what was just released can be reserved again"
+                    load.reserved_bytes += charge
+                    load.held[sequence] = message
+                    load.from_cache.add(sequence)
+        if load.from_cache:
+            area.is_pending_cache_full = False
+
+    def _reserve(self, load: Load) -> None:
+        """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
+        area, target = self._area, load.target
+        lane = target.area.lane
+        lengths = lane.lengths(load.first, load.last)
+        runs: list[tuple[int, int]] = []
+        wanted = 0
+        for index, length in enumerate(lengths):
+            sequence = load.first + index
+            if sequence in load.held:
+                continue
+            if length > area.large_message_bytes:
+                if target.interest.selector is None:
+                    self._make_lazy(load, sequence)
+                    continue
+            wanted += content_charge_bytes(length)
+            if runs and runs[-1][1] == sequence - 1:
+                runs[-1] = (runs[-1][0], sequence)
+            else:
+                runs.append((sequence, sequence))
+        if not runs:
+            return
+        regions = area.store.plan(lane, runs)
+        buffer_bytes = max(region.length for region in regions)
+        if not self._afford(load, wanted, buffer_bytes):
+            for first, last in runs:
+                for sequence in range(first, last + 1):
+                    self._make_lazy(load, sequence)
+            return
+        load.regions = regions
+
+    def _afford(self, load: Load, wanted: int, buffer_bytes: int) -> bool:
+        area = self._area
+        if area.budget.free_bytes < wanted + buffer_bytes:
+            area.make_room(wanted + buffer_bytes, load.target)
+        if not area.targets.reserve(wanted):
+            return False
+        if not self._reading.reserve(buffer_bytes):
+            area.targets.release(wanted)
+            return False
+        load.reserved_bytes += wanted
+        load.buffer_bytes = buffer_bytes
+        return True
+
+    def _make_lazy(self, load: Load, sequence: int) -> None:
+        """The message keeps its place, and is read when somebody looks at it."""
+        area = self._area
+        if not area.targets.reserve(OVERHEAD_BYTES):
+            area.make_room(OVERHEAD_BYTES, load.target)
+            if not area.targets.reserve(OVERHEAD_BYTES):
+                load.target.references.add(sequence, sequence)
+                return
+        load.reserved_bytes += OVERHEAD_BYTES
+        load.held[sequence] = (sequence, b"", None, 0)
+
+    # ------------------------------------------------------------------ read and install
+
+    def read(self, load: Load) -> None:
+        """Read what is missing and evaluate the selector. REQUIRES: no lock."""
+        target = load.target
+        interest, area = target.interest, target.area
+        for region in load.regions:
+            messages, unreadable = self._area.store.read((region,))
+            load.unreadable += unreadable
+            for message in messages:
+                load.held[message[0]] = message
+        if load.is_scan and interest.selector is not None:
+            for sequence, message in load.held.items():
+                # A lazy one is read for its headers alone and let go again.
+                whole = message if message[2] is not None else area.read_one(sequence)
+                if not interest.wants(area, whole):
+                    load.unwanted.add(sequence)
+
+    def install(self, load: Load) -> None:
+        """Put what was loaded into the list. REQUIRES: the lock."""
+        self.loads += 1
+        area, target = self._area, load.target
+        target.is_loading = False
+        if load.buffer_bytes:
+            self._reading.release(load.buffer_bytes)
+        is_alive = target in area.lists
+        lane = target.area.lane
+        kept: list[StoredMessage] = []
+        kept_bytes = 0
+        for sequence in sorted(load.held):
+            message = load.held[sequence]
+            if sequence in load.unwanted or not is_alive or (target.is_shared and not lane.is_pending(sequence)):
+                continue
+            kept.append(message)
+            kept_bytes += charge_bytes(message)
+        if target.references and target.references.first < load.first:
+            # Memory ran short meanwhile and the watermark fell below this run: it stays a run.
+            for message in kept:
+                target.references.add(message[0], message[0])
+            kept, kept_bytes = [], 0
+        area.targets.release(load.reserved_bytes - kept_bytes)
+        if load.is_return:
+            target.direct.extendleft(reversed(kept))
+        else:
+            target.direct.extend(kept)
+        target.direct_bytes += kept_bytes
+        for sequence in load.unwanted & load.from_cache:
+            area.pending_cache.put(lane.number, load.held[sequence])
+        for sequence, problem in load.unreadable:
+            target.area.unreadable += 1
+            logger.error("message %s%d can't be read and is passed over: %s", target.area.id_prefix, sequence, problem)
+        area.wake(target.interest)
+        if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
+            area.feed(target)
+
+
+assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1

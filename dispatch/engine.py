@@ -1,0 +1,369 @@
+"""The engine behind one open directory: the wiring of the floors, the one state lock, the two background threads.
+
+Three locks, always taken in this order: checkpoint lock, sync lock, state
+lock. Callbacks of users are called under none of them. Everything in the
+background is a step that can be called by hand (`background=False`).
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ..cache.budget import Budget
+from ..store.clock import Clock
+from ..store.disk import Disk
+from ..store.errors import Closed, ForebayError, StoreFailed
+from ..store.message_store import MessageStore
+from ..store.metadata_store import MetadataStore
+from ..store.reading import StoredMessage
+from .consumer import Consumer
+from .eager_loader import EagerLoader
+from .queue_area import LaneArea, QueueArea
+from .selector import Selector
+from .settings import Settings
+from .statistics import DestinationStatistics, Statistics
+from .target_area import TargetArea
+
+logger = logging.getLogger("forebay.dispatch")
+
+WRITE_BUFFER_BYTES: Final = 3 << 19
+"""A slice and its parts while they are joined, and the directory of the newest data log."""
+READ_BUFFER_BYTES: Final = 1 << 19
+MEASURE_SECONDS: Final = 1.0
+ATTEST_SECONDS: Final = 0.1
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class Engine:
+    """Made by Forebay; what queues and consumers call. See the module."""
+
+    def __init__(
+        self, disk: Disk, metadata: Callable[[bytes, int], MetadataStore], settings: Settings, clock: Clock
+    ) -> None:
+        """metadata(store id, cache bytes) makes the metadata store. REQUIRES: the directory lock is held."""
+        self.settings = settings
+        self.lock = threading.Lock()
+        self.clock_ms = clock.time_ms
+        self.monotonic = clock.monotonic
+        self.syncs_always = settings.sync == "always"
+        self.is_closed = False
+        self.budget = Budget(settings.memory_limit_bytes)
+        index_bytes = settings.index_cache_size_bytes
+        index_holder = self.budget.holder("index", guaranteed_bytes=index_bytes * 3 // 4)
+        # SQLite's page cache and the buffers of writing are charged whole, whatever they hold at the moment.
+        for name, charge in (("metadata_store", index_bytes // 4), ("write_buffers", WRITE_BUFFER_BYTES)):
+            reserved = self.budget.holder(name).reserve(charge)
+            assert reserved, "the smallest memory limit has room for the fixed parts"
+        self.store = MessageStore(
+            disk,
+            lambda store_id: metadata(store_id, index_bytes // 4),
+            state_lock=self.lock,
+            account=index_holder,
+            index_cache_bytes=index_bytes // 2,
+            max_file_bytes=settings.max_file_length_bytes,
+            max_checkpoint_adds=settings.max_checkpoint_adds,
+            clock_ms=clock.time_ms,
+            monotonic=clock.monotonic,
+            random_bytes=clock.random_bytes,
+        )
+        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
+        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+        self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()
+        """With sync "always": stored messages that may be dispatched once they are durable."""
+        self.targets = TargetArea(self.store, self.budget, self.lock)
+        self.loader = EagerLoader(
+            self.targets, self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+        )
+        self.queues: dict[str, QueueArea] = {}
+        self._parked: list[tuple[float, int, LaneArea, StoredMessage]] = []
+        self._parked_count = 0
+        self._store_prefix = ""
+        self._threads: list[threading.Thread] = []
+        self._load_wanted = threading.Event()
+        self._housekeeping_wanted = threading.Event()
+        self._is_stopping = False
+        self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
+        self.recovery = self.store.open()
+        self._begin()
+
+    def _begin(self) -> None:
+        now = self.monotonic()
+        self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
+        self._cleanup_at = now + self.settings.cleanup_interval_seconds
+        self._sync_at = now + self.settings.sync_interval_seconds
+        self._measured_at = now
+        self._store_prefix = self.store.id_prefix
+        with self.lock:
+            for destination in self.store.destinations.values():
+                self._add_queue(destination.number, destination.name)
+            for lane in list(self.store.index.lanes.values()):
+                queue = next((found for found in self.queues.values() if found.number == lane.destination), None)
+                if queue is not None:
+                    queue.areas[lane.priority] = self._lane_area(queue, lane.priority)
+        _engines.add(self)
+        if self.settings.background:
+            self.targets.wake_loader = self._load_wanted.set
+            for name, loop in (("loader", self._load_loop), ("housekeeper", self._housekeeping_loop)):
+                thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+
+    # ------------------------------------------------------------------ destinations
+
+    def queue_area(self, name: str) -> QueueArea:
+        """The queue of that name; a new one is recorded in the journal."""
+        area = self.queues.get(name)
+        if area is not None:
+            return area
+        with self.lock:
+            self.raise_closed()
+            area = self.queues.get(name)
+            if area is None:
+                area = self._add_queue(self.store.create_destination(name).number, name)
+            position = self.store.journal.end
+        self.after_write(position)
+        return area
+
+    def _add_queue(self, number: int, name: str) -> QueueArea:
+        area = self.queues[name] = QueueArea(self.targets, number, name)
+        return area
+
+    def _lane_area(self, queue: QueueArea, priority: int) -> LaneArea:
+        lane = self.store.index.lane(queue.number, priority)
+        return LaneArea(queue, lane, f"{self._store_prefix}-{queue.number}-{priority}-")
+
+    def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
+        with self.lock:
+            area = queue.areas[priority]
+            if area is None:
+                area = queue.areas[priority] = self._lane_area(queue, priority)
+                self.targets.add_lane(area)
+            return area
+
+    def subscribe(
+        self, queue: QueueArea, selector: Selector | None, prefetch: int, on_ready: Callable[[], None] | None
+    ) -> Consumer:
+        with self.lock:
+            self.raise_closed()
+            interest = self.targets.subscribe(queue, selector)
+            consumer = Consumer(self, queue, interest, prefetch, on_ready)
+            interest.consumers.append(consumer)
+            consumer.arm()
+            if self.targets.starving(interest) is not None:
+                self.targets.wake(interest)
+        if self.targets.ready:
+            self.call_ready()
+        return consumer
+
+    # ------------------------------------------------------------------ after a write
+
+    def after_write(self, position: int) -> None:
+        """What a confirmed call still owes: the sync, publication, a checkpoint that is due. REQUIRES: no lock."""
+        if self.syncs_always:
+            self.store.journal.sync(position)
+            if self.unpublished:
+                self._publish()
+        store = self.store
+        if store.adds >= store.checkpoint_adds or store.index.is_filling:
+            self._checkpoint_is_due()
+        if self.targets.ready:
+            self.call_ready()
+
+    def _publish(self) -> None:
+        """Dispatch what has become durable, in the order in which it was stored."""
+        with self.lock:
+            durable = self.store.journal.durable
+            while self.unpublished and self.unpublished[0][0] <= durable:
+                _, area, messages = self.unpublished.popleft()
+                self.targets.arrive_many(area, messages)
+
+    def _checkpoint_is_due(self) -> None:
+        if self._threads and not self.store.is_checkpoint_urgent:
+            self._housekeeping_wanted.set()
+        else:
+            self.store.checkpoint()
+
+    def call_ready(self) -> None:
+        """Call the callbacks that are due; one that raises is logged and hurts nobody else. REQUIRES: no lock."""
+        with self.lock:
+            ready, self.targets.ready = self.targets.ready, []
+        for callback in ready:
+            try:
+                callback()
+            except Exception:
+                logger.exception("an on_ready callback raised")
+
+    # ------------------------------------------------------------------ parked messages
+
+    def park(self, delay: float, area: LaneArea, message: StoredMessage) -> None:
+        """Offer a message again only after delay seconds. Its body is let go meanwhile. REQUIRES: the lock."""
+        self._parked_count += 1
+        parked: StoredMessage = (message[0], message[1], None, message[3])
+        heapq.heappush(self._parked, (self.monotonic() + delay, self._parked_count, area, parked))
+
+    def next_due(self) -> float | None:
+        return self._parked[0][0] if self._parked else None
+
+    def release_due(self) -> int:
+        """Offer the parked messages whose time has come. REQUIRES: the lock."""
+        released = 0
+        while self._parked and self._parked[0][0] <= self.monotonic():
+            _, _, area, message = heapq.heappop(self._parked)
+            self.targets.offer_again(area, message)
+            released += 1
+        return released
+
+    # ------------------------------------------------------------------ background
+
+    def step(self) -> int:
+        """Do the background work that is due now, in the caller's thread; how many things were done."""
+        self.raise_closed()
+        done = self.housekeep()
+        while self.loader.step():
+            done += 1
+        if self.targets.ready:
+            self.call_ready()
+        return done
+
+    def housekeep(self) -> int:
+        """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
+        done = 0
+        now = self.monotonic()
+        with self.lock:
+            done += self.release_due()
+            if now - self._measured_at >= MEASURE_SECONDS:
+                self.targets.measure(now - self._measured_at)
+                self._measured_at = now
+        if self.settings.sync == "interval" and now >= self._sync_at:
+            self._sync_at = now + self.settings.sync_interval_seconds
+            self.store.journal.sync(self.store.journal.end)
+            done += 1
+        is_due = self.store.adds >= self.store.checkpoint_adds or self.store.index.is_filling
+        if is_due or now >= self._checkpoint_at:
+            self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
+            done += self.store.checkpoint()
+        if now >= self._cleanup_at:
+            self._cleanup_at = now + self.settings.cleanup_interval_seconds
+            done += len(self.store.cleanup().deleted)
+        done += self.store.attest()
+        return done
+
+    def _load_loop(self) -> None:
+        while not self._is_stopping:
+            self._load_wanted.wait()
+            self._load_wanted.clear()
+            while not self._is_stopping and self._guarded(self.loader.step):
+                if self.targets.ready:
+                    self.call_ready()
+            if self.targets.ready:
+                self.call_ready()
+
+    def _housekeeping_loop(self) -> None:
+        while not self._is_stopping:
+            self._housekeeping_wanted.wait(self._housekeeping_pause())
+            self._housekeeping_wanted.clear()
+            if not self._is_stopping:
+                self._guarded(self.housekeep)
+                if self.targets.ready:
+                    self.call_ready()
+
+    def _housekeeping_pause(self) -> float:
+        """Seconds until something is due."""
+        now = self.monotonic()
+        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS)
+        if self.settings.sync == "interval":
+            due = min(due, self._sync_at)
+        if self.store.wants_attest:
+            due = min(due, now + ATTEST_SECONDS)
+        parked = self.next_due()
+        return max(min(due, parked) if parked is not None else due, now + 0.001) - now
+
+    def _guarded(self, work: Callable[[], int]) -> int:
+        """A background thread outlives what its work raises; a failed store tells its callers itself."""
+        try:
+            return work()
+        except StoreFailed:
+            self._is_stopping = True
+        except ForebayError as error:
+            logger.warning("background work: %s", error)
+        except Exception:
+            if not self._is_stopping:
+                logger.exception("background work failed")
+        return 0
+
+    # ------------------------------------------------------------------ the rest
+
+    def raise_closed(self) -> None:
+        if self.is_closed:
+            raise Closed("the store")
+
+    def statistics(self) -> Statistics:
+        with self.lock:
+            destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
+            return Statistics(self.budget.statistics(), self.store.statistics(), destinations)
+
+    def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
+        areas = list(queue.lane_areas())
+        return DestinationStatistics(
+            depth=queue.depth,
+            bytes=queue.depth_bytes,
+            consumers=sum(len(interest.consumers) for interest in queue.interests.values()),
+            enqueued=sum(area.lane.next_sequence - area.first_sequence for area in areas),
+            delivered=sum(area.delivered for area in areas),
+            acknowledged=sum(area.acknowledged for area in areas),
+            redelivered=sum(area.redelivered for area in areas),
+            misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
+            unreadable=sum(area.unreadable for area in areas),
+            blocked_sends=0,
+            blocked_seconds=0.0,
+        )
+
+    def audit(self) -> None:
+        """Recompute every charge from the live objects; AssertionError where the ledger says otherwise. O(everything)."""
+        with self.lock:
+            self.budget._check()
+            for name, found in self.targets.audit().items():
+                held = self.budget.holders[name].held_bytes
+                assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stop the threads, return what consumers hold, close the store. Twice is once."""
+        with self.lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            for queue in self.queues.values():
+                for interest in list(queue.interests.values()):
+                    for consumer in list(interest.consumers):
+                        consumer.close_locked()
+            self.targets.ready.clear()
+        self._is_stopping = True
+        self._load_wanted.set()
+        self._housekeeping_wanted.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+        self.store.close()
+
+    def die_in_child(self) -> None:
+        """After a fork the child's copy must never write: the parent owns the directory."""
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self.is_closed = True
+        self._is_stopping = True
+
+
+def _die_in_child() -> None:
+    for engine in list(_engines):
+        engine.die_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_die_in_child)

@@ -1,0 +1,113 @@
+"""Forebay: one open directory."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..store.clock import SystemClock
+from ..store.disk import OsDisk
+from ..store.errors import SettingsError, StoreFailed
+from ..store.files import INDEX_DIRECTORY, DirectoryLock
+from ..store.message_store import CleanupReport
+from ..store.metadata_store import SqliteMetadataStore
+from ..store.recovery import RecoveryReport
+from .engine import Engine
+from .queue import Queue, check_name
+from .settings import Settings, settings_from
+from .statistics import Statistics
+
+
+class Forebay:
+    """Made by `forebay.open`. Thread-safe; a context manager; belongs to the process that opened it."""
+
+    def __init__(self, engine: Engine, lock: DirectoryLock | None) -> None:
+        self._engine = engine
+        self._lock = lock
+
+    @property
+    def settings(self) -> Settings:
+        return self._engine.settings
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening did."""
+        return self._engine.recovery
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
+        return Queue(self._engine, self._engine.queue_area(check_name(name)))
+
+    def destinations(self) -> list[str]:
+        """Names of all queues, sorted."""
+        return sorted(self._engine.queues)
+
+    def statistics(self) -> Statistics:
+        """A snapshot. O(destinations + data logs), no disk."""
+        return self._engine.statistics()
+
+    def checkpoint(self) -> None:
+        """Bring the index on disk up to now, so that the next open has nothing to replay. Syncs the journal."""
+        self._engine.raise_closed()
+        self._engine.store.checkpoint()
+
+    def cleanup(self) -> CleanupReport:
+        """Delete the data logs that nothing needs any more, now instead of at the next interval."""
+        self._engine.raise_closed()
+        return self._engine.store.cleanup()
+
+    def step(self) -> int:
+        """Do the background work that is due, in this thread; how many things were done. For background=False."""
+        return self._engine.step()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
+
+        timeout: seconds to wait for each background thread; None: until it is done.
+        """
+        try:
+            self._engine.close(timeout)
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def __enter__(self) -> Forebay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_forebay(directory: str | os.PathLike[str], settings: Settings | None = None, **fields: Any) -> Forebay:
+    """Open a directory, making it if it is not there, and recover what a crash left.
+
+    fields: fields of Settings, which go before those of settings. Raises
+    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), StoreFailed.
+    """
+    chosen = settings_from(settings, fields)
+    try:
+        root = os.path.join(os.fspath(directory), chosen.broker_name)
+    except TypeError:
+        raise SettingsError(f"directory must be a path, not {type(directory).__name__}") from None
+    if not isinstance(root, str) or "\0" in root:
+        raise SettingsError("directory must be a str path without NUL characters")
+    disk = OsDisk(root)
+    lock = DirectoryLock(root)
+    try:
+        disk.make_directory("")
+        lock.acquire(chosen.lock_wait_seconds)
+    except OSError as error:
+        raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
+    try:
+        engine = Engine(
+            disk,
+            lambda store_id, cache_bytes: SqliteMetadataStore(
+                os.path.join(root, INDEX_DIRECTORY), store_id, chosen.index_page_size_bytes, cache_bytes
+            ),
+            chosen,
+            SystemClock(),
+        )
+    except BaseException:
+        lock.release()
+        raise
+    return Forebay(engine, lock)

@@ -1,0 +1,205 @@
+"""Queue: sends messages to one destination and makes its consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ..store.errors import ForebayError, MessageTooLarge, SettingsError
+from ..store.message import DEFAULT_PRIORITY, Headers, Message
+from ..store.properties import encode_properties
+from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ..store.state import NAME_BYTES_MAX
+from .consumer import Consumer, check_prefetch
+from .queue_area import LaneArea, QueueArea
+from .selector import compile_selector
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+def check_name(name: str) -> str:
+    """A destination's name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
+    if not isinstance(name, str) or not name:
+        raise SettingsError(f"a destination's name must be a non-empty str, not {name!r}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise SettingsError("a destination's name holds half a surrogate pair: it is not text") from None
+    if size > NAME_BYTES_MAX:
+        raise SettingsError(f"a destination's name of {size} bytes is above {NAME_BYTES_MAX}: shorten it")
+    if not name.isprintable():
+        raise SettingsError("a destination's name holds a control character: leave it out")
+    return name
+
+
+class Queue:
+    """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
+
+    def __init__(self, engine: Engine, area: QueueArea) -> None:
+        self._engine = engine
+        self._area = area
+        self._max_message_bytes = engine.max_message_bytes
+
+    @property
+    def name(self) -> str:
+        return self._area.name
+
+    def send(
+        self,
+        body: bytes,
+        *,
+        headers: Headers | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        message_id: str | None = None,
+    ) -> str:
+        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+
+        One journal record and no wait for memory. Raises MessageTooLarge,
+        SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
+        (outcome unknown), Closed.
+        """
+        engine = self._engine
+        if type(body) is not bytes:
+            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        properties = encode_properties(headers, message_id) if headers or message_id is not None else b""
+        if len(body) + len(properties) > self._max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
+        if area is None:
+            area = self._lane_area(priority)
+        timestamp = engine.clock_ms()
+        with engine.lock:
+            if engine.is_closed:
+                engine.raise_closed()
+            sequence = engine.store.add(area.lane, timestamp, properties, body)
+            message = (sequence, properties, body, timestamp)
+            if engine.syncs_always:
+                engine.unpublished.append((engine.store.journal.end, area, (message,)))
+            else:
+                area.arrive(message)
+            position = engine.store.journal.end
+        engine.after_write(position)
+        return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+
+    def send_many(self, messages: Iterable[Message]) -> list[str]:
+        """Store messages in order and return their ids.
+
+        Written in slices of up to 256 messages or 256 KiB, each atomic, one
+        write each, and synced once at the end. An error says in `.stored` how
+        many of the first are in. O(messages).
+        """
+        engine = self._engine
+        ids: list[str] = []
+        batch: list[tuple[bytes, bytes]] = []
+        batch_ids: list[str | None] = []
+        priority, batch_bytes, position = DEFAULT_PRIORITY, 0, 0
+        try:
+            for message in messages:
+                content = self._content(message)
+                size = len(content[0]) + len(content[1])
+                is_full = len(batch) >= SLICE_MESSAGES_MAX or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
+                if batch and (is_full or message.priority != priority):
+                    position = self._store(priority, batch, batch_ids, ids)
+                    batch, batch_ids, batch_bytes = [], [], 0
+                priority = message.priority
+                batch.append(content)
+                batch_ids.append(message.message_id)
+                batch_bytes += size
+            if batch:
+                position = self._store(priority, batch, batch_ids, ids)
+        except ForebayError as error:
+            error.stored = len(ids)  # type: ignore[attr-defined]
+            raise
+        finally:
+            # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
+            if position:
+                engine.after_write(position)
+        return ids
+
+    def _content(self, message: Message) -> tuple[bytes, bytes]:
+        if not isinstance(message, Message):
+            raise SettingsError(f"send_many takes Message objects, not {type(message).__name__}")
+        body, headers, message_id = message.body, message.headers, message.message_id
+        if type(body) is not bytes:
+            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        properties = encode_properties(headers, message_id) if headers or message_id is not None else b""
+        if len(body) + len(properties) > self._max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        return properties, body
+
+    def _store(
+        self, priority: int, batch: list[tuple[bytes, bytes]], batch_ids: list[str | None], ids: list[str]
+    ) -> int:
+        """Write one slice, or two where it meets the end of a block; returns the journal's position behind it."""
+        engine = self._engine
+        area = self._lane_area(priority)
+        timestamp = engine.clock_ms()
+        begin = 0
+        with engine.lock:
+            if engine.is_closed:
+                engine.raise_closed()
+            while begin < len(batch):
+                part = batch[begin : begin + area.lane.slice_room]
+                first = engine.store.add_slice(area.lane, timestamp, part)
+                arrived = [
+                    (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
+                ]
+                if engine.syncs_always:
+                    engine.unpublished.append((engine.store.journal.end, area, arrived))
+                else:
+                    engine.targets.arrive_many(area, arrived)
+                prefix = area.id_prefix
+                ids += [
+                    own if own is not None else f"{prefix}{sequence}"
+                    for sequence, own in enumerate(batch_ids[begin : begin + len(part)], first)
+                ]
+                begin += len(part)
+            position = engine.store.journal.end
+        if engine.store.is_checkpoint_urgent:
+            engine.after_write(position)
+        return position
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        engine = self._engine
+        limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
+        return MessageTooLarge(size, self._max_message_bytes, limit)
+
+    def _lane_area(self, priority: int) -> LaneArea:
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+        area = self._area.areas[priority]
+        return area if area is not None else self._engine.create_lane(self._area, priority)
+
+    def subscribe(
+        self,
+        *,
+        selector: str | None = None,
+        prefetch: int = 1000,
+        on_ready: Callable[[], None] | None = None,
+    ) -> Consumer:
+        """A consumer that competes with the others of this queue for the messages its selector matches.
+
+        on_ready is called, never under a lock, when a take would find
+        something after one that found nothing. SelectorError, SettingsError, Closed.
+        """
+        check_prefetch(prefetch)
+        if on_ready is not None and not callable(on_ready):
+            raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+        compiled = compile_selector(selector) if selector is not None else None
+        return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
+
+    @property
+    def depth(self) -> int:
+        """Messages that are not acknowledged, those in flight included. O(1)."""
+        with self._engine.lock:
+            return self._area.depth
+
+    @property
+    def depth_bytes(self) -> int:
+        """Their bodies and headers, in bytes. O(1)."""
+        with self._engine.lock:
+            return self._area.depth_bytes
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._area.name!r}>"

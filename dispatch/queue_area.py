@@ -1,0 +1,150 @@
+"""QueueArea: one destination's messages, lane by lane, and who is interested in them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ..cache.charge import charge_bytes
+from ..store.errors import StoreFailed
+from ..store.index import PRIORITIES, Lane
+from ..store.message import HeaderValue
+from ..store.properties import decode_properties
+from ..store.reading import StoredMessage
+from .selector import Selector
+from .target_list import TargetList
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .delivery import Delivery
+    from .target_area import TargetArea
+
+
+class Interest:
+    """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
+
+    __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses")
+
+    def __init__(self, selector: Selector | None, state_lock: threading.Lock) -> None:
+        self.selector = selector
+        self.consumers: list[Consumer] = []
+        self.lists: list[TargetList] = []
+        self.arrived = threading.Condition(state_lock)
+        self.waiting = 0
+        """Threads that wait in take for something to arrive."""
+        self.is_armed = False
+        """Some consumer waits for its on_ready callback."""
+        self.misses = 0
+
+    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether the selector matches. O(selector), decodes headers only if it names any."""
+        selector = self.selector
+        if selector is None:
+            return True
+        values: dict[str, HeaderValue] = {}
+        own_id: str | None = None
+        if message[1]:
+            values, own_id = decode_properties(message[1])
+        if selector.field_names:
+            values |= {
+                "JMSPriority": area.lane.priority,
+                "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
+                "JMSTimestamp": message[3],
+                "JMSDeliveryMode": "PERSISTENT",
+            }
+        return selector.matches(values)
+
+
+class LaneArea:
+    """One lane as the dispatch floor sees it. The state lock guards it."""
+
+    __slots__ = (
+        "queue",
+        "lane",
+        "id_prefix",
+        "published",
+        "first_sequence",
+        "in_flight",
+        "attempts",
+        "sole",
+        "delivered",
+        "acknowledged",
+        "redelivered",
+        "unreadable",
+    )
+
+    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
+        self.queue = queue
+        self.lane = lane
+        self.id_prefix = id_prefix
+        self.published = lane.next_sequence
+        """Sequences below this may be dispatched; with sync "always" they are durable."""
+        self.first_sequence = lane.next_sequence
+        self.in_flight: dict[int, Delivery] = {}
+        """The DispatchArea of this lane: handed out, not yet settled."""
+        self.attempts: dict[int, int] = {}
+        """How often a message that came back was delivered before."""
+        self.sole: TargetList | None = None
+        """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
+        self.delivered = 0
+        self.acknowledged = 0
+        self.redelivered = 0
+        self.unreadable = 0
+
+    def arrive(self, message: StoredMessage) -> None:
+        """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""
+        sequence = message[0]
+        self.published = sequence + 1
+        target_area = self.queue.target_area
+        sole = self.sole
+        if sole is None:
+            target_area.arrive(self, message)
+            return
+        if sole.frontier == sequence and not sole.references:
+            charge = charge_bytes(message)
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.targets.reserve(charge):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                sole.frontier = sequence + 1
+            else:
+                target_area.pending_cache.put(self.lane.number, message)
+        elif not target_area.is_pending_cache_full:
+            target_area.keep_pending(self.lane.number, message)
+        interest = sole.interest
+        if interest.waiting:
+            interest.arrived.notify()
+        if interest.is_armed:
+            target_area.wake(interest)
+
+    def read_one(self, sequence: int) -> StoredMessage:
+        """Read a message that is still pending. One or two reads of the journal; takes the state lock."""
+        return self.queue.target_area.read_one(self, sequence)
+
+    def not_read(self, problem: str) -> StoreFailed:
+        return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
+
+
+class QueueArea:
+    """One destination. Lanes are made on first use. The state lock guards it."""
+
+    def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
+        self.target_area = target_area
+        self.number = number
+        self.name = name
+        self.areas: list[LaneArea | None] = [None] * PRIORITIES
+        self.interests: dict[str | None, Interest] = {}
+        self.misses = 0
+        """Of interests that have ended."""
+
+    def lane_areas(self) -> Iterator[LaneArea]:
+        """Those that exist, highest priority first."""
+        return filter(None, reversed(self.areas))
+
+    @property
+    def depth(self) -> int:
+        return sum(area.lane.pending_messages for area in self.lane_areas())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(area.lane.pending_bytes for area in self.lane_areas())

@@ -1,0 +1,241 @@
+"""Settings: everything that can be chosen about a store, in one frozen dataclass.
+
+A Settings object that exists is valid: each field and each pair of fields
+is checked at construction, and the first that cannot be honoured is a
+SettingsError with its name and value. Nothing here is written to disk; a
+store opens again with other settings, save for broker_name, which names its
+directory.
+
+Below each field, the first line says its meaning and unit, the second the
+price of choosing otherwise; defaults_table() makes the documentation's table
+of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from ..cache.process_memory import default_limit_bytes
+from ..store.errors import SettingsError
+from .sizes import GIB, KIB, MIB, format_size, parse_size
+
+SyncMode = Literal["always", "interval", "never"]
+
+MIN_MEMORY_LIMIT_BYTES = 4 * MIB
+"""Below it, write buffers and index blocks leave no room for messages."""
+
+MAX_MESSAGE_BYTES = GIB
+"""No setting admits a larger message: readers refuse a greater length before they allocate."""
+
+_MIN_INTERVAL_SECONDS = 0.001
+_MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `forebay.open` takes as keywords, or as one object.
+
+    Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB".
+    Durations are seconds. A size field keeps what was given; the number it
+    stands for is in the attribute that ends in `_bytes`.
+    """
+
+    # Behaviour: what is promised, and what is refused.
+
+    broker_name: str = "localhost"
+    """Name of the store's folder below the directory that is opened.
+    Another name is another store, empty at first."""
+
+    sync: SyncMode = "always"
+    """When a confirmed call reaches the device: "always" before it returns, "interval" soon after, "never" unforced.
+    Not "always": faster, and a kill still loses nothing; a power cut loses an interval, or all that was unwritten."""
+
+    memory_limit: int | str | None = None
+    """Bytes that all caches may hold, at least 4MiB; None: a quarter of the machine's or container's RAM.
+    More: fewer disk reads, a larger process."""
+
+    max_message_bytes: int | str = "64MiB"
+    """Bytes of the largest message accepted, from 1KiB to 1GiB.
+    More: one message may push everything else out of RAM, and takes longer to write and to verify."""
+
+    lock_wait_seconds: float = 0.0
+    """Seconds to wait for a directory that another process holds; 0: refuse at once.
+    More: a take-over succeeds without retries, a mistaken second start is noticed later."""
+
+    background: bool = True
+    """Whether threads of the library load ahead, checkpoint and clean up.
+    False: no thread is started, and none of that happens but in `step()`, which the host must call."""
+
+    # Performance: the same promises at another price.
+
+    sync_interval_seconds: float = 1.0
+    """Seconds between two syncs with sync="interval".
+    More: fewer syncs, more to lose in a power cut."""
+
+    max_file_length: int | str = "32MiB"
+    """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.
+    More: fewer files, and disk given back in larger pieces, later."""
+
+    max_checkpoint_adds: int = 131_072
+    """Messages added since the last checkpoint that force the next one, whatever the time.
+    More: fewer index writes under load, a longer replay after a kill."""
+
+    checkpoint_interval_seconds: float = 5.0
+    """Seconds between two checkpoints.
+    More: fewer index writes, a longer replay after a kill."""
+
+    cleanup_interval_seconds: float = 30.0
+    """Seconds between two looks for data logs that nothing needs any more.
+    More: less work, disk given back later."""
+
+    index_page_size: int | str = "16KiB"
+    """Bytes of a page of the index, a power of two from 512B to 64KiB.
+    More: fewer and larger reads, more written for a small change."""
+
+    index_cache_size: int | str | None = None
+    """Bytes of index pages in RAM, a part of memory_limit, from 256KiB to half of it; None: an eighth, at most 32MiB.
+    More: fewer index reads, less room for messages."""
+
+    # The size fields as numbers.
+
+    memory_limit_bytes: int = field(init=False, repr=False)
+    max_message_size_bytes: int = field(init=False, repr=False)
+    max_file_length_bytes: int = field(init=False, repr=False)
+    index_page_size_bytes: int = field(init=False, repr=False)
+    index_cache_size_bytes: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_broker_name(self.broker_name)
+        _check_choice("sync", self.sync, get_args(SyncMode))
+        _check_choice("background", self.background, (True, False))
+        _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
+        _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
+
+        memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
+        memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
+        sizes = {
+            "memory_limit_bytes": memory_limit_bytes,
+            "max_message_size_bytes": parse_size(
+                "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES
+            ),
+            "max_file_length_bytes": parse_size("max_file_length", self.max_file_length, minimum=64 * KIB, maximum=GIB),
+            "index_page_size_bytes": _index_page_size_bytes(self.index_page_size),
+            "index_cache_size_bytes": _index_cache_size_bytes(self.index_cache_size, memory_limit_bytes),
+        }
+        for name, size_bytes in sizes.items():
+            object.__setattr__(self, name, size_bytes)  # frozen for everybody else
+
+
+def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
+    """The given settings, or the defaults, with these fields in their place.
+
+    SettingsError for a name that is no field, with the closest one that is,
+    and for a value that Settings refuses.
+    """
+    known = [entry.name for entry in dataclasses.fields(Settings) if entry.init]
+    for name in fields:
+        if name not in known:
+            raise SettingsError(f"there is no setting {name!r}: {_advice(name, known)}")
+    if settings is None:
+        return Settings(**fields)
+    if not isinstance(settings, Settings):
+        raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}: give fields by name")
+    return dataclasses.replace(settings, **fields)
+
+
+def defaults_table() -> str:
+    """All fields as a Markdown table, for the documentation. Reads this file's own source."""
+    defaults = {entry.name: entry.default for entry in dataclasses.fields(Settings)}
+    rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
+    for name, documentation in _documented_fields():
+        meaning, price = documentation.split("\n")
+        rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
+    return "\n".join(rows)
+
+
+def _check_broker_name(value: object) -> None:
+    if (
+        not isinstance(value, str)
+        or value in ("", ".", "..")
+        or not value.isprintable()  # which refuses lone surrogates too: encode() would not say it as well
+        or not {"/", "\\"}.isdisjoint(value)
+        or len(value.encode()) > 255
+    ):
+        raise SettingsError(
+            f'broker_name={reprlib.repr(value)} must be a folder name such as "localhost": '
+            "printable, without slashes, at most 255 bytes"
+        )
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    # By type too, because 1 == True.
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+        allowed = " or ".join(_written(choice) for choice in choices)
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
+
+
+def _check_seconds(name: str, value: object, *, minimum: float) -> None:
+    # The chained comparison refuses NaN as well.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
+        raise SettingsError(
+            f"{name}={reprlib.repr(value)} must be seconds as a number such as 2.5, "
+            f"from {minimum:g} to {_MAX_SECONDS:,.0f}"
+        )
+
+
+def _check_count(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least 1")
+
+
+def _index_page_size_bytes(value: object) -> int:
+    size_bytes = parse_size("index_page_size", value, minimum=512, maximum=64 * KIB)
+    if size_bytes.bit_count() != 1:
+        raise SettingsError(f'index_page_size={reprlib.repr(value)} must be a power of two, such as "16KiB"')
+    return size_bytes
+
+
+def _index_cache_size_bytes(value: object, memory_limit_bytes: int) -> int:
+    if value is None:
+        return min(memory_limit_bytes // 8, 32 * MIB)
+    size_bytes = parse_size("index_cache_size", value, minimum=256 * KIB)
+    if size_bytes > memory_limit_bytes // 2:
+        raise SettingsError(
+            f"index_cache_size={reprlib.repr(value)} must be at most half of memory_limit "
+            f"({format_size(memory_limit_bytes)}): lower it, or raise memory_limit"
+        )
+    return size_bytes
+
+
+def _advice(name: str, known: list[str]) -> str:
+    import difflib
+
+    closest = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
+
+
+def _documented_fields() -> Iterator[tuple[str, str]]:
+    import ast
+    import inspect
+    import itertools
+
+    definition = ast.parse(inspect.getsource(Settings)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for statement, following in itertools.pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(documentation))):
+                yield name, documentation
+
+
+def _written(value: object) -> str:
+    """As one writes it in a call."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{value:_}" if type(value) is int else repr(value)

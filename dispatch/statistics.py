@@ -1,0 +1,34 @@
+"""Reports as frozen plain numbers: what every metric, log line and picture is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..cache.budget import MemoryStatistics
+from ..store.message_store import StoreStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStatistics:
+    """Messages, counted since the directory was opened, but for depth and bytes, which are of now."""
+
+    depth: int
+    bytes: int
+    consumers: int
+    enqueued: int
+    delivered: int
+    acknowledged: int
+    redelivered: int
+    misses: int
+    """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
+    unreadable: int
+    """Messages passed over because their bytes do not verify; they stay in the journal."""
+    blocked_sends: int
+    blocked_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    memory: MemoryStatistics
+    store: StoreStatistics
+    destinations: dict[str, DestinationStatistics]

@@ -1,0 +1,367 @@
+"""TargetArea: all TargetLists, the memory they share, and the hand-out from them.
+
+Deciding happens here, under the state lock; reading happens in eager_loader.py,
+outside it. Order of giving memory back: HeadQueueCache (newest first), then
+PendingCache (farthest from being consumed first), then direct messages from
+the far end of the list with the most supply, which lowers its watermark.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..cache.budget import Budget
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..cache.head_queue_cache import HeadQueueCache
+from ..cache.pending_cache import PendingCache
+from ..cache.policy import (
+    DISPATCH_AREA_SHARE,
+    HEAD_QUEUE_CACHE_SHARE,
+    LARGE_MESSAGE_SHARE,
+    PENDING_CACHE_SHARE,
+    high_watermark_bytes,
+)
+from ..store.message_store import MessageStore
+from ..store.reading import StoredMessage
+from .delivery import Delivery
+from .queue_area import Interest, LaneArea, QueueArea
+from .target_list import TargetList
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .selector import Selector
+
+
+class TargetArea:
+    """The state lock guards it; every method but `read_one` requires it held."""
+
+    def __init__(self, store: MessageStore, budget: Budget, state_lock: threading.Lock) -> None:
+        self.store = store
+        self.budget = budget
+        self.lock = state_lock
+        limit = budget.limit_bytes
+        self.targets = budget.holder("target_lists")
+        self.dispatch = budget.holder("dispatch_area")
+        self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), int(limit * HEAD_QUEUE_CACHE_SHARE))
+        self.pending_cache = PendingCache(
+            budget.holder("pending_cache"), self.head_queue_cache, int(limit * PENDING_CACHE_SHARE)
+        )
+        self.dispatch_bytes_max = int(limit * DISPATCH_AREA_SHARE)
+        self.large_message_bytes = int(limit * LARGE_MESSAGE_SHARE)
+        self.lists: list[TargetList] = []
+        self.hungry: dict[TargetList, None] = {}
+        """Lists below half of their high watermark for which there is something to load."""
+        self.wake_loader: Callable[[], None] = lambda: None
+        self.ready: list[Callable[[], None]] = []
+        """Callbacks to call as soon as the lock is free."""
+        self.is_pending_cache_full = False
+
+    # ------------------------------------------------------------------ interests
+
+    def subscribe(self, queue: QueueArea, selector: Selector | None) -> Interest:
+        """The interest for this selector, made with its lists if it is new."""
+        key = selector.text if selector is not None else None
+        interest = queue.interests.get(key)
+        if interest is None:
+            interest = queue.interests[key] = Interest(selector, self.lock)
+            for area in queue.lane_areas():
+                self._add_list(area, interest)
+            self.settle_interests(queue)
+        return interest
+
+    def add_lane(self, area: LaneArea) -> None:
+        """A lane came into being: each interest gets a list over it."""
+        for interest in area.queue.interests.values():
+            self._add_list(area, interest)
+            interest.lists.sort(key=lambda target: -target.area.lane.priority)
+        self.settle_interests(area.queue)
+
+    def _add_list(self, area: LaneArea, interest: Interest) -> None:
+        target = TargetList(area, interest, 0)
+        interest.lists.append(target)
+        self.lists.append(target)
+        self.measure(None)
+        self.feed(target)
+
+    def settle_interests(self, queue: QueueArea) -> None:
+        """Find each lane's fast path again, after interests or lanes came or went."""
+        interests = list(queue.interests.values())
+        for area in queue.lane_areas():
+            area.sole = None
+            if len(interests) == 1 and interests[0].selector is None:
+                area.sole = next(target for target in interests[0].lists if target.area is area)
+        if len(interests) > 1:
+            for interest in interests:
+                for target in interest.lists:
+                    target.is_shared = True
+
+    def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
+        """The last consumer of an interest has gone: its direct messages go to the HeadQueueCache where they fit."""
+        key = interest.selector.text if interest.selector is not None else None
+        del queue.interests[key]
+        queue.misses += interest.misses
+        for target in interest.lists:
+            self.hungry.pop(target, None)
+            self.lists.remove(target)
+            self.targets.release(target.direct_bytes)
+            lane = target.area.lane.number
+            self.head_queue_cache.reopen(lane)
+            for message in target.direct:
+                if message[2] is not None and not target.is_shared:
+                    self.head_queue_cache.put(lane, message)
+            target.direct.clear()
+            target.direct_bytes = 0
+        interest.lists.clear()
+        self.measure(None)
+        self.settle_interests(queue)
+
+    def measure(self, seconds: float | None) -> None:
+        """Move every list's high watermark by what its consumers took in the last seconds; None: nothing measured."""
+        for target in self.lists:
+            rate: float | None = None
+            taken_bytes = target.taken_bytes
+            if seconds is not None and taken_bytes:
+                rate = (taken_bytes - target.measured_bytes) / seconds
+                target.measured_bytes = taken_bytes
+            target.high_watermark_bytes = high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate)
+            while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
+                self._overflow(target)
+
+    def _overflow(self, target: TargetList) -> None:
+        message = target.evict_last()
+        self.targets.release(charge_bytes(message))
+        if message[2] is not None:
+            self.pending_cache.put(target.area.lane.number, message)
+
+    # ------------------------------------------------------------------ arrivals
+
+    def arrive_many(self, area: LaneArea, messages: Sequence[StoredMessage]) -> None:
+        """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
+        sole = area.sole
+        if sole is not None and sole.frontier == messages[0][0] and not sole.references:
+            charge = sum(map(charge_bytes, messages))
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
+                sole.direct.extend(messages)
+                sole.direct_bytes += charge
+                area.published = sole.frontier = messages[-1][0] + 1
+                self.wake(sole.interest)
+                return
+        for message in messages:
+            area.arrive(message)
+        if sole is not None:
+            self.wake(sole.interest)
+
+    def keep_pending(self, lane: int, message: StoredMessage) -> None:
+        """Keep an arrival that no list can hold directly, while the PendingCache has room for it."""
+        self.is_pending_cache_full = not self.pending_cache.put(lane, message)
+
+    def arrive(self, area: LaneArea, message: StoredMessage) -> None:
+        """An arrival in a queue without consumers, or with several interests, or with a selector."""
+        lane = area.lane.number
+        interests = area.queue.interests
+        if not interests:
+            if area.lane.pending_messages == 1:
+                self.head_queue_cache.reopen(lane)
+            self.head_queue_cache.put(lane, message)
+            return
+        sequence = message[0]
+        charge = charge_bytes(message)
+        is_kept = False
+        for interest in interests.values():
+            target = next(found for found in interest.lists if found.area is area)
+            if target.frontier == sequence and not target.references and not target.is_loading:
+                if not interest.wants(area, message):
+                    target.frontier = sequence + 1
+                    continue
+                if target.direct_bytes + charge <= target.high_watermark_bytes and self.targets.reserve(charge):
+                    target.append(message, charge)
+                    target.frontier = sequence + 1
+                    self.wake(interest)
+                    continue
+            if not is_kept:
+                self.pending_cache.put(lane, message)
+                is_kept = True
+            self.feed(target)
+            self.wake(interest)
+
+    def wake(self, interest: Interest) -> None:
+        """Something may be there for the consumers of an interest."""
+        if interest.waiting:
+            interest.arrived.notify_all()
+        if interest.is_armed:
+            interest.is_armed = False
+            for consumer in interest.consumers:
+                consumer.become_ready(self.ready)
+
+    def feed(self, target: TargetList) -> None:
+        """Let the loader know that a list runs low."""
+        if target not in self.hungry and target.has_supply:
+            self.hungry[target] = None
+            self.wake_loader()
+
+    # ------------------------------------------------------------------ handing out
+
+    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
+        deliveries: list[Delivery] = []
+        for target in consumer.interest.lists:
+            if target.returned and (not target.direct or target.returned.first < target.direct[0][0]):
+                break
+            if target.direct:
+                max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
+                if target.direct_bytes * 2 < target.high_watermark_bytes and target.has_supply:
+                    self.feed(target)
+                if len(deliveries) >= most or target.direct:
+                    break
+            if target.has_supply:
+                break
+        return deliveries
+
+    def _hand_out(
+        self, consumer: Consumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> int | None:
+        """Move messages from a list to the DispatchArea; returns what is left of max_bytes."""
+        area, direct, dispatch = target.area, target.direct, self.dispatch
+        in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
+        room = self.dispatch_bytes_max - dispatch.held_bytes
+        moved = released = handed = 0
+        already = len(deliveries)
+        while direct and len(deliveries) < most:
+            message = direct[0]
+            sequence, properties, body, timestamp = message
+            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+            if max_bytes is not None and deliveries and charge - OVERHEAD_BYTES > max_bytes:
+                break
+            direct.popleft()
+            if is_shared and (sequence in in_flight or not area.lane.is_pending(sequence)):
+                released += charge
+                continue
+            handed += charge
+            if moved + charge > room and charge > OVERHEAD_BYTES:
+                released += charge - OVERHEAD_BYTES
+                charge, properties, body = OVERHEAD_BYTES, b"", None
+            moved += charge
+            if max_bytes is not None:
+                max_bytes -= charge - OVERHEAD_BYTES
+            delivery = Delivery(
+                consumer, area, sequence, properties, body, timestamp, attempts.get(sequence, 0) + 1 if attempts else 1
+            )
+            in_flight[sequence] = delivery
+            deliveries.append(delivery)
+        target.direct_bytes -= moved + released
+        target.taken_bytes += handed
+        self.targets.hand_over(dispatch, moved)
+        if released:
+            self.targets.release(released)
+        count = len(deliveries) - already
+        area.delivered += count
+        consumer.in_flight += count
+        return max_bytes
+
+    def starving(self, interest: Interest) -> TargetList | None:
+        """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
+        for target in interest.lists:
+            if target.returned or target.has_supply:
+                return target
+            if target.direct:
+                return None
+        return None
+
+    # ------------------------------------------------------------------ settling
+
+    def settle(self, delivery: Delivery) -> None:
+        """The delivery leaves the DispatchArea with its charge."""
+        area = delivery._area
+        del area.in_flight[delivery.sequence]
+        body = delivery._body
+        self.dispatch.release(
+            OVERHEAD_BYTES + len(delivery._properties) + len(body) if body is not None else OVERHEAD_BYTES
+        )
+        delivery._consumer.in_flight -= 1
+
+    def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries of one lane that are acknowledged, all of one consumer."""
+        in_flight, attempts = area.in_flight, area.attempts
+        charge = OVERHEAD_BYTES * len(deliveries)
+        for delivery in deliveries:
+            del in_flight[delivery.sequence]
+            body = delivery._body
+            if body is not None:
+                charge += len(delivery._properties) + len(body)
+            if attempts:
+                attempts.pop(delivery.sequence, None)
+        self.dispatch.release(charge)
+        deliveries[0]._consumer.in_flight -= len(deliveries)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Settle a delivery that is not done: it will be offered again, in its place."""
+        self.settle(delivery)
+        area = delivery._area
+        area.attempts[delivery.sequence] = delivery.attempts
+        area.redelivered += 1
+
+    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+        """A message that was handed out is free again: back into its place in every list that has passed it."""
+        sequence = message[0]
+        if not area.lane.is_pending(sequence):
+            return
+        if message[2] is not None:
+            self.pending_cache.put(area.lane.number, message)
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area and target.front > sequence and self._is_wanted(interest, area, message):
+                    target.returned.add(sequence, sequence)
+                    self.feed(target)
+                    self.wake(interest)
+
+    def _is_wanted(self, interest: Interest, area: LaneArea, message: StoredMessage) -> bool:
+        if interest.selector is None or message[2] is not None:
+            return interest.wants(area, message)
+        return True  # its headers are not in RAM: the loader looks again
+
+    # ------------------------------------------------------------------ memory
+
+    def make_room(self, wanted_bytes: int, keep: TargetList) -> None:
+        """Give back until wanted_bytes are free, in the fixed order; the list keep and one message of each list stay."""
+        if self.budget.free_bytes < wanted_bytes:
+            self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
+        if self.budget.free_bytes < wanted_bytes:
+            self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
+        while self.budget.free_bytes < wanted_bytes:
+            others = [target for target in self.lists if target is not keep and len(target.direct) > 1]
+            if not others:
+                return
+            fullest = max(others, key=lambda target: target.direct_bytes)
+            stop = len(fullest.direct) // 2
+            while len(fullest.direct) > max(stop, 1) and self.budget.free_bytes < wanted_bytes:
+                self.targets.release(charge_bytes(fullest.evict_last()))
+
+    def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
+        """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
+        with self.lock:
+            if not area.lane.is_pending(sequence):
+                raise area.not_read("it was settled")
+            regions = self.store.plan(area.lane, [(sequence, sequence)])
+        messages, unreadable = self.store.read(regions)
+        if unreadable:
+            raise area.not_read(unreadable[0][1])
+        return messages[0]
+
+    def audit(self) -> dict[str, int]:
+        """What each holder's charge should be, found by walking the live objects."""
+        in_flight: dict[int, Delivery] = {}
+        for target in self.lists:
+            for delivery in target.area.in_flight.values():
+                in_flight[id(delivery)] = delivery
+        return {
+            "target_lists": sum(charge_bytes(message) for target in self.lists for message in target.direct),
+            "head_queue_cache": self.head_queue_cache.audit(),
+            "pending_cache": self.pending_cache.audit(),
+            "dispatch_area": sum(
+                OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)
+                for delivery in in_flight.values()
+            ),
+            "index": self.store.index.held_bytes,
+        }

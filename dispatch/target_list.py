@@ -1,0 +1,106 @@
+"""TargetList: what the consumers of one interest will take next from one lane, in order.
+
+    returned | direct messages | references | frontier ... newest message
+                               ^ watermark
+
+Direct messages are in RAM and charged. References are runs of sequences that
+are known to match. Behind the frontier lies what nobody has looked at yet,
+and costs nothing, so a list over ten million messages costs what one over
+ten thousand costs. What came back from a consumer waits in `returned`; all
+of it lies before the watermark and is offered first.
+
+Consumers with equal selectors share one list. It is the simplest thing that
+keeps first deliveries in order and lets no consumer hoard: a slow one holds
+what it was handed and nothing else. A message is owned by whoever takes it
+first; lists of other interests that name it too pass over it ("stale").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from ..cache.charge import charge_bytes
+from ..store.reading import StoredMessage
+from ..store.runs import Runs
+
+if TYPE_CHECKING:
+    from .queue_area import Interest, LaneArea
+
+
+class TargetList:
+    """The state lock guards it."""
+
+    __slots__ = (
+        "area",
+        "interest",
+        "frontier",
+        "returned",
+        "direct",
+        "direct_bytes",
+        "references",
+        "high_watermark_bytes",
+        "is_loading",
+        "is_shared",
+        "taken_bytes",
+        "measured_bytes",
+    )
+
+    def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
+        self.area = area
+        self.interest = interest
+        self.frontier = 0
+        self.returned = Runs()
+        self.direct: deque[StoredMessage] = deque()
+        self.direct_bytes = 0
+        """Charge of the direct messages."""
+        self.references = Runs()
+        self.high_watermark_bytes = high_watermark_bytes
+        self.is_loading = False
+        """Somebody reads for this list outside the lock; nobody else may."""
+        self.is_shared = False
+        """Other interests may take, or may have taken, what stands here: check before handing out."""
+        self.taken_bytes = 0
+        self.measured_bytes = 0
+
+    @property
+    def has_supply(self) -> bool:
+        """Something may be behind the watermark, or has come back."""
+        return bool(self.references) or self.frontier < self.area.published or bool(self.returned)
+
+    @property
+    def front(self) -> int:
+        """Every candidate before this sequence was passed, except what is in returned."""
+        if self.direct:
+            return self.direct[0][0]
+        return self.references.first if self.references else self.frontier
+
+    def append(self, message: StoredMessage, charge: int) -> None:
+        """Put a message that is charged already behind the direct ones."""
+        self.direct.append(message)
+        self.direct_bytes += charge
+
+    def evict_last(self) -> StoredMessage:
+        """Lower the watermark by one entry: the last direct message becomes a reference."""
+        message = self.direct.pop()
+        self.direct_bytes -= charge_bytes(message)
+        self.references.add(message[0], message[0])
+        return message
+
+    @property
+    def held_bytes(self) -> int:
+        """What the runs cost."""
+        return self.returned.held_bytes + self.references.held_bytes
+
+    def _check(self) -> None:
+        assert self.direct_bytes == sum(map(charge_bytes, self.direct))
+        sequences = [message[0] for message in self.direct]
+        assert sequences == sorted(set(sequences))
+        self.returned._check()
+        self.references._check()
+        if self.direct and self.references:
+            assert sequences[-1] < self.references.first
+        for runs in (self.returned, self.references):
+            assert not runs or runs.last < max(self.frontier, 1)
+        if self.direct:
+            assert sequences[-1] < self.frontier

@@ -1,0 +1,208 @@
+"""One data log file: its header, a walk over its records, and what lies behind damage.
+
+    magic "FOREBAY1"  version u16  header bytes u16  salt u32  store id 16 bytes
+    data log id u32   epoch u32    first log sequence u64      created u64 (ms)   crc u32
+
+64 bytes with padding, then records. A sealed data log ends with a directory
+record: the offset of each record (u32), then the directory's own offset,
+the number of records and a mark. The walk trusts nothing: whoever walks
+decides whether the place where it ends is a torn tail or corruption.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from .disk import File
+from .record import (
+    DIRECTORY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    MAGIC_BYTES,
+    MAGIC_OFFSET,
+    MESSAGE,
+    SLICE_BYTES,
+    Header,
+    RecordDamaged,
+    crc32,
+    decode_header,
+    decode_slice,
+    verify_head,
+)
+
+FORMAT_VERSION: Final = 1
+DATA_LOG_HEADER_BYTES: Final = 64
+DIRECTORY_MARK: Final = 0x52494446
+RECORDS_MAX: Final = 1 << 18
+"""A data log is rolled at that many records, so the directory of the newest one never holds more than 1 MiB of RAM."""
+
+_FILE_MAGIC: Final = b"FOREBAY1"
+_FILE_HEADER: Final = struct.Struct("<8sHHI16sIIQQI4x")
+_TRAILER: Final = struct.Struct("<III")
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class DataLogHeader(NamedTuple):
+    salt: int
+    store_id: bytes
+    data_log: int
+    epoch: int
+    first_sequence: int
+    created: int
+
+
+class UnknownVersion(Exception):
+    """A newer format: the file is left as it is. Internal: the store names it."""
+
+
+def encode_header(header: DataLogHeader) -> bytes:
+    salt, *others = header
+    data = _FILE_HEADER.pack(_FILE_MAGIC, FORMAT_VERSION, DATA_LOG_HEADER_BYTES, salt, *others, 0)
+    return data[:56] + crc32(data[:56]).to_bytes(4, "little") + bytes(4)
+
+
+def decode_data_log_header(data: bytes) -> DataLogHeader:
+    """RecordDamaged when these are not the first 64 bytes of a data log; UnknownVersion when they are of a newer one."""
+    if len(data) < DATA_LOG_HEADER_BYTES:
+        raise RecordDamaged("the data log's header is incomplete")
+    magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
+    if magic != _FILE_MAGIC or crc != crc32(data[:56]):
+        raise RecordDamaged("the data log's header does not verify")
+    if version != FORMAT_VERSION or size != DATA_LOG_HEADER_BYTES:
+        raise UnknownVersion(f"format version {version}; this library reads version {FORMAT_VERSION}")
+    return DataLogHeader(salt, store_id, data_log, epoch, first, created)
+
+
+def directory_payload(offsets: bytes, directory_offset: int) -> bytes:
+    """offsets: u32 little-endian per record."""
+    return offsets + _TRAILER.pack(directory_offset, len(offsets) // 4, DIRECTORY_MARK)
+
+
+class Walk:
+    """Walks the records of a data log from an offset. After the iteration, `end` and `problem` say where and why it stopped."""
+
+    def __init__(
+        self,
+        file: File,
+        header: DataLogHeader,
+        offset: int,
+        *,
+        next_sequence: int | None = None,
+        verify_from: int | None = None,
+    ) -> None:
+        """verify_from: offset from which on bodies are verified too; None: heads only. O(1): nothing is read yet."""
+        self._file = file
+        self._salt = header.salt
+        self._size = file.size()
+        self._verify_from = verify_from
+        self.end = offset
+        self.next_sequence = next_sequence
+        self.epoch = 0
+        self.durable = 0
+        """The greatest durable position that an intact record attested."""
+        self.is_sealed = False
+        self.problem: str | None = None
+
+    def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
+        """Yields (offset, header, head): all bytes of the record but a slice's messages."""
+        chunk, base = b"", self.end
+        while not self.is_sealed:
+            at = self.end - base
+            if at + HEADER_BYTES > len(chunk):
+                chunk, base, at = self._file.read(self.end, _CHUNK_BYTES), self.end, 0
+                if len(chunk) < HEADER_BYTES:
+                    self.problem = "an incomplete record" if chunk.strip(b"\0") else None
+                    return
+            try:
+                header = decode_header(chunk, at)
+                if self.end + header.length > self._size:
+                    raise RecordDamaged("the record reaches beyond the end of the file")
+                wanted = header.length if self._is_verified() and header.length <= _CHUNK_BYTES else header.head_bytes
+                if at + wanted > len(chunk):
+                    chunk, base, at = self._file.read(self.end, max(wanted, _CHUNK_BYTES)), self.end, 0
+                head = chunk[at : at + header.head_bytes]
+                verify_head(header, head, self._salt)
+                self._follow(header)
+                if header.kind == MESSAGE:
+                    self._verify_slice(header, head, chunk, at)
+            except RecordDamaged as damage:
+                is_untouched = not chunk[at : at + HEADER_BYTES].strip(b"\0")
+                self.problem = None if is_untouched else str(damage)
+                return
+            offset = self.end
+            self.end = offset + header.length
+            self.is_sealed = header.kind == DIRECTORY
+            yield offset, header, head
+
+    def _is_verified(self) -> bool:
+        return self._verify_from is not None and self.end >= self._verify_from
+
+    def _follow(self, header: Header) -> None:
+        if self.next_sequence is not None and header.sequence != self.next_sequence:
+            raise RecordDamaged(f"log sequence {header.sequence} where {self.next_sequence} was due")
+        if header.epoch < self.epoch:
+            raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
+        self.next_sequence = header.sequence + 1
+        self.epoch = header.epoch
+        self.durable = max(self.durable, header.durable)
+
+    def _verify_slice(self, header: Header, head: bytes, chunk: bytes, at: int) -> None:
+        table = decode_slice(header, head).table
+        if not self._is_verified():
+            return
+        position = header.head_bytes
+        view = memoryview(chunk)
+        for index in range(0, len(table), 3):
+            crc, length = table[index], table[index + 1]
+            if at + position + length <= len(chunk):
+                found = crc32(view[at + position : at + position + length])
+            else:
+                found = self._crc(self.end + position, length)
+            if found != crc:
+                raise RecordDamaged(f"the checksum of message {index // 3} of a slice does not match")
+            position += length
+
+    def _crc(self, offset: int, length: int) -> int:
+        crc = 0
+        while length > 0:
+            part = self._file.read(offset, min(length, _CHUNK_BYTES))
+            if not part:
+                return -1
+            crc = crc32(part, crc)
+            offset += len(part)
+            length -= len(part)
+        return crc
+
+
+def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
+    """The greatest durable position in any intact record at or behind offset, wherever one begins. 0: none.
+
+    What a torn tail and corruption have in common is that the walk stops;
+    a later record that knew this place to be durable tells them apart.
+    Cost: reads the rest of the file once.
+    """
+    durable = 0
+    size = file.size()
+    while offset < size:
+        chunk = file.read(offset, _CHUNK_BYTES)
+        if len(chunk) < HEADER_BYTES:
+            break
+        at = chunk.find(MAGIC_BYTES, MAGIC_OFFSET)
+        while at >= 0:
+            durable = max(durable, _attested_at(file, header.salt, offset + at - MAGIC_OFFSET, size))
+            at = chunk.find(MAGIC_BYTES, at + 1)
+        offset += len(chunk) - HEADER_BYTES if offset + len(chunk) < size else len(chunk)
+    return durable
+
+
+def _attested_at(file: File, salt: int, offset: int, size: int) -> int:
+    try:
+        header = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if offset + header.length > size or header.head_bytes > SLICE_BYTES + ENTRY_BYTES * 65_535:
+            return 0
+        verify_head(header, file.read(offset, header.head_bytes), salt)
+    except RecordDamaged:
+        return 0
+    return header.durable

@@ -1,0 +1,118 @@
+"""Every error that the library raises on purpose, in one tree.
+
+    ForebayError
+      ├─ SettingsError        a setting, argument or name that cannot be honoured
+      ├─ StoreLocked          another process holds the directory
+      ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
+      ├─ StoreFull            an admission limit or the disk itself is full
+      ├─ JournalCorrupt       bytes that were durable no longer verify
+      ├─ MessageTooLarge      one message above what the settings admit
+      ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
+      ├─ TransactionError     a transaction used out of order
+      └─ Closed               the object was closed
+
+Numbers are attributes, the text says what to do, and no text ever holds a
+body or a header value.
+"""
+
+from __future__ import annotations
+
+
+class ForebayError(Exception):
+    """Root of the tree: catch it to catch everything the library raises on purpose."""
+
+
+class SettingsError(ForebayError, ValueError):
+    """A setting, argument or name that cannot be honoured. Nothing was changed; correct it and call again."""
+
+
+class StoreLocked(ForebayError):
+    """Another process, or another handle of this one, holds the directory. Close it, or wait with lock_wait_seconds."""
+
+    def __init__(self, directory: str, holder: str, waited_seconds: float) -> None:
+        super().__init__(
+            f"{directory} is held by {holder} (waited {waited_seconds:.1f} s): "
+            "close that one, or open with a larger lock_wait_seconds"
+        )
+        self.directory = directory
+        self.holder = holder
+        self.waited_seconds = waited_seconds
+
+
+class StoreFailed(ForebayError):
+    """The disk failed a write or a sync. What was confirmed is kept; the failed call's outcome is unknown.
+
+    Nothing more is accepted by this handle and a failed sync is never retried,
+    because the kernel may have dropped the pages that it could not write
+    (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
+    Cure the disk, close, open again.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}: the store refuses further work; cure the disk, then close and open again")
+        self.reason = reason
+
+
+class StoreFull(ForebayError):
+    """A disk limit is reached. Nothing of the call was stored; consume, clean up, or raise the limit, then repeat it."""
+
+    def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
+        super().__init__(
+            f"{needed_bytes} bytes are needed and {available_bytes} are left under {limit}: "
+            "consume or clean up, or raise the limit, then send again"
+        )
+        self.needed_bytes = needed_bytes
+        self.available_bytes = available_bytes
+        self.limit = limit
+        self.stored = stored
+
+
+class JournalCorrupt(ForebayError):
+    """Bytes that were durable no longer verify. Nothing was changed; the place is named.
+
+    ``forebay verify DIR`` lists every damaged place. Restore the data log from
+    a copy, or move it away and accept the loss.
+    """
+
+    def __init__(self, data_log: int, offset: int, problem: str) -> None:
+        super().__init__(
+            f"data-{data_log}.log at offset {offset}: {problem}. Nothing was changed: "
+            "run `forebay verify` for all damaged places and restore the data log from a copy"
+        )
+        self.data_log = data_log
+        self.offset = offset
+        self.problem = problem
+
+
+class MessageTooLarge(ForebayError):
+    """One message is above max_message_bytes or above the memory limit. Raise the named limit, or split the message."""
+
+    def __init__(self, message_bytes: int, limit_bytes: int, limit: str) -> None:
+        super().__init__(
+            f"a message of {message_bytes} bytes is above {limit} ({limit_bytes} bytes): raise {limit} or split it"
+        )
+        self.message_bytes = message_bytes
+        self.limit_bytes = limit_bytes
+        self.limit = limit
+        self.stored = 0
+
+
+class SelectorError(ForebayError, ValueError):
+    """A selector that is not JMS SQL-92, or beyond the limits on length, depth and size. Nothing was subscribed."""
+
+    def __init__(self, problem: str, position: int) -> None:
+        super().__init__(f"selector, character {position}: {problem}")
+        self.problem = problem
+        self.position = position
+
+
+class TransactionError(ForebayError):
+    """A transaction used out of order: after its end, or from another store."""
+
+
+class Closed(ForebayError):
+    """The store or consumer was closed. Open or subscribe again."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed: open or subscribe again")
+        self.what = what

@@ -1,0 +1,178 @@
+"""Names in the store's directory, made and parsed here alone, and the lock that gives it one owner.
+
+    <directory>/<broker name>/lock
+                              journal/data-<id>.log
+                              kr-store/data, kr-store/state
+                              quarantine/
+
+The lock is the kernel's (flock), so that whatever ends the process frees it;
+the file stays behind and its content is only for the message to whoever comes
+second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from .errors import SettingsError, StoreLocked
+
+JOURNAL = "journal"
+INDEX_DIRECTORY = "kr-store/data"
+STATE_DIRECTORY = "kr-store/state"
+QUARANTINE = "quarantine"
+LOCK = "lock"
+
+MAX_DATA_LOG_ID = 2**31 - 1
+MAX_BROKER_NAME_CHARACTERS = 64
+
+_DATA_LOG = re.compile(r"data-([1-9][0-9]{0,9})\.log")
+_BROKER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HOLDER = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
+_RETRY_SECONDS = 0.02
+
+
+def data_log_name(data_log: int) -> str:
+    """Name of the data log with this id."""
+    assert 1 <= data_log <= MAX_DATA_LOG_ID, f"no data log has id {data_log}"
+    return f"{JOURNAL}/data-{data_log}.log"
+
+
+def data_log_id(base_name: str) -> int | None:
+    """The id in a base name exactly as data_log_name makes it; None for any other file."""
+    match = _DATA_LOG.fullmatch(base_name)
+    if match is None:
+        return None
+    data_log = int(match[1])
+    return data_log if data_log <= MAX_DATA_LOG_ID else None
+
+
+def validate_broker_name(name: str) -> None:
+    """Raise SettingsError unless a name may become a directory of its own."""
+    if len(name) > MAX_BROKER_NAME_CHARACTERS:
+        raise SettingsError(
+            f"broker_name has {len(name)} characters, the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
+        )
+    if not _BROKER_NAME.fullmatch(name) or name in (".", ".."):
+        raise SettingsError(
+            f"broker_name {name!r} cannot be a directory: use letters, digits, '-', '_' and '.', and not '.' or '..'"
+        )
+
+
+_held: dict[tuple[int, int], DirectoryLock] = {}
+"""The locks of this process by directory (device, inode): on some network file systems flock is one per process."""
+
+
+class DirectoryLock:
+    """The one owner of a store's directory, among processes and within this one.
+
+    The directory must exist. A child made by fork does not inherit ownership:
+    its copy of the lock is let go unlocked, and the parent goes on undisturbed.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self._path = os.path.join(self.root, LOCK)
+        self._clock = clock
+        self._sleep = sleep
+        self._wall_clock = wall_clock
+        self._descriptor = -1
+        self._directory = (0, 0)
+
+    def acquire(self, wait_seconds: float = 0.0) -> None:
+        """Become the owner, or raise StoreLocked after wait_seconds; with 0 that is at once."""
+        assert self._descriptor < 0, "acquired twice"
+        started = self._clock()
+        while (holder := self._try()) is not None:
+            waited = self._clock() - started
+            if waited >= wait_seconds:
+                raise StoreLocked(self.root, holder, waited)
+            self._sleep(min(_RETRY_SECONDS, wait_seconds - waited))
+
+    def held(self) -> bool:
+        """Whether the lock file in place is still the one that was locked. Two system calls: check it now and then."""
+        if self._descriptor < 0:
+            return False
+        try:
+            return os.path.samestat(os.lstat(self._path), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Let the directory go. Does nothing when it is not held, so too in a forked child."""
+        if self._descriptor < 0:
+            return
+        try:
+            _write_holder(self._descriptor, b"")
+            # Closing alone would leave the lock with a child that C code forked without our knowing.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            self._forget()
+
+    def _try(self) -> str | None:
+        """Take the lock and return None, or say who has it."""
+        state = os.stat(self.root)
+        directory = (state.st_dev, state.st_ino)
+        if _held.setdefault(directory, self) is not self:
+            return f"another handle of this process (pid {os.getpid()})"
+        self._directory = directory
+        holder: str | None = "nobody"
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            holder = self._lock()
+        finally:
+            if holder is not None:
+                self._forget()
+        return holder
+
+    def _lock(self) -> str | None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read_holder(self._descriptor)
+        if not self.held():
+            return "whoever replaced the lock file just now"
+        since = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        _write_holder(self._descriptor, f"pid {os.getpid()} on {os.uname().nodename} since {since}".encode())
+        return None
+
+    def _forget(self) -> None:
+        """Close without unlocking: in a forked child the lock is the parent's, and LOCK_UN would take it away."""
+        _held.pop(self._directory, None)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _write_holder(descriptor: int, text: bytes) -> None:
+    """Best effort: a full disk must not keep the store from being opened and emptied."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+    except OSError:
+        pass
+
+
+def _read_holder(descriptor: int) -> str:
+    """What the holder wrote about itself, or nothing of it where it does not look like that."""
+    text = os.pread(descriptor, 256, 0).decode("ascii", "replace")
+    return text if _HOLDER.fullmatch(text) else "another process"
+
+
+def _forget_in_child() -> None:
+    for lock in list(_held.values()):
+        lock._forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

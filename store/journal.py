@@ -1,0 +1,339 @@
+"""The journal: append records to rolling data logs, make them durable, read them by Location.
+
+A record that append returned for has been handed to the operating system:
+a killed process loses nothing of it. It survives a power cut once `sync`
+has returned for its position. Torn bytes at the end of the newest data log
+are what a crash leaves, and recovery cuts them.
+
+Who writes: the caller itself, under the state lock, with no thread between.
+Who syncs: the first caller that needs it, for all that have appended by then.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from array import array
+from collections.abc import Callable
+from typing import Final
+
+from cachetools import LRUCache
+
+from .data_log import (
+    DATA_LOG_HEADER_BYTES,
+    RECORDS_MAX,
+    DataLogHeader,
+    decode_data_log_header,
+    directory_payload,
+    encode_header,
+)
+from .disk import Disk, File
+from .errors import StoreFailed, StoreFull
+from .files import JOURNAL, data_log_name
+from .record import (
+    DIRECTORY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    SLICE_BYTES,
+    encode,
+    encode_ack,
+    encode_one,
+    encode_slice,
+)
+
+OFFSET_BITS: Final = 32
+OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+READERS_MAX: Final = 128
+_ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+_ACK_BYTES: Final = 48
+_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+def location_text(position: int) -> str:
+    """A position as the logs print it: data log id, colon, offset."""
+    return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
+
+
+class Journal:
+    """Appends and rolls under the state lock; `sync` takes its own lock first and must be called without the state lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        state_lock: threading.Lock,
+        store_id: bytes,
+        *,
+        max_file_bytes: int,
+        clock_ms: Callable[[], int],
+        random_salt: Callable[[], int],
+        first_record: Callable[[], tuple[int, int, bytes]],
+    ) -> None:
+        """first_record: (kind, count, payload) of the record that opens each data log, so that the newest one
+        restates all that older ones, once deleted, no longer tell."""
+        self._disk = disk
+        self._state_lock = state_lock
+        self._sync_lock = threading.Lock()
+        self._store_id = store_id
+        self._max_file_bytes = max_file_bytes
+        self._clock_ms = clock_ms
+        self._random_salt = random_salt
+        self._first_record = first_record
+        self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
+        self._unsynced: list[File] = []
+        self._is_directory_unsynced = False
+        self._file: File | None = None
+        self._limit = -1
+        self._salt = 0
+        self._word = MAGIC
+        self._offsets = array("I")
+        self.epoch = 0
+        self.data_log = 0
+        """Id of the newest data log, the one that is written to."""
+        self.offset = 0
+        self.durable = 0
+        """Position up to which everything is on the device."""
+        self.attested = 0
+        """The durable position that the newest record names."""
+        self.sizes: dict[int, int] = {}
+        """Bytes of each data log that exists."""
+        self.failure: StoreFailed | None = None
+        self.syncs = 0
+
+    # ------------------------------------------------------------------ opening
+
+    def begin(self, data_log: int, next_sequence: int, epoch: int) -> None:
+        """Go on in a new data log of that id, with that log sequence.
+
+        Every open begins one, so what an earlier process left is never written to again.
+        """
+        self.epoch = epoch
+        self._word = next_sequence << 16 | MAGIC
+        self._start_data_log(data_log, 0)
+
+    @property
+    def end(self) -> int:
+        """Position behind the newest record. REQUIRES: state lock."""
+        return self.data_log << OFFSET_BITS | self.offset
+
+    # ---------------------------------------------------------------- appending
+
+    def append_one(
+        self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
+    ) -> int:
+        """A slice of one message; returns its offset in `data_log`. REQUIRES: state lock. One write."""
+        size = _ONE_BYTES + len(properties) + len(body)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+        offset = self.offset
+        data = encode_one(
+            self._salt,
+            self._word,
+            self.epoch,
+            self.durable,
+            priority,
+            destination,
+            sequence,
+            timestamp,
+            properties,
+            body,
+        )
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, size)
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + size
+        return offset
+
+    def append_slice(
+        self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
+    ) -> tuple[int, list[int]]:
+        """A slice of (properties, body) pairs: its offset in `data_log`, and each content's length. REQUIRES: state lock."""
+        size = SLICE_BYTES + sum([ENTRY_BYTES + len(properties) + len(body) for properties, body in contents])
+        if self.offset + size > self._limit:
+            self._make_room(size)
+        data, lengths = encode_slice(
+            self._salt, self._word, self.epoch, self.durable, priority, destination, sequence, timestamp, contents
+        )
+        return self._append(data), lengths
+
+    def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
+        """An ack of one run. REQUIRES: state lock."""
+        if self.offset + _ACK_BYTES > self._limit:
+            self._make_room(_ACK_BYTES)
+        data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
+        self._append(data)
+
+    def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
+        """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
+        size = HEADER_BYTES + len(payload)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+        self.attested = self.durable
+        return self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
+
+    def _append(self, data: bytes) -> int:
+        offset = self.offset
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, len(data))
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + len(data)
+        if len(self._offsets) >= RECORDS_MAX:
+            self._limit = min(self._limit, 0)
+        return offset
+
+    def _refuse(self, error: OSError, needed_bytes: int) -> None:
+        """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
+        if error.errno in _NO_SPACE:
+            self.epoch += 1
+            raise StoreFull(needed_bytes, self._disk.free_bytes(), "the disk's free space") from error
+        raise self._fail(f"a journal write failed ({error.strerror})") from error
+
+    def _fail(self, reason: str) -> StoreFailed:
+        self._limit = -1
+        self.failure = self.failure or StoreFailed(reason)
+        return self.failure
+
+    def stop(self) -> None:
+        """Refuse every later append. REQUIRES: state lock."""
+        self._limit = -1
+
+    # ------------------------------------------------------------------ rolling
+
+    def _make_room(self, size: int) -> None:
+        """The newest data log is full, or holds as many records as its directory may name."""
+        if self.failure is not None:
+            raise self.failure
+        assert self._limit >= 0, "the journal is stopped"
+        if self.offset > DATA_LOG_HEADER_BYTES:
+            self.roll(size)
+        if self.offset + size > self._limit:
+            self._limit = self.offset + size  # one record larger than a file gets a larger file
+
+    def roll(self, size: int = 0) -> None:
+        """Seal the newest data log and begin the next one. REQUIRES: state lock."""
+        self.seal()
+        old, old_id, old_bytes = self._file, self.data_log, self.offset
+        assert old is not None
+        try:
+            self._start_data_log(old_id + 1, size)
+        except OSError as error:
+            # The old one is sealed: writing behind the seal would hide what follows from recovery.
+            raise self._fail(f"the next data log could not be made ({error.strerror})") from error
+        self.sizes[old_id] = old_bytes
+        self._unsynced.append(old)
+
+    def seal(self) -> None:
+        """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock."""
+        if self.failure is not None:
+            raise self.failure
+        old, old_end = self._file, self.offset
+        assert old is not None
+        payload = directory_payload(self._offsets.tobytes(), old_end)
+        seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
+        try:
+            old.append(seal)
+            old.truncate(old_end + len(seal))
+        except OSError as error:
+            old.seek(old_end)
+            self._refuse(error, len(seal))
+        self._word += 65_536
+        self.offset = old_end + len(seal)
+        self._limit = -1
+
+    def _start_data_log(self, data_log: int, size: int) -> None:
+        file = self._disk.open(data_log_name(data_log), create=True)
+        salt = self._random_salt()
+        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> 16, self._clock_ms())
+        file.append(encode_header(header))
+        file.preallocate(max(self._max_file_bytes, DATA_LOG_HEADER_BYTES + size))
+        self._file, self._salt, self._offsets = file, salt, array("I")
+        self.data_log, self.offset = data_log, DATA_LOG_HEADER_BYTES
+        self.sizes[data_log] = 0
+        self._limit = self._max_file_bytes
+        self._readers[data_log] = file, salt
+        self._is_directory_unsynced = True
+        kind, count, payload = self._first_record()
+        self._limit = max(self._limit, DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(payload))
+        self.append(kind, 0, count, payload)
+
+    # ------------------------------------------------------------------ syncing
+
+    def sync(self, position: int | None = None) -> None:
+        """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
+
+        One caller syncs for all that appended before; the others find it done.
+        """
+        if position is not None and self.durable >= position:
+            return
+        with self._sync_lock:
+            if position is not None and self.durable >= position:
+                return
+            with self._state_lock:
+                if self.failure is not None:
+                    raise self.failure
+                end, newest = self.end, self._file
+                sealed, self._unsynced = self._unsynced, []
+                is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
+            assert newest is not None
+            try:
+                for file in sealed:
+                    file.sync()
+                if is_directory_unsynced:
+                    self._disk.sync_directory(JOURNAL)
+                newest.sync()
+            except OSError as error:
+                with self._state_lock:
+                    raise self._fail(f"a journal sync failed ({error.strerror})") from error
+            self.syncs += 1
+            with self._state_lock:
+                self.durable = max(self.durable, end)
+
+    # ------------------------------------------------------------------ reading
+
+    def reader(self, data_log: int) -> tuple[File, int]:
+        """An open file of the data log and its salt. What it reads stays readable though cleanup removes the name.
+
+        REQUIRES: state lock.
+        """
+        found = self._readers.get(data_log)
+        if found is None:
+            if data_log == self.data_log:
+                assert self._file is not None
+                found = self._file, self._salt
+            else:
+                file = self._disk.open_for_reading(data_log_name(data_log))
+                found = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+            self._readers[data_log] = found
+        return found
+
+    @property
+    def journal_bytes(self) -> int:
+        """Bytes of all data logs up to the end of the newest record. REQUIRES: state lock."""
+        return sum(self.sizes.values()) + self.offset
+
+    def remove(self, data_logs: list[int]) -> None:
+        """Unlink data logs that nothing needs, and make that durable. REQUIRES: a drop record that names them is synced."""
+        for data_log in data_logs:
+            self._disk.remove(data_log_name(data_log))
+        self._disk.sync_directory(JOURNAL)
+
+    def forget(self, data_logs: list[int]) -> None:
+        """REQUIRES: state lock."""
+        for data_log in data_logs:
+            self._readers.pop(data_log, None)
+            self.sizes.pop(data_log, None)
+
+    def close(self) -> None:
+        """Close the files. What was not synced before is left to the operating system. REQUIRES: state lock."""
+        self._limit = -1
+        for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
+            if file is not None:
+                file.close()
+        self._readers.clear()
+        self._unsynced.clear()

@@ -1,0 +1,27 @@
+"""Message: what a producer sends and a browser sees. The values that everybody passes around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+HeaderValue = str | int | float | bool | bytes | None
+Headers = Mapping[str, HeaderValue]
+
+DEFAULT_PRIORITY = 4
+"""JMS's normal priority; 0 is the lowest and 9 the highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to send with `send_many`. Nothing is copied: do not change the headers before it is stored."""
+
+    body: bytes
+    headers: Headers | None = None
+    priority: int = DEFAULT_PRIORITY
+    message_id: str | None = None
+    """None: the store generates one, which `Queue.find` resolves at once."""
+
+    def __repr__(self) -> str:
+        """Sizes only: a payload never reaches a log."""
+        return f"Message({len(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"

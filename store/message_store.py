@@ -1,0 +1,400 @@
+"""The door of the store floor: add, remove, read, checkpoint, clean up.
+
+One lock, injected, guards the journal's appends and the index alike ("state
+lock" below). Methods say whether they want it held. What was added survives
+a kill when add returns, and a power cut when `sync` has returned for its
+position. A crash leaves what recovery.py describes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from .account import Account
+from .block import Extent
+from .cleanup import removable
+from .data_log import DATA_LOG_HEADER_BYTES, decode_data_log_header
+from .disk import Disk
+from .errors import Closed, JournalCorrupt, StoreFailed
+from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
+from .index import Index, Lane
+from .journal import OFFSET_BITS, Journal
+from .mark import Mark, read_mark, write_mark
+from .metadata_store import MetadataFull, MetadataStore
+from .reading import Region, StoredMessage, plan_regions, read_regions
+from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
+from .recovery import Recovery, RecoveryReport
+from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
+
+logger = logging.getLogger("forebay.store")
+cleanup_logger = logging.getLogger("forebay.store.cleanup")
+
+STORE_ID_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """What a cleanup did. `remaining`: ids of the data logs that are left, the newest included."""
+
+    deleted: tuple[int, ...]
+    remaining: tuple[int, ...]
+
+
+class StoreStatistics(NamedTuple):
+    journal_bytes: int
+    live_bytes: int
+    data_logs: int
+    index_bytes: int
+    pending_messages: int
+
+
+class MessageStore:
+    """See the module. Construct it, then `open` it once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        metadata: Callable[[bytes], MetadataStore],
+        *,
+        state_lock: threading.Lock,
+        account: Account,
+        index_cache_bytes: int,
+        max_file_bytes: int,
+        max_checkpoint_adds: int,
+        clock_ms: Callable[[], int],
+        monotonic: Callable[[], float],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """metadata: makes the metadata store for a store id. account: pays for the index's blocks."""
+        self._disk = disk
+        self._make_metadata = metadata
+        self._lock = state_lock
+        self._account = account
+        self._clock_ms = clock_ms
+        self._monotonic = monotonic
+        self._random_bytes = random_bytes
+        self._max_file_bytes = max_file_bytes
+        self._max_checkpoint_adds = max_checkpoint_adds
+        self._checkpoint_lock = threading.Lock()
+        self._metadata: MetadataStore | None = None
+        self._replay_position = 0
+        self._checkpoint_end = 0
+        self._is_closed = False
+        self._dropped: set[int] = set()
+        self._store_id = b""
+        self.adds = 0
+        self.checkpoint_adds = max_checkpoint_adds
+        """A checkpoint is due when adds reaches this."""
+        self._attest_end = 0
+        self.index = Index(account, index_cache_bytes, self._read_block)
+        self.destinations: dict[int, Destination] = {}
+        self.journal: Journal
+
+    # ------------------------------------------------------------------ opening and closing
+
+    def open(self) -> RecoveryReport:
+        """Recover the directory and begin a data log of its own. REQUIRES: the directory lock is held.
+
+        Raises JournalCorrupt (nothing was changed) or StoreFailed.
+        """
+        began = self._monotonic()
+        try:
+            return self._open(began)
+        except OSError as error:
+            raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
+
+    def _open(self, began: float) -> RecoveryReport:
+        for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
+            self._disk.make_directory(directory)
+        mark = read_mark(self._disk)
+        self._store_id = self._find_store_id() or self._random_bytes(STORE_ID_BYTES)
+        if mark is not None and mark.store_id != self._store_id:
+            mark = None
+        self._metadata = self._make_metadata(self._store_id)
+        recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
+        found = recovery.run()
+        self.destinations = found.destinations
+        self.journal = Journal(
+            self._disk,
+            self._lock,
+            self._store_id,
+            max_file_bytes=self._max_file_bytes,
+            clock_ms=self._clock_ms,
+            random_salt=lambda: int.from_bytes(self._random_bytes(4), "little"),
+            first_record=self._first_record,
+        )
+        self.journal.sizes.update(found.sizes)
+        # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
+        epoch = found.epoch + 1
+        write_mark(self._disk, Mark(self._store_id, epoch, mark.position if mark else 0, False))
+        with self._lock:
+            self.journal.begin(found.next_data_log, found.next_sequence, epoch)
+        self.index.use(self.journal.data_log)
+        for data_log in found.sizes:
+            self.index.use(data_log)
+        self.journal.sync()
+        if found.leftovers:
+            self.journal.remove(list(found.leftovers))
+            self._forget(found.leftovers)
+        self.checkpoint()
+        report = RecoveryReport(
+            clean=mark is not None and mark.is_clean and not found.truncated_bytes and not found.index_rebuilt,
+            index_rebuilt=found.index_rebuilt,
+            replayed_records=found.replayed_records,
+            truncated_bytes=found.truncated_bytes,
+            quarantined=found.quarantined,
+            prepared=0,
+            seconds=self._monotonic() - began,
+        )
+        logger.info("opened: %s", report)
+        return report
+
+    def _find_store_id(self) -> bytes | None:
+        for data_log in sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL)))):
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
+            except RecordDamaged:
+                continue
+            except Exception as error:
+                raise JournalCorrupt(data_log, 0, str(error)) from None
+            finally:
+                file.close()
+        return None
+
+    def close(self) -> None:
+        """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            if self.journal.failure is None:
+                self.checkpoint(is_closing=True)
+                write_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+        except OSError as error:
+            raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
+        finally:
+            with self._lock:
+                self.journal.close()
+            if self._metadata is not None:
+                self._metadata.close()
+
+    # ------------------------------------------------------------------ destinations
+
+    def create_destination(self, name: str) -> Destination:
+        """Record a new queue. REQUIRES: state lock."""
+        number = max(self.destinations, default=0) + 1
+        destination = Destination(number, QUEUE, name)
+        self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
+        self.destinations[number] = destination
+        return destination
+
+    def _state(self, data_logs: Iterable[int]) -> State:
+        sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
+        return State(list(self.destinations.values()), sequences, sorted(data_logs))
+
+    def _first_record(self) -> tuple[int, int, bytes]:
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self._dropped
+        return STATE, 0, encode_state(self._state(existing))
+
+    # ------------------------------------------------------------------ messages
+
+    def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Append one message; returns its sequence. REQUIRES: state lock. Raises StoreFull or StoreFailed."""
+        journal = self.journal
+        offset = journal.append_one(lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body)
+        data_log = journal.data_log
+        self.adds += 1
+        return lane.add_one(data_log, offset, len(properties) + len(body), self.index.use(data_log))
+
+    def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
+        """Append (properties, body) pairs as one record, all or nothing; returns the first sequence.
+
+        REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them.
+        """
+        journal = self.journal
+        offset, lengths = journal.append_slice(
+            lane.priority, lane.destination, lane.next_sequence, timestamp, contents
+        )
+        data_log = journal.data_log
+        self.adds += len(lengths)
+        return lane.add_slice(data_log, offset, lengths, self.index.use(data_log))
+
+    def remove(self, lane: Lane, first: int, last: int) -> int:
+        """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
+        journal = self.journal
+        journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
+        return lane.remove(first, last, journal.data_log)
+
+    def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+        """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
+        extents: list[Extent] = []
+        for first, last in runs:
+            extents += lane.extents(first, last)
+        return plan_regions(extents, self.journal.reader)
+
+    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+        return read_regions(regions)
+
+    # ------------------------------------------------------------------ checkpoint and cleanup
+
+    @property
+    def is_checkpoint_urgent(self) -> bool:
+        """A checkpoint must come before more work, so that replay and memory stay bounded."""
+        return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
+
+    @property
+    def id_prefix(self) -> str:
+        """What ids of this store's messages begin with."""
+        return self._store_id[:4].hex()
+
+    def _read_block(self, lane: int, block: int) -> bytes:
+        assert self._metadata is not None
+        return self._metadata.read_block(lane, block)
+
+    def checkpoint(self, *, is_closing: bool = False) -> bool:
+        """Bring the index on disk up to now. REQUIRES: no lock. False: postponed, the disk is full.
+
+        The journal is synced first, so the index never runs ahead of it.
+        """
+        with self._checkpoint_lock:
+            with self._lock:
+                if self.journal.failure is not None:
+                    raise self.journal.failure
+                position = self.journal.end
+                if position == self._checkpoint_end and not is_closing:
+                    return True
+                if is_closing:
+                    self.journal.seal()
+                adds = self.adds
+                root = self._root(self.destinations, set(self.journal.sizes) | {self.journal.data_log})
+                taken = self.index.take_dirty()
+                deletes = self.index.take_dead()
+                position = self.journal.end
+            is_stored = False
+            try:
+                self.journal.sync(position)
+                assert self._metadata is not None
+                self._metadata.commit(
+                    position,
+                    self.journal.epoch,
+                    root,
+                    [(lane.number, block.number, packed) for lane, block, packed in taken],
+                    deletes,
+                )
+                is_stored = True
+            except MetadataFull as full:
+                logger.warning("checkpoint postponed: %s", full)
+            finally:
+                with self._lock:
+                    self.index.settle(taken, deletes, is_stored)
+            self.checkpoint_adds = adds + self._max_checkpoint_adds
+            if is_stored:
+                self._checkpoint_end = position
+                self._replay_position = position
+            return is_stored
+
+    def _root(self, destinations: dict[int, Destination], data_logs: Iterable[int]) -> bytes:
+        state = State(list(destinations.values()), {}, sorted(set(data_logs) - self._dropped))
+        lanes = [
+            LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
+            for number, lane in self.index.lanes.items()
+        ]
+        uses = [
+            UseCounts(number, use.pending_messages, use.pending_bytes, tuple(use.acked_data_logs))
+            for number, use in self.index.uses.items()
+        ]
+        return encode_root(state, lanes, uses)
+
+    def _recovery_checkpoint(
+        self, position: int, epoch: int, destinations: dict[int, Destination], data_logs: list[int]
+    ) -> None:
+        """In the middle of a replay, so that it needs no more memory than the index has. No lock: nobody else is here."""
+        assert self._metadata is not None
+        taken = self.index.take_dirty()
+        deletes = self.index.take_dead()
+        is_stored = False
+        try:
+            puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
+            self._metadata.commit(position, epoch, self._root(destinations, data_logs), puts, deletes)
+            is_stored = True
+        except MetadataFull as full:
+            raise StoreFailed(f"the index could not be rebuilt ({full})") from full
+        finally:
+            self.index.settle(taken, deletes, is_stored)
+
+    def cleanup(self) -> CleanupReport:
+        """Delete the data logs that nothing needs. REQUIRES: no lock.
+
+        A drop record that names them is synced before the first is unlinked,
+        so no crash can turn a deletion into a loss or a redelivery.
+        """
+        self.checkpoint()
+        with self._checkpoint_lock:
+            with self._lock:
+                newest = min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+                doomed = removable(self.index.uses, newest)
+                if doomed:
+                    self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
+                    self._dropped.update(doomed)
+            if doomed:
+                cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+                self.journal.sync()
+                try:
+                    self.journal.remove(doomed)
+                except OSError as error:
+                    raise StoreFailed(f"a data log could not be deleted ({error.strerror})") from error
+                self._forget(doomed)
+            with self._lock:
+                remaining = tuple(sorted(self.journal.sizes))
+        return CleanupReport(tuple(doomed), remaining)
+
+    def _forget(self, data_logs: Iterable[int]) -> None:
+        with self._lock:
+            for data_log in data_logs:
+                self.index.uses.pop(data_log, None)
+            for use in self.index.uses.values():
+                use.acked_data_logs.difference_update(data_logs)
+            self.journal.forget(list(data_logs))
+            self._dropped.difference_update(data_logs)
+
+    def attest(self) -> bool:
+        """After traffic has ended, say in the journal how far it is durable. REQUIRES: no lock.
+
+        Until then a damaged record behind the last one that knew is taken for a torn tail.
+        """
+        with self._lock:
+            if not self.wants_attest:
+                return False
+            was_checkpointed = self._checkpoint_end == self.journal.end
+            self.journal.append(ATTEST, 0, 0, b"")
+            self._attest_end = self.journal.end
+            if was_checkpointed:
+                self._checkpoint_end = self._attest_end
+            return True
+
+    @property
+    def wants_attest(self) -> bool:
+        """More is durable than the newest record says, other than the last attest record itself."""
+        journal = self.journal
+        return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
+
+    def statistics(self) -> StoreStatistics:
+        """REQUIRES: state lock. O(lanes + data logs), no disk."""
+        lanes = self.index.lanes.values()
+        return StoreStatistics(
+            journal_bytes=self.journal.journal_bytes,
+            live_bytes=sum(lane.pending_bytes for lane in lanes),
+            data_logs=len(self.journal.sizes),
+            index_bytes=self.index.held_bytes,
+            pending_messages=sum(lane.pending_messages for lane in lanes),
+        )
+
+    def raise_if_closed(self) -> None:
+        if self._is_closed:
+            raise Closed("the store")

@@ -1,0 +1,262 @@
+"""The bytes of one journal record, made and taken apart. No files, no queues.
+
+A record is a header of 32 bytes and a payload. All numbers are little-endian.
+
+    crc        u32  over every other byte of the head, started with the data log's salt
+    length     u32  of the whole record
+    kind       u8
+    flags      u8   low four bits: priority of the lane
+    count      u16  messages, ranges or entries in the payload
+    magic      u16  F0 BA, so that a search can find the next record behind damage
+    sequence   u48  log sequence: one a record, dense over the whole journal
+    epoch      u32  one an open (and one after each failed write)
+    durable    u64  position known to be on the device when this was written
+
+A *slice* carries 1 to 256 messages of one lane: destination u32, first
+sequence u64, timestamp u64 (ms), then a table of (crc, length, properties
+length) per message, then each message's properties and body. The crc of the
+header covers the table; the table's crcs cover the messages. So a bad body
+costs that message alone, and a single send has 64 bytes of overhead.
+
+The salt is a random number in the data log's own header: a record verifies
+only in the file it was written to, so neither the leavings of an older file
+nor a message body that imitates a record is ever taken for one. Positions
+are ints: data log id << 32 | offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # the extra "fast" is not installed: the same polynomial, six times slower
+    from zlib import crc32
+
+HEADER: Final = struct.Struct("<IIBBHQIQ")
+HEADER_BYTES: Final = HEADER.size
+SLICE: Final = struct.Struct("<IQQ")
+ENTRY: Final = struct.Struct("<III")
+RANGE: Final = struct.Struct("<QI")
+SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
+ENTRY_BYTES: Final = ENTRY.size
+RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
+SLICE_MESSAGES_MAX: Final = 256
+SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
+PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
+RANGES_MAX: Final = 4096
+MAGIC: Final = 0xBAF0
+MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
+MAGIC_OFFSET: Final = 12
+SEQUENCE_MAX: Final = (1 << 48) - 1
+
+_CRC: Final = struct.Struct("<I")
+_HEADER_REST: Final = struct.Struct("<IBBHQIQ")
+_ONE_REST: Final = struct.Struct("<IBBHQIQIQQIII")
+_ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
+
+MESSAGE: Final = 1
+ACK: Final = 2
+RETURN: Final = 3
+DESTINATION: Final = 4
+STATE: Final = 5
+ATTEST: Final = 6
+DROP: Final = 7
+DIRECTORY: Final = 8
+KIND_NAMES: Final = {
+    MESSAGE: "message",
+    ACK: "ack",
+    RETURN: "return",
+    DESTINATION: "destination",
+    STATE: "state",
+    ATTEST: "attest",
+    DROP: "drop",
+    DIRECTORY: "directory",
+}
+
+
+class RecordDamaged(Exception):
+    """These bytes are not a record of this data log. Internal: the journal decides what it means."""
+
+
+class Header(NamedTuple):
+    """A record's header, verified only as far as the bytes themselves can tell."""
+
+    crc: int
+    length: int
+    kind: int
+    flags: int
+    entries: int
+    sequence: int
+    epoch: int
+    durable: int
+
+    @property
+    def priority(self) -> int:
+        return self.flags & 15
+
+    @property
+    def head_bytes(self) -> int:
+        """How many bytes from the record's start its crc covers."""
+        return SLICE_BYTES + ENTRY_BYTES * self.entries if self.kind == MESSAGE else self.length
+
+
+class Slice(NamedTuple):
+    """The head of a slice: where its messages belong, and the table that finds and verifies each."""
+
+    destination: int
+    priority: int
+    first_sequence: int
+    timestamp: int
+    table: tuple[int, ...]
+    """crc, length, properties length of the first message, of the second, ..."""
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Content bytes (properties and body) of each message."""
+        return self.table[1::3]
+
+
+class Range(NamedTuple):
+    """A run of sequences of one lane."""
+
+    first: int
+    messages: int
+
+
+def encode_one(
+    salt: int,
+    word: int,
+    epoch: int,
+    durable: int,
+    priority: int,
+    destination: int,
+    sequence: int,
+    timestamp: int,
+    properties: bytes,
+    body: bytes,
+) -> bytes:
+    """A slice of one message. word: log sequence << 16 | MAGIC. Nothing is factored out: each single send passes here."""
+    content_bytes = len(properties) + len(body)
+    rest = _ONE_REST.pack(
+        64 + content_bytes,
+        MESSAGE,
+        priority,
+        1,
+        word,
+        epoch,
+        durable,
+        destination,
+        sequence,
+        timestamp,
+        crc32(body, crc32(properties)) if properties else crc32(body),
+        content_bytes,
+        len(properties),
+    )
+    return b"".join((_CRC.pack(crc32(rest, salt)), rest, properties, body))
+
+
+def encode_slice(
+    salt: int,
+    word: int,
+    epoch: int,
+    durable: int,
+    priority: int,
+    destination: int,
+    sequence: int,
+    timestamp: int,
+    contents: Sequence[tuple[bytes, bytes]],
+) -> tuple[bytes, list[int]]:
+    """A slice of (properties, body) pairs, and the content length of each."""
+    table: list[int] = []
+    parts: list[bytes] = [b"", b"", b""]
+    lengths: list[int] = []
+    for properties, body in contents:
+        if properties:
+            length = len(properties) + len(body)
+            table += (crc32(body, crc32(properties)), length, len(properties))
+            parts += (properties, body)
+        else:
+            length = len(body)
+            table += (crc32(body), length, 0)
+            parts.append(body)
+        lengths.append(length)
+    count = len(lengths)
+    packed = struct.pack(f"<{3 * count}I", *table)
+    rest = _ONE_REST_SLICE.pack(
+        SLICE_BYTES + len(packed) + sum(lengths),
+        MESSAGE,
+        priority,
+        count,
+        word,
+        epoch,
+        durable,
+        destination,
+        sequence,
+        timestamp,
+    )
+    parts[0] = _CRC.pack(crc32(packed, crc32(rest, salt)))
+    parts[1] = rest
+    parts[2] = packed
+    return b"".join(parts), lengths
+
+
+_ONE_REST_SLICE: Final = struct.Struct("<IBBHQIQIQQ")
+
+
+def encode_ack(
+    salt: int, word: int, epoch: int, durable: int, priority: int, destination: int, first: int, count: int
+) -> bytes:
+    """An ack of one run: 48 bytes, however long the run."""
+    rest = _ACK_REST.pack(48, ACK, priority, 1, word, epoch, durable, destination, first, count)
+    return _CRC.pack(crc32(rest, salt)) + rest
+
+
+def encode(
+    salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes
+) -> bytes:
+    """A record of any kind but a slice."""
+    rest = _HEADER_REST.pack(HEADER_BYTES + len(payload), kind, flags, count, word, epoch, durable) + payload
+    return _CRC.pack(crc32(rest, salt)) + rest
+
+
+def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
+    return _CRC.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
+
+
+def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
+    """Read 32 bytes at offset; RecordDamaged when no record can begin like that. Says nothing of the crc."""
+    crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
+    if word & 0xFFFF != MAGIC:
+        raise RecordDamaged("no record begins here")
+    header = Header(crc, length, kind, flags, count, word >> 16, epoch, durable)
+    if not HEADER_BYTES <= length <= RECORD_BYTES_MAX or header.head_bytes > length:
+        raise RecordDamaged(f"a record of {length} bytes cannot be")
+    return header
+
+
+def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
+    """head: the first header.head_bytes bytes of the record. Raises RecordDamaged."""
+    if crc32(head[4 : header.head_bytes], salt) != header.crc:
+        raise RecordDamaged("the record's checksum does not match")
+
+
+def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
+    """The table of a verified head that lies at offset; checks that the lengths add up to the record's own."""
+    destination, first_sequence, timestamp = SLICE.unpack_from(head, offset + HEADER_BYTES)
+    table = struct.unpack_from(f"<{3 * header.entries}I", head, offset + SLICE_BYTES)
+    if header.head_bytes + sum(table[1::3]) != header.length:
+        raise RecordDamaged("the table of a slice does not add up to its length")
+    return Slice(destination, header.flags & 15, first_sequence, timestamp, table)
+
+
+def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
+    """(destination, ranges) of a verified ack."""
+    if header.length != HEADER_BYTES + 4 + RANGE.size * header.entries:
+        raise RecordDamaged("the ranges of an ack do not add up to its length")
+    (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
+    return destination, [
+        Range(*RANGE.unpack_from(head, HEADER_BYTES + 4 + RANGE.size * n)) for n in range(header.entries)
+    ]

@@ -1,0 +1,144 @@
+"""Runs: a set of whole numbers as sorted, disjoint, never touching runs.
+
+Sixteen bytes a run however long it is, so ten million consecutive numbers
+cost what one costs. Taking from the front, adding at the end and asking are
+O(log runs); adding or removing in the middle moves the arrays, O(runs) of
+plain memory copy.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+RUN_BYTES = 16
+
+
+class Runs:
+    """Whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
+
+    __slots__ = ("_firsts", "_lasts", "count")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._lasts = array("q")
+        self.count = 0
+        """How many numbers, not runs."""
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __len__(self) -> int:
+        """How many runs."""
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Each run as (first, last), in order."""
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._firsts, number) - 1
+        return at >= 0 and number <= self._lasts[at]
+
+    @property
+    def first(self) -> int:
+        return self._firsts[0]
+
+    @property
+    def last(self) -> int:
+        return self._lasts[-1]
+
+    @property
+    def held_bytes(self) -> int:
+        return RUN_BYTES * len(self._firsts)
+
+    def clear(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def add(self, first: int, last: int) -> None:
+        """Put first..last in; what is in already stays."""
+        assert first <= last
+        firsts, lasts = self._firsts, self._lasts
+        if not firsts or first > lasts[-1] + 1:
+            firsts.append(first)
+            lasts.append(last)
+            self.count += last - first + 1
+            return
+        low = bisect_right(lasts, first - 2)  # the first run that touches or lies behind
+        high = bisect_right(firsts, last + 1)  # behind the last run that touches
+        for at in range(low, high):
+            self.count -= lasts[at] - firsts[at] + 1
+        if low < high:
+            first = min(first, firsts[low])
+            last = max(last, lasts[high - 1])
+        firsts[low:high] = array("q", (first,))
+        lasts[low:high] = array("q", (last,))
+        self.count += last - first + 1
+
+    def remove(self, first: int, last: int) -> None:
+        """Take first..last out; what is not in is passed over."""
+        firsts, lasts = self._firsts, self._lasts
+        low = bisect_right(lasts, first - 1)
+        high = bisect_right(firsts, last)
+        if low >= high:
+            return
+        kept_firsts, kept_lasts = array("q"), array("q")
+        if firsts[low] < first:
+            kept_firsts.append(firsts[low])
+            kept_lasts.append(first - 1)
+        if lasts[high - 1] > last:
+            kept_firsts.append(last + 1)
+            kept_lasts.append(lasts[high - 1])
+        for at in range(low, high):
+            self.count -= lasts[at] - firsts[at] + 1
+        for at in range(len(kept_firsts)):
+            self.count += kept_lasts[at] - kept_firsts[at] + 1
+        firsts[low:high] = kept_firsts
+        lasts[low:high] = kept_lasts
+
+    def pop_first(self, most: int) -> tuple[int, int]:
+        """Take up to most numbers from the front of the first run."""
+        first, last = self._firsts[0], self._lasts[0]
+        if last - first < most:
+            del self._firsts[0], self._lasts[0]
+        else:
+            last = first + most - 1
+            self._firsts[0] = last + 1
+        self.count -= last - first + 1
+        return first, last
+
+    def next_from(self, number: int) -> tuple[int, int] | None:
+        """The part at or behind number of the first run that reaches it, or None."""
+        at = bisect_right(self._lasts, number - 1)
+        if at == len(self._lasts):
+            return None
+        return max(number, self._firsts[at]), self._lasts[at]
+
+    def split_last(self, count: int) -> Runs:
+        """Take the count last numbers out, as Runs of their own."""
+        taken = Runs()
+        pieces: list[tuple[int, int]] = []
+        while count > 0 and self._firsts:
+            first, last = self._firsts[-1], self._lasts[-1]
+            if last - first < count:
+                del self._firsts[-1], self._lasts[-1]
+            else:
+                first = last - count + 1
+                self._lasts[-1] = first - 1
+            pieces.append((first, last))
+            count -= last - first + 1
+            self.count -= last - first + 1
+        for first, last in reversed(pieces):
+            taken.add(first, last)
+        return taken
+
+    def _check(self) -> None:
+        assert len(self._firsts) == len(self._lasts)
+        total = 0
+        previous = -2
+        for first, last in self:
+            assert previous + 1 < first <= last
+            total += last - first + 1
+            previous = last
+        assert total == self.count

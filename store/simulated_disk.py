@@ -1,0 +1,589 @@
+"""A disk in memory that loses, tears and fails on demand: what the crash tests run the store on.
+
+It keeps apart what a reader sees and what a power cut leaves: the sectors that
+were written and the size of each file since its last sync, the names in each
+directory since its last sync. A crash forks an image and leaves the receiver
+as it was, so that a test can cut the power at every call of one run:
+
+    disk.on_call = lambda call, name: check(disk.crash_power(random, PowerCut.ANY))
+
+What is assumed: a sector is never torn, and is found in one of the versions
+that it had; a file's size changes, and the changes of one name, arrive in
+order; a rename arrives whole. Everything else arrives in any order or never.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from enum import Enum
+from random import Random
+from typing import Final, NamedTuple
+
+from .disk import is_inside
+
+SECTOR_BYTES: Final = 512
+
+MUTATING_CALLS: Final = frozenset(
+    ("create", "write", "sync", "truncate", "preallocate", "rename", "remove", "make_directory", "sync_directory")
+)
+READING_CALLS: Final = frozenset(("open", "read", "size", "exists", "list", "free_bytes"))
+
+_NO_CALLS: Final = dict.fromkeys(sorted(MUTATING_CALLS | READING_CALLS), 0)
+
+
+class PowerCut(Enum):
+    """How a power cut treats what was not synced."""
+
+    KEPT = "all of it arrived"
+    SYNCED = "none of it arrived"
+    ANY = "any sectors, any sizes, any names arrived"
+    EXTENDED = "all sizes arrived, any sectors and names: what is missing reads as zeros"
+    STALE = "as EXTENDED, but what is missing beyond the synced size reads as something that other files held"
+
+
+_Arrived = Callable[[], bool]
+
+
+class _Luck(NamedTuple):
+    """Who decides what of one file arrived: asked for each version of a sector and each size, the newest first."""
+
+    sector: _Arrived
+    size: _Arrived
+    stale: Callable[[], bytes] | None = None
+    """Gives what lies where sectors beyond the synced size did not arrive; None: zeros."""
+
+
+class _Write(NamedTuple):
+    """A change of a file since its last sync, with what undoes it."""
+
+    offset: int
+    old: bytes
+    """As long as what was written or cut; zeros where the file was shorter."""
+    size_before: int
+    size_after: int
+
+
+class _Inode:
+    """A file's bytes as a reader sees them, with what leads back to those that are durable."""
+
+    __slots__ = ("content", "lost", "shared", "unsynced")
+
+    def __init__(self, content: bytearray, unsynced: list[_Write], lost: dict[int, bytes], shared: bool) -> None:
+        self.content = content
+        self.unsynced = unsynced
+        self.lost = lost
+        """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
+        self.shared = shared
+        """An image forked from this one, or the one it was forked from, has the same content: copy before a change."""
+
+    def fork(self) -> _Inode:
+        if self is _DIRECTORY:
+            return self
+        self.shared = True
+        return _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
+
+    def owned_content(self) -> bytearray:
+        if self.shared:
+            self.content = bytearray(self.content)
+            self.shared = False
+        return self.content
+
+    def write(self, offset: int, data: bytes) -> None:
+        content = self.owned_content()
+        size = len(content)
+        end = offset + len(data)
+        old = bytes(content[offset:end])
+        if end > size:
+            old = old.ljust(len(data), b"\0")
+            content.extend(bytes(max(0, offset - size)))
+        content[offset:end] = data
+        self.unsynced.append(_Write(offset, old, size, len(content)))
+
+    def resize(self, length: int) -> None:
+        content = self.owned_content()
+        size = len(content)
+        self.unsynced.append(_Write(min(size, length), bytes(content[length:]), size, length))
+        if length < size:
+            del content[length:]
+        else:
+            content.extend(bytes(length - size))
+
+    def sync(self) -> None:
+        if self.lost:
+            for write in self.unsynced:
+                for sector in _sectors(write.offset, write.offset + len(write.old)):
+                    self.lost.pop(sector, None)
+        self.unsynced.clear()
+
+    def lose(self) -> None:
+        """A sync failed: the pages count as clean, and what they held has not arrived. Sizes may still follow."""
+        durable, _ = self._walk_back(_Luck(_never, _always))
+        for write in self.unsynced:
+            for sector in _sectors(write.offset, write.offset + len(write.old)):
+                at = sector * SECTOR_BYTES
+                self.lost.setdefault(sector, bytes(durable[at : at + SECTOR_BYTES]))
+        self.unsynced = [
+            write if write.size_after < write.size_before else write._replace(old=b"")
+            for write in self.unsynced
+            if write.size_after != write.size_before
+        ]
+
+    def has_unsynced(self) -> bool:
+        return bool(self.unsynced or self.lost)
+
+    def after_power_cut(self, luck: _Luck) -> _Inode:
+        content, arrived = self._walk_back(luck)
+        if luck.stale is not None and self.unsynced:
+            stale = luck.stale()
+            synced_size = min(self.unsynced[0].size_before, *(write.size_after for write in self.unsynced))
+            for sector in _sectors(synced_size + SECTOR_BYTES - 1, len(content)):
+                if sector not in arrived:
+                    at = sector * SECTOR_BYTES
+                    piece = stale[at : min(at + SECTOR_BYTES, len(content))]
+                    content[at : at + len(piece)] = piece
+        return _Inode(content, [], {}, False)
+
+    def _walk_back(self, luck: _Luck) -> tuple[bytearray, set[int]]:
+        """Undo, from the newest change on, what had not arrived. Returns what remains, and those sectors that had."""
+        content = bytearray(self.content)
+        size = len(content)
+        largest = max((write.size_before for write in self.unsynced), default=0)
+        content.extend(bytes(max(0, largest - size)))
+        arrived: set[int] = set()
+        size_arrived = False
+        for offset, old, size_before, size_after in reversed(self.unsynced):
+            end = offset + len(old)
+            if size_before != size_after and not size_arrived:
+                size_arrived = luck.size()
+                if not size_arrived:
+                    size = size_before
+                    if size_after < size_before:
+                        # The blocks were never given back, so what was written there since is in others, out of sight.
+                        whole = offset + -offset % SECTOR_BYTES
+                        content[whole:end] = old[whole - offset :]
+                        arrived.difference_update(_sectors(whole, end))
+                        end = min(end, whole)
+            if size_after < size_before and size_arrived:
+                arrived.update(_sectors(offset, size_before))
+                continue
+            for sector in _sectors(offset, end):
+                if sector in arrived:
+                    continue
+                if luck.sector():
+                    arrived.add(sector)
+                    continue
+                start = max(offset, sector * SECTOR_BYTES)
+                stop = min(end, (sector + 1) * SECTOR_BYTES)
+                content[start:stop] = old[start - offset : stop - offset]
+        for sector, device in self.lost.items():
+            if sector not in arrived and not luck.sector():
+                at = sector * SECTOR_BYTES
+                content[at : at + len(device)] = device
+        del content[size:]
+        return content, arrived
+
+
+_DIRECTORY: Final = _Inode(bytearray(), [], {}, True)
+
+
+class _Change(NamedTuple):
+    """A change of names, durable when each directory in unsynced was synced. A name with None is gone."""
+
+    unsynced: frozenset[str]
+    names: dict[str, _Inode | None]
+
+
+class _Fault:
+    """An order to fail: see `SimulatedDisk.fail`."""
+
+    __slots__ = ("call", "calls_left", "error", "sticky", "written_bytes")
+
+    def __init__(self, call: str | None, nth: int, error: int, sticky: bool, written_bytes: int) -> None:
+        self.call = call
+        self.calls_left = nth
+        self.error = error
+        self.sticky = sticky
+        self.written_bytes = written_bytes
+
+    def is_due(self, call: str) -> bool:
+        if self.call is not None and self.call != call:
+            return False
+        self.calls_left -= 1
+        return self.calls_left == 0 or (self.sticky and self.calls_left < 0)
+
+
+class SimulatedFile:
+    """A `File` of a `SimulatedDisk`. It stays with the image that it was opened on, whatever is forked from that."""
+
+    __slots__ = ("_disk", "_inode", "_name", "_position", "_writable")
+
+    def __init__(self, disk: SimulatedDisk, name: str, inode: _Inode, writable: bool) -> None:
+        self._disk = disk
+        self._name = name
+        self._inode: _Inode | None = inode
+        self._writable = writable
+        self._position = 0
+
+    def append(self, data: bytes) -> None:
+        """See `File.append`."""
+        inode = self._opened(to_write=True)
+        fault = self._disk._enter("write", self._name)
+        if fault is not None:
+            if fault.written_bytes:
+                inode.write(self._position, data[: fault.written_bytes])
+            raise _error(fault.error, self._name)
+        self._disk._take_space(self._name, self._position + len(data) - len(inode.content))
+        inode.write(self._position, data)
+        self._position += len(data)
+
+    def seek(self, position: int) -> None:
+        """See `File.seek`."""
+        self._opened()
+        self._position = position
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See `File.read`."""
+        inode = self._opened()
+        self._disk._call("read", self._name)
+        return bytes(inode.content[offset : offset + length])
+
+    def sync(self) -> None:
+        """See `File.sync`."""
+        inode = self._opened()
+        fault = self._disk._enter("sync", self._name)
+        if fault is not None:
+            inode.lose()
+            raise _error(fault.error, self._name)
+        inode.sync()
+
+    def truncate(self, length: int) -> None:
+        """See `File.truncate`."""
+        inode = self._opened(to_write=True)
+        self._disk._call("truncate", self._name)
+        self._disk._take_space(self._name, length - len(inode.content))
+        if length < len(inode.content):
+            self._disk._discard(inode)
+        inode.resize(length)
+
+    def preallocate(self, length: int) -> None:
+        """See `File.preallocate`."""
+        inode = self._opened(to_write=True)
+        self._disk._call("preallocate", self._name)
+        if length > len(inode.content):
+            self._disk._take_space(self._name, length - len(inode.content))
+            inode.resize(length)
+
+    def size(self) -> int:
+        """See `File.size`."""
+        inode = self._opened()
+        self._disk._call("size", self._name)
+        return len(inode.content)
+
+    def close(self) -> None:
+        """See `File.close`."""
+        self._inode = None
+
+    def _opened(self, *, to_write: bool = False) -> _Inode:
+        if self._inode is None or (to_write and not self._writable):
+            raise _error(errno.EBADF, self._name)
+        return self._inode
+
+
+class SimulatedDisk:
+    """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
+
+    def __init__(self, capacity_bytes: int = 1 << 40) -> None:
+        self.capacity_bytes = capacity_bytes
+        """What the files may hold together; beyond it writes fail with ENOSPC. May be changed at any time."""
+        self.on_call: Callable[[str, str], None] | None = None
+        """Called with the call and the name before each of MUTATING_CALLS, to fork an image of just then."""
+        self.calls: dict[str, int] = _NO_CALLS.copy()
+        """Calls so far of each kind, failed ones included."""
+        self._faults: list[_Fault] = []
+        self._names: dict[str, _Inode] = {}
+        self._durable_names: dict[str, _Inode] = {}
+        self._changes: list[_Change] = []
+        self._discarded: tuple[bytes, ...] = ()
+
+    # What the store calls.
+
+    def open(self, name: str, *, create: bool = False) -> SimulatedFile:
+        """See `Disk.open`."""
+        self._call("create" if create else "open", name)
+        if not create:
+            return SimulatedFile(self, name, self._file(name), True)
+        if name in self._names:
+            raise _error(errno.EEXIST, name)
+        inode = _Inode(bytearray(), [], {}, False)
+        self._change({name: inode})
+        return SimulatedFile(self, name, inode, True)
+
+    def open_for_reading(self, name: str) -> SimulatedFile:
+        """See `Disk.open_for_reading`."""
+        self._call("open", name)
+        return SimulatedFile(self, name, self._file(name), False)
+
+    def exists(self, name: str) -> bool:
+        """See `Disk.exists`."""
+        self._call("exists", name)
+        return not name or name in self._names
+
+    def list(self, directory: str) -> list[str]:
+        """See `Disk.list`."""
+        self._call("list", directory)
+        return sorted(name.rpartition("/")[2] for name in self._names if _parent(name) == directory)
+
+    def make_directory(self, name: str) -> None:
+        """See `Disk.make_directory`."""
+        if not name:
+            return
+        self.make_directory(_parent(name))
+        self._call("make_directory", name)
+        if name not in self._names:
+            self._change({name: _DIRECTORY})
+        elif self._names[name] is not _DIRECTORY:
+            raise _error(errno.EEXIST, name)
+        self.sync_directory(_parent(name))
+
+    def rename(self, name: str, to: str) -> None:
+        """See `Disk.rename`."""
+        self._call("rename", name)
+        inode = self._file(name)
+        if name == to:
+            return
+        if to in self._names:
+            self._discard(self._file(to))
+        self._change({name: None, to: inode})
+
+    def remove(self, name: str) -> None:
+        """See `Disk.remove`."""
+        self._call("remove", name)
+        self._discard(self._file(name))
+        self._change({name: None})
+
+    def sync_directory(self, name: str) -> None:
+        """See `Disk.sync_directory`."""
+        self._call("sync_directory", name)
+        self._directory(name)
+        changes = [change._replace(unsynced=change.unsynced - {name}) for change in self._changes]
+        self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
+
+    def free_bytes(self) -> int:
+        """See `Disk.free_bytes`."""
+        self._call("free_bytes", "")
+        return self._free_bytes()
+
+    # What a test does to it.
+
+    def fail(self, call: str | None, nth: int, error: int, *, sticky: bool = False, written_bytes: int = 0) -> None:
+        """From now on, let the nth call of a kind (None: of any kind) raise OSError(error); sticky: all after it too.
+
+        A failed write leaves the first written_bytes of its data behind. A
+        failed sync takes the pages for clean: readers go on seeing what was
+        written, no later sync makes it durable. Other failed calls do nothing.
+        """
+        assert nth >= 1 and (call is None or call in self.calls), f"no call {nth} of {call!r}"
+        self._faults.append(_Fault(call, nth, error, sticky, written_bytes))
+
+    def cure(self) -> None:
+        """Forget all that `fail` ordered."""
+        self._faults.clear()
+
+    def crash_process(self) -> SimulatedDisk:
+        """What the next process finds after a kill: all that was written, with what was not synced still to be lost.
+
+        For a kill inside a write, let that write fail with written_bytes first.
+        """
+        forks: dict[_Inode, _Inode] = {}
+
+        def fork(inode: _Inode) -> _Inode:
+            known = forks.get(inode)
+            if known is None:
+                known = forks[inode] = inode.fork()
+            return known
+
+        image = SimulatedDisk(self.capacity_bytes)
+        image._names = {name: fork(inode) for name, inode in self._names.items()}
+        image._durable_names = {name: fork(inode) for name, inode in self._durable_names.items()}
+        image._changes = [
+            change._replace(names={name: inode and fork(inode) for name, inode in change.names.items()})
+            for change in self._changes
+        ]
+        image._discarded = self._discarded
+        return image
+
+    def crash_power(self, random: Random, mode: PowerCut) -> SimulatedDisk:
+        """What is there when power returns: all that was synced, and of the rest what mode and random say."""
+        if mode is PowerCut.KEPT:
+            return self._cut(_always, lambda: _Luck(_always, _always))
+        if mode is PowerCut.SYNCED:
+            return self._cut(_never, lambda: _Luck(_never, _never))
+
+        def stale() -> bytes:
+            return bytes(random.choice([*self._discarded, *(inode.content for inode in self._names.values())]))
+
+        def luck() -> _Luck:
+            size = _coin(random) if mode is PowerCut.ANY else _always
+            return _Luck(_coin(random), size, stale if mode is PowerCut.STALE else None)
+
+        return self._cut(_coin(random), luck)
+
+    def every_power_cut(self) -> Iterator[SimulatedDisk]:
+        """All that PowerCut.ANY may leave of this moment, first what KEPT leaves, last what SYNCED leaves.
+
+        There are up to two to the power of the unsynced sectors, sizes and
+        names, so take a few; some come more than once.
+        """
+        disk = self.crash_process()
+        script: _Script | None = _Script([])
+        while script is not None:
+            yield disk._cut(script.answer, script.luck)
+            script = script.next()
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether a power cut could take anything away: a state where it cannot proves nothing."""
+        return bool(self._changes) or any(inode.has_unsynced() for inode in self._names.values())
+
+    def image(self) -> dict[str, bytes]:
+        """All files as a reader sees them, by name: to compare two disks, or to count distinct states."""
+        return {name: bytes(inode.content) for name, inode in self._names.items() if inode is not _DIRECTORY}
+
+    def flip_bit(self, name: str, offset: int, bit: int) -> None:
+        """Turn one bit over, for readers and on the device alike."""
+        self._file(name).owned_content()[offset] ^= 1 << bit
+
+    def zero(self, name: str, offset: int, length: int) -> None:
+        """Put zeros over what is there, for readers and on the device alike."""
+        content = self._file(name).owned_content()
+        assert offset + length <= len(content), f"{name} has only {len(content)} bytes"
+        content[offset : offset + length] = bytes(length)
+
+    # What both rest on.
+
+    def _enter(self, call: str, name: str) -> _Fault | None:
+        assert is_inside(name), f"{name!r} leaves the store's directory"
+        self.calls[call] += 1
+        if self.on_call is not None and call in MUTATING_CALLS:
+            self.on_call(call, name)
+        due = None
+        for fault in self._faults:
+            if fault.is_due(call):
+                due = fault
+        return due
+
+    def _call(self, call: str, name: str) -> None:
+        fault = self._enter(call, name)
+        if fault is not None:
+            raise _error(fault.error, name)
+
+    def _file(self, name: str) -> _Inode:
+        inode = self._names.get(name)
+        if inode is None:
+            raise _error(errno.ENOENT, name)
+        if inode is _DIRECTORY:
+            raise _error(errno.EISDIR, name)
+        return inode
+
+    def _directory(self, name: str) -> None:
+        if name and self._names.get(name) is not _DIRECTORY:
+            raise _error(errno.ENOTDIR if name in self._names else errno.ENOENT, name)
+
+    def _change(self, names: dict[str, _Inode | None]) -> None:
+        directories = frozenset(_parent(name) for name in names)
+        for directory in directories:
+            self._directory(directory)
+        change = _Change(directories, names)
+        _apply([change], self._names, lambda change: True)
+        self._changes.append(change)
+
+    def _discard(self, inode: _Inode) -> None:
+        """Keep the bytes of the last few files that went: they still lie on the device."""
+        self._discarded = (*self._discarded[-3:], bytes(inode.content))
+
+    def _free_bytes(self) -> int:
+        return self.capacity_bytes - sum(len(inode.content) for inode in self._names.values())
+
+    def _take_space(self, name: str, growth: int) -> None:
+        if growth > 0 and growth > self._free_bytes():
+            raise _error(errno.ENOSPC, name)
+
+    def _cut(self, name_arrived: _Arrived, luck: Callable[[], _Luck]) -> SimulatedDisk:
+        names = self._durable_names.copy()
+        _apply(self._changes, names, lambda change: name_arrived())
+        image = SimulatedDisk(self.capacity_bytes)
+        image._names = {
+            name: inode.after_power_cut(luck()) if inode.has_unsynced() else inode.fork()
+            for name, inode in names.items()
+        }
+        image._durable_names = image._names.copy()
+        image._discarded = self._discarded
+        return image
+
+
+class _Script:
+    """Answers given beforehand, then yes; keeps all that it gave, and so leads through all there are."""
+
+    def __init__(self, answers: list[bool]) -> None:
+        self._answers = answers
+        self._given: list[bool] = []
+
+    def answer(self) -> bool:
+        asked = len(self._given)
+        self._given.append(self._answers[asked] if asked < len(self._answers) else True)
+        return self._given[-1]
+
+    def luck(self) -> _Luck:
+        return _Luck(self.answer, self.answer)
+
+    def next(self) -> _Script | None:
+        """The script that differs in the last yes that can become a no."""
+        answers = self._given
+        while answers and not answers[-1]:
+            answers.pop()
+        return _Script([*answers[:-1], False]) if answers else None
+
+
+def _apply(changes: list[_Change], names: dict[str, _Inode], arrived: Callable[[_Change], bool]) -> list[_Change]:
+    """Carry out on names the changes that arrived; returns the others, and with each all that were built on it."""
+    waiting: list[_Change] = []
+    undecided: set[str] = set()
+    for change in changes:
+        if any(name in undecided or _parent(name) in undecided for name in change.names) or not arrived(change):
+            undecided.update(change.names)
+            waiting.append(change)
+            continue
+        for name, inode in change.names.items():
+            if inode is None:
+                names.pop(name, None)
+            else:
+                names[name] = inode
+    return waiting
+
+
+def _always() -> bool:
+    return True
+
+
+def _never() -> bool:
+    return False
+
+
+def _coin(random: Random) -> _Arrived:
+    """A coin of its own bias, for what is rare with a fair one: one file wholly there, another wholly gone."""
+    share = random.choice((0.0, 0.25, 0.5, 0.75, 1.0))
+    return lambda: random.random() < share
+
+
+def _sectors(start: int, end: int) -> range:
+    return range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
+
+
+def _parent(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _error(error: int, name: str) -> OSError:
+    return OSError(error, os.strerror(error), name)

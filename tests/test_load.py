@@ -1,0 +1,385 @@
+"""The load test: it must find every fault that a store could have, and see none where there is none."""
+
+from __future__ import annotations
+
+import json
+import random
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.__main__ import main
+from forebay.benchmarks.load import supervisor
+from forebay.benchmarks.load.events import PRODUCER_SHIFT, Decoder, Kind, encode
+from forebay.benchmarks.load.evidence import Evidence
+from forebay.benchmarks.load.input_file import InputFile
+from forebay.benchmarks.load.report import Report, Sample
+from forebay.benchmarks.load.scenarios import RARE_SELECTOR, SCENARIOS
+from forebay.benchmarks.load.words import short
+from forebay.benchmarks.load.workload import MIN_SIZE_BYTES, Generated, Workload, from_plan
+from forebay.dispatch.sizes import KIB, MIB
+from forebay.store.errors import SettingsError
+from forebay.store.message import Headers, Message
+
+# Evidence
+
+
+def keys(*numbers: int, producer: int = 0) -> array[int]:
+    return array("Q", [producer << PRODUCER_SHIFT | n for n in numbers])
+
+
+def evidence_of(sent: int, *, lanes: list[int] | None = None) -> Evidence:
+    """One producer, whose messages were all confirmed."""
+    evidence = Evidence([sent], lanes)
+    evidence.sending(0, sent)
+    evidence.sent(0)
+    return evidence
+
+
+def settle(evidence: Evidence, *numbers: int, consumer: int = 0) -> None:
+    evidence.settling(consumer, keys(*numbers))
+    evidence.settled(consumer)
+
+
+def failed(evidence: Evidence) -> list[str]:
+    return [check.name for check in evidence.judge() if not check.held]
+
+
+def test_what_was_sent_and_settled_once_holds() -> None:
+    evidence = evidence_of(4)
+    settle(evidence, 0, 2)
+    settle(evidence, 1, 3, consumer=1)
+    assert failed(evidence) == []
+    assert evidence.settled_messages == 4
+
+
+def test_confirmed_message_that_never_came_is_lost() -> None:
+    evidence = evidence_of(3)
+    settle(evidence, 0, 2)
+    assert failed(evidence) == ["count"]
+    assert "1 message (first: producer 0, n 1) lost" in evidence.judge()[0].text
+
+
+def test_message_that_was_never_sent_is_a_failure() -> None:
+    evidence = Evidence([10])
+    evidence.sending(0, 2)
+    settle(evidence, 0, 1, 2)
+    settle(evidence, 1 << 45)
+    assert failed(evidence) == ["count"]
+
+
+def test_message_in_two_hands_is_a_failure() -> None:
+    evidence = evidence_of(1)
+    evidence.settling(0, keys(0))
+    evidence.settling(1, keys(0))
+    assert failed(evidence) == ["count"]
+
+
+def test_acknowledged_message_that_comes_again_is_a_failure() -> None:
+    evidence = evidence_of(2)
+    settle(evidence, 0, 1)
+    evidence.killed()
+    settle(evidence, 0)
+    assert failed(evidence) == ["acknowledged"]
+
+
+def test_consumer_that_sees_a_producer_backwards_is_a_failure() -> None:
+    evidence = evidence_of(3)
+    settle(evidence, 0, 2)
+    settle(evidence, 1)
+    assert failed(evidence) == ["order"]
+
+
+def test_order_is_judged_for_each_lane_of_a_producer() -> None:
+    evidence = evidence_of(4, lanes=[0, 1, 0, 1])
+    settle(evidence, 1, 3, 0, 2)
+    assert failed(evidence) == []
+
+
+def test_returned_message_may_come_before_newer_ones_after_a_kill() -> None:
+    evidence = evidence_of(4)
+    evidence.settling(0, keys(0, 1))
+    settle(evidence, 2, 3, consumer=1)
+    evidence.killed()
+    settle(evidence, 0, 1, consumer=1)
+    assert failed(evidence) == []
+
+
+@pytest.mark.parametrize("kept", [[], [2], [2, 3]])
+def test_send_under_way_at_a_kill_may_go_either_way(kept: list[int]) -> None:
+    evidence = Evidence([6])
+    evidence.sending(0, 2)
+    evidence.sent(0)
+    evidence.sending(0, 4)
+    evidence.killed()
+    assert evidence.starts == [4]
+    evidence.sending(0, 6)
+    evidence.sent(0)
+    settle(evidence, 0, 1, *kept, 4, 5)
+    assert failed(evidence) == []
+    assert f"2 sends, {len(kept)} kept" in evidence.judge()[0].text
+
+
+@pytest.mark.parametrize("redelivered", [[], [1], [0, 1]])
+def test_ack_under_way_at_a_kill_may_go_either_way(redelivered: list[int]) -> None:
+    evidence = evidence_of(2)
+    evidence.settling(0, keys(0, 1))
+    evidence.killed()
+    settle(evidence, *redelivered)
+    assert failed(evidence) == []
+    assert f"2 acks, {2 - len(redelivered)} kept" in evidence.judge()[0].text
+
+
+def test_damaged_message_is_a_failure() -> None:
+    evidence = evidence_of(1)
+    settle(evidence, 0)
+    evidence.damaged("producer 0, n 0, 3 bytes")
+    assert failed(evidence) == ["checksum"]
+
+
+@pytest.mark.parametrize(
+    ("held_bytes_max", "uss_bytes", "expected"),
+    [
+        (64 * MIB, 120 * MIB, []),
+        (64 * MIB + 1, 0, ["memory"]),
+        (0, 120 * MIB + 1, ["process"]),
+    ],
+)
+def test_memory_above_what_was_promised_is_a_failure(held_bytes_max: int, uss_bytes: int, expected: list[str]) -> None:
+    evidence = Evidence([0])
+    evidence.gauge(held_bytes_max=held_bytes_max, limit_bytes=64 * MIB, uss_bytes=uss_bytes)
+    evidence.gauge(held_bytes_max=0, limit_bytes=64 * MIB, uss_bytes=0)
+    assert failed(evidence) == expected
+
+
+# Events
+
+
+def test_decoder_gives_the_same_events_however_the_pipe_cuts_them() -> None:
+    frames = encode(Kind.SENDING, 3, 1 << 40) + encode(Kind.SETTLING, 1, keys(7, 8).tobytes()) + encode(Kind.DONE)
+    for cut in range(len(frames) + 1):
+        decoder = Decoder()
+        events = [*decoder.feed(frames[:cut]), *decoder.feed(frames[cut:])]
+        assert [(event.kind, event.who) for event in events] == [(Kind.SENDING, 3), (Kind.SETTLING, 1), (Kind.DONE, 0)]
+        assert events[0].stop == 1 << 40
+        assert events[1].keys == keys(7, 8)
+
+
+def test_torn_last_frame_is_no_event() -> None:
+    frame = encode(Kind.SETTLING, 0, keys(1).tobytes())
+    assert list(Decoder().feed(frame[:-1])) == []
+
+
+# Workload
+
+
+@dataclass
+class Delivered:
+    """What `check` looks at of a delivery."""
+
+    body: bytes
+    headers: Headers
+
+
+def delivered(message: Message) -> Any:
+    assert message.headers is not None
+    return Delivered(message.body, message.headers)
+
+
+def messages_of(workload: Workload, producer: int = 0, start: int = 0) -> list[Message]:
+    return [
+        message
+        for batch in workload.batches(producer, start, 256)
+        for messages in batch.messages.values()
+        for message in messages
+    ]
+
+
+def test_generated_messages_depend_on_the_seed_alone() -> None:
+    def bodies(seed: int) -> list[bytes]:
+        return [message.body for message in messages_of(Generated(300, 100, 1, seed))]
+
+    assert bodies(1) == bodies(1) != bodies(2)
+    assert len(set(bodies(1))) == 300
+
+
+def test_generated_messages_are_shared_out_and_go_on_where_they_stopped() -> None:
+    workload = Generated(1001, 64, 4, seed=1)
+    assert workload.counts == [251, 250, 250, 250]
+    assert messages_of(workload, 0, 100) == messages_of(workload, 0)[100:]
+    assert [batch.stop for batch in workload.batches(1, 240, 256)] == [250]
+
+
+def test_last_hundredth_of_each_producer_is_rare() -> None:
+    kinds = [(message.headers or {})["kind"] for message in messages_of(Generated(1000, 64, 1, seed=1))]
+    assert kinds == ["plain"] * 990 + ["rare"] * 10
+    assert "'rare'" in RARE_SELECTOR
+
+
+@pytest.mark.parametrize("size_bytes", [MIN_SIZE_BYTES, 1000])
+def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
+    workload = Generated(3, size_bytes, 1, seed=1)
+    message = messages_of(workload)[2]
+    assert workload.check([delivered(message)]) == (keys(2), [])
+    for bit in range(8 * size_bytes):
+        body = bytearray(message.body)
+        body[bit // 8] ^= 1 << bit % 8
+        found, damaged = workload.check([delivered(Message(bytes(body), message.headers))])
+        assert (len(found), len(damaged)) == (0, 1), f"bit {bit}"
+
+
+def test_check_sees_a_body_under_the_headers_of_another() -> None:
+    workload = Generated(4, 64, 2, seed=1)
+    one, other, foreign = *messages_of(workload), messages_of(workload, 1)[0]
+    for headers in (other.headers, foreign.headers, {}):
+        assert workload.check([delivered(Message(one.body, headers))])[1] != []
+    assert workload.check([delivered(Message(one.body[:-1], one.headers))])[1] != []
+
+
+# Input file
+
+
+def lines(path: Path, *objects: Mapping[str, object]) -> InputFile:
+    path.write_text("".join(json.dumps(fields) + "\n" for fields in objects), encoding="utf-8")
+    return InputFile(str(path))
+
+
+def test_each_line_of_an_input_file_becomes_a_message(tmp_path: Path) -> None:
+    workload = lines(
+        tmp_path / "messages.jsonl",
+        {"destination": "a", "body": "öl"},
+        {"destination": "b", "body": "", "headers": {"x": None, "y": 1.5}, "priority": 9, "message_id": "m"},
+        {"destination": "a", "body": "third", "priority": 0},
+    )
+    workload.examine()
+    assert (workload.counts, workload.destinations, list(workload.lanes)) == ([3], ["a", "b"], [0, 1, 2])
+    [batch] = workload.batches(0, 0, 256)
+    assert [message.body for message in batch.messages["a"]] == ["öl".encode(), b"third"]
+    [second] = batch.messages["b"]
+    assert (second.priority, second.message_id) == (9, "m")
+    assert {"x": None, "y": 1.5}.items() <= (second.headers or {}).items()
+
+
+def test_input_file_goes_on_where_it_stopped_and_knows_its_messages_again(tmp_path: Path) -> None:
+    workload = lines(tmp_path / "m", *({"destination": "a", "body": f"{n:1000}"} for n in range(700)))
+    whole = messages_of(workload)
+    assert [batch.stop for batch in workload.batches(0, 0, 256)] == [256, 512, 700]
+    assert messages_of(from_plan(workload.as_plan()), 0, 500) == whole[500:]
+    assert workload.check([delivered(message) for message in whole]) == (keys(*range(700)), [])
+    assert workload.check([delivered(Message(b"other", whole[0].headers))])[1] != []
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"{", "not JSON"),
+        (b"", "not JSON"),
+        (b"[" * 100_000, "recursion"),
+        (b"\xff", "not UTF-8"),
+        (b"[]", "not a JSON object"),
+        (b'{"body": ""}', "destination is missing"),
+        (b'{"destination": "", "body": ""}', "destination is empty"),
+        (b'{"destination": "a"}', "body is missing"),
+        (b'{"destination": "a", "body": 1}', "body is not a string"),
+        (b'{"destination": "a", "body": "\\ud800"}', "surrogate"),
+        (b'{"destination": "a", "body": "", "ttl": 1}', "unknown field 'ttl'"),
+        (b'{"destination": "a", "body": "", "headers": 0}', "headers is not an object"),
+        (b'{"destination": "a", "body": "", "headers": {"x": []}}', "header"),
+        (b'{"destination": "a", "body": "", "headers": {"load_line": 1}}', "load_line"),
+        (b'{"destination": "a", "body": "", "priority": 10}', "priority"),
+        (b'{"destination": "a", "body": "", "priority": true}', "priority"),
+        (b'{"destination": "a", "body": "", "message_id": 7}', "message_id"),
+    ],
+)
+def test_line_that_cannot_be_sent_is_refused_with_its_number(tmp_path: Path, line: bytes, problem: str) -> None:
+    path = tmp_path / "messages.jsonl"
+    path.write_bytes(b'{"destination": "a", "body": ""}\n' + line + b"\n")
+    with pytest.raises(SettingsError, match=f"line 2: .*{problem}"):
+        InputFile(str(path)).examine()
+
+
+# Report
+
+
+def test_lines_are_plain_and_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    with Report() as report:
+        report.begin("title", 10)
+        for seconds in (1.0, 100.0):
+            report.line(Sample(seconds, "fill", 123_456.7, 0.0, 1_000_000, 64 * MIB, 80 * MIB, None, 0.25), 5)
+            report.line(Sample(seconds, "recover", 0.0, 999.4, 0, 0, 0, 1.0, 0.0), 5)
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    header, *rows = printed.splitlines()[-5:]
+    assert {len(row) for row in rows} == {len(header)}
+    assert rows[0].split() == ["1.0", "fill", "123k", "0", "1.00M", "64.0", "80.0", "-", "250"]
+    assert rows[1].split() == ["1.0", "recover", "0", "999", "0", "0.0", "0.0", "100.0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (999, "999"), (999.5, "1.00k"), (9_994, "9.99k"), (9_996, "10.0k"), (99_960, "100k"), (2.5e9, "2.50G")],
+)
+def test_numbers_take_at_most_five_characters(number: float, text: str) -> None:
+    assert short(number) == text
+
+
+# The whole
+
+
+def supervise(directory: Path) -> supervisor.Run:
+    workload = Generated(10, 64, 4, seed=1)
+    return supervisor.Supervisor(SCENARIOS["tour"], workload, str(directory), 64 * MIB, Report()).run()
+
+
+@pytest.mark.parametrize(
+    ("program", "problem"),
+    [
+        ("raise SystemExit(3)", "exit code 3"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import signal; signal.pause()", "nothing was sent"),
+    ],
+)
+def test_broker_process_that_ends_or_hangs_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, problem: str
+) -> None:
+    monkeypatch.setattr(supervisor, "_START", program)
+    monkeypatch.setattr(supervisor, "STALL_SECONDS", 1.0)
+    run = supervise(tmp_path)
+    assert run.failed == ["finished"]
+    assert problem in run.checks[0].text
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scenario: str) -> None:
+    result = tmp_path / "result.json"
+    exit_code = main(["load", scenario, "--messages", "5000", "--json", str(result)])
+    printed = capsys.readouterr().out
+    assert exit_code == 0, printed
+    assert printed.splitlines()[-1] == "all held"
+    assert printed.count("killed with SIGKILL") == len(SCENARIOS[scenario].kills)
+    [run] = json.loads(result.read_text(encoding="utf-8"))["runs"]
+    assert (run["scenario"], run["messages"], run["all_held"]) == (scenario, 5000, True)
+    assert len(run["recoveries"]) == len(SCENARIOS[scenario].kills)
+    assert run["samples"]
+
+
+def test_own_messages_come_back_through_two_kills(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    generator = random.Random(1)
+    path = tmp_path / "messages.jsonl"
+    lines(
+        path,
+        *(
+            {"destination": generator.choice("abc"), "body": "x" * generator.randrange(2 * KIB), "priority": n % 10}
+            for n in range(2000)
+        ),
+    )
+    store = tmp_path / "kept"
+    exit_code = main(["load", "--input", str(path), "--dir", str(store)])
+    printed = capsys.readouterr().out
+    assert exit_code == 0, printed
+    assert printed.count("killed with SIGKILL") == 2
+    assert any(store.iterdir())
