@@ -51,6 +51,7 @@ class Consumer:
         self._is_armed = False
         self._is_closed = False
         self._waits_for_credit = False
+        self._collect_one = engine.targets.collect_one
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
 
@@ -82,6 +83,12 @@ class Consumer:
         if type(max_messages) is not int or max_messages < 1:
             raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
         deliveries: list[Delivery]
+        if max_messages == 1 and not self._is_closed:
+            with engine.lock:
+                if self.in_flight < self._prefetch or not self._prefetch:
+                    one = self._collect_one(self)
+                    if one is not None:
+                        return [one]
         with engine.lock:
             if self._is_closed:
                 raise Closed("the consumer")
@@ -104,7 +111,7 @@ class Consumer:
         if timeout is not None and not timeout >= 0:
             raise SettingsError(f"timeout must be seconds from 0 on, or None, not {timeout!r}")
         deadline = None if timeout is None else engine.monotonic() + timeout
-        is_loaded = False
+        is_loaded = is_scanned = False
         while True:
             load = None
             with engine.lock:
@@ -118,9 +125,14 @@ class Consumer:
                         if is_loaded:
                             self.interest.misses += len(deliveries)
                         return deliveries
+                    if is_scanned and deadline is not None and engine.monotonic() >= deadline:
+                        self.arm()
+                        return []  # nothing matched so far: the scan goes on in the background, or with the next take
                     target = engine.targets.starving(self.interest)
                     if target is not None and not target.is_loading:
                         load = engine.loader.begin(target)
+                        if load is None:
+                            continue  # what it had is settled: look at the next list
                     is_coming = target is not None
                 else:
                     self._waits_for_credit = True
@@ -128,6 +140,7 @@ class Consumer:
                 if load is None and not self._wait(deadline, is_coming):
                     self.arm()
                     return []
+            is_scanned = self.interest.selector is not None
             if load is not None:
                 engine.loader.read(load)
                 with engine.lock:
@@ -186,15 +199,17 @@ class Consumer:
         """
         engine = self._engine
         if type(deliveries) is Delivery:
+            area, sequence, store = deliveries._area, deliveries.sequence, engine.store
             with engine.lock:
-                self._check_held((deliveries,))
-                area = deliveries._area
-                area.acknowledged += engine.store.remove(area.lane, deliveries.sequence, deliveries.sequence)
+                if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                    self._check_held((deliveries,))
+                area.acknowledged += store.remove_one(area.lane, sequence)
                 engine.targets.settle(deliveries)
                 if area.attempts:
-                    area.attempts.pop(deliveries.sequence, None)
-                self._credit_came()
-                position = engine.store.journal.end
+                    area.attempts.pop(sequence, None)
+                if self._waits_for_credit:
+                    self._credit_came()
+                position = store.journal.end if engine.syncs_always else 0
         else:
             if not deliveries:
                 return

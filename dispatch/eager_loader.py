@@ -51,6 +51,7 @@ class EagerLoader:
         """reading: pays for read buffers."""
         self._area = target_area
         self._reading = reading
+        self._previous: TargetList | None = None
         self.loads = 0
 
     def step(self) -> bool:
@@ -67,13 +68,15 @@ class EagerLoader:
     def _next(self) -> Load | None:
         hungry = self._area.hungry
         while hungry:
-            target = min(hungry, key=lambda found: found.direct_bytes)
+            # Never twice in a row beside another: a scan that finds nothing would let the others starve.
+            target = min(hungry, key=lambda found: (found is self._previous, found.direct_bytes))
             is_fed = target.direct_bytes + REGION_BYTES_MAX > target.high_watermark_bytes and target.direct
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
                 continue
             load = self.begin(target)
             if load is not None:
+                self._previous = target
                 return load
             hungry.pop(target, None)
         return None

@@ -70,15 +70,13 @@ class Queue:
             area = self._lane_area(priority)
         timestamp = engine.clock_ms()
         with engine.lock:
-            if engine.is_closed:
-                engine.raise_closed()
             sequence = engine.store.add(area.lane, timestamp, properties, body)
             message = (sequence, properties, body, timestamp)
             if engine.syncs_always:
                 engine.unpublished.append((engine.store.journal.end, area, (message,)))
             else:
                 area.arrive(message)
-            position = engine.store.journal.end
+            position = engine.store.journal.end if engine.syncs_always else 0
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
@@ -137,8 +135,6 @@ class Queue:
         timestamp = engine.clock_ms()
         begin = 0
         with engine.lock:
-            if engine.is_closed:
-                engine.raise_closed()
             while begin < len(batch):
                 part = batch[begin : begin + area.lane.slice_room]
                 first = engine.store.add_slice(area.lane, timestamp, part)

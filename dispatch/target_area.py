@@ -126,6 +126,7 @@ class TargetArea:
                 rate = (taken_bytes - target.measured_bytes) / seconds
                 target.measured_bytes = taken_bytes
             target.high_watermark_bytes = high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate)
+            target.low_watermark_bytes = target.high_watermark_bytes // 2
             while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
                 self._overflow(target)
 
@@ -203,15 +204,47 @@ class TargetArea:
 
     # ------------------------------------------------------------------ handing out
 
+    def collect_one(self, consumer: Consumer) -> Delivery | None:
+        """As collect, for one, where the list holds it and nothing needs a second look; else None."""
+        lists = consumer.interest.lists
+        if not lists:
+            return None
+        target = lists[0]
+        if not target.direct or target.returned.count or target.is_shared:
+            return None
+        sequence, properties, body, timestamp = target.direct[0]
+        dispatch = self.dispatch
+        if body is None:
+            return None
+        charge = len(properties) + len(body) + OVERHEAD_BYTES
+        if dispatch.held_bytes + charge > self.dispatch_bytes_max:
+            return None
+        target.direct.popleft()
+        target.direct_bytes -= charge
+        target.taken_bytes += charge
+        self.targets.held_bytes -= charge
+        dispatch.held_bytes += charge
+        area = target.area
+        attempts = area.attempts
+        delivery = Delivery(
+            consumer, area, sequence, properties, body, timestamp, attempts.get(sequence, 0) + 1 if attempts else 1
+        )
+        area.in_flight[sequence] = delivery
+        area.delivered += 1
+        consumer.in_flight += 1
+        if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+            self.feed(target)
+        return delivery
+
     def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
         deliveries: list[Delivery] = []
         for target in consumer.interest.lists:
-            if target.returned and (not target.direct or target.returned.first < target.direct[0][0]):
+            if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
                 break
             if target.direct:
                 max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
-                if target.direct_bytes * 2 < target.high_watermark_bytes and target.has_supply:
+                if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
                     self.feed(target)
                 if len(deliveries) >= most or target.direct:
                     break
@@ -273,12 +306,11 @@ class TargetArea:
 
     def settle(self, delivery: Delivery) -> None:
         """The delivery leaves the DispatchArea with its charge."""
-        area = delivery._area
-        del area.in_flight[delivery.sequence]
+        del delivery._area.in_flight[delivery.sequence]
         body = delivery._body
-        self.dispatch.release(
-            OVERHEAD_BYTES + len(delivery._properties) + len(body) if body is not None else OVERHEAD_BYTES
-        )
+        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
+        self.dispatch.held_bytes -= charge
+        self.budget.held_bytes -= charge
         delivery._consumer.in_flight -= 1
 
     def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:

@@ -40,6 +40,7 @@ class TargetList:
         "direct_bytes",
         "references",
         "high_watermark_bytes",
+        "low_watermark_bytes",
         "is_loading",
         "is_shared",
         "taken_bytes",
@@ -56,6 +57,8 @@ class TargetList:
         """Charge of the direct messages."""
         self.references = Runs()
         self.high_watermark_bytes = high_watermark_bytes
+        self.low_watermark_bytes = high_watermark_bytes // 2
+        """Below this the loader is called."""
         self.is_loading = False
         """Somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
@@ -66,7 +69,7 @@ class TargetList:
     @property
     def has_supply(self) -> bool:
         """Something may be behind the watermark, or has come back."""
-        return bool(self.references) or self.frontier < self.area.published or bool(self.returned)
+        return self.frontier < self.area.published or self.references.count > 0 or self.returned.count > 0
 
     @property
     def front(self) -> int:

@@ -169,6 +169,33 @@ class Lane:
             number += 1
         return removed
 
+    def remove_one(self, sequence: int, ack_data_log: int) -> int:
+        """As remove, for one: the path of every single ack."""
+        block = self.resident.get(sequence >> BLOCK_SHIFT)
+        index = sequence & BLOCK_MASK
+        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths):
+            return self.remove(sequence, sequence, ack_data_log)
+        gone = block.gone
+        now_gone = gone | 1 << index
+        if now_gone == gone:
+            return 0
+        length = block.lengths[index]
+        data_log = block.file_ids[0]
+        block.gone = now_gone
+        uses = self.index.uses
+        use = uses[data_log]
+        use.pending_messages -= 1
+        use.pending_bytes -= length
+        if data_log != ack_data_log:
+            uses[ack_data_log].acked_data_logs.add(data_log)
+        self.pending_messages -= 1
+        self.pending_bytes -= length
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        if index == BLOCK_MASK or block is not self.tail:
+            self._retire_if_empty(block)
+        return 1
+
     def _remove_in(self, block: Block, low: int, high: int, ack_data_log: int) -> int:
         lengths = block.lengths
         if high >= len(lengths):
@@ -198,12 +225,14 @@ class Lane:
         self.pending_bytes -= freed_bytes
         if not block.is_dirty:
             self.index.touch(self, block)
-        if block.gone.bit_count() == len(lengths) and (block is not self.tail or len(lengths) == BLOCK_MESSAGES):
-            self._retire(block)
+        self._retire_if_empty(block)
         return removed
 
-    def _retire(self, block: Block) -> None:
-        """Nothing in the block is pending and nothing will be added: forget it."""
+    def _retire_if_empty(self, block: Block) -> None:
+        """Once nothing in the block is pending and nothing will be added, forget it."""
+        size = len(block.lengths)
+        if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
+            return
         self.blocks.remove(block.number, block.number)
         if block.number in self.stored:
             self.dead.add(block.number, block.number)

@@ -28,7 +28,7 @@ from .data_log import (
     encode_header,
 )
 from .disk import Disk, File
-from .errors import StoreFailed, StoreFull
+from .errors import Closed, StoreFailed, StoreFull
 from .files import JOURNAL, data_log_name
 from .record import (
     DIRECTORY,
@@ -161,10 +161,18 @@ class Journal:
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """An ack of one run. REQUIRES: state lock."""
-        if self.offset + _ACK_BYTES > self._limit:
+        offset = self.offset
+        if offset + _ACK_BYTES > self._limit:
             self._make_room(_ACK_BYTES)
+            offset = self.offset
         data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
-        self._append(data)
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, _ACK_BYTES)
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + _ACK_BYTES
 
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
@@ -183,8 +191,6 @@ class Journal:
         self._word += 65_536
         self._offsets.append(offset)
         self.offset = offset + len(data)
-        if len(self._offsets) >= RECORDS_MAX:
-            self._limit = min(self._limit, 0)
         return offset
 
     def _refuse(self, error: OSError, needed_bytes: int) -> None:
@@ -207,13 +213,19 @@ class Journal:
 
     def _make_room(self, size: int) -> None:
         """The newest data log is full, or holds as many records as its directory may name."""
-        if self.failure is not None:
-            raise self.failure
-        assert self._limit >= 0, "the journal is stopped"
-        if self.offset > DATA_LOG_HEADER_BYTES:
-            self.roll(size)
-        if self.offset + size > self._limit:
-            self._limit = self.offset + size  # one record larger than a file gets a larger file
+        if self._limit < 0:
+            raise self.failure or Closed("the store")
+        if self.offset + size > self._max_file_bytes or len(self._offsets) >= RECORDS_MAX:
+            if len(self._offsets) > 1:
+                self.roll(size)
+            self._limit = max(self.offset + size, self._limit)  # one record larger than a file gets a larger file
+        else:
+            self._set_limit(size)
+
+    def _set_limit(self, size: int) -> None:
+        """As far as appends need not look: even the smallest records could not be too many for the directory."""
+        records_left = max(RECORDS_MAX - len(self._offsets), 1)
+        self._limit = min(self._max_file_bytes, self.offset + max(HEADER_BYTES * records_left, size))
 
     def roll(self, size: int = 0) -> None:
         """Seal the newest data log and begin the next one. REQUIRES: state lock."""
@@ -255,7 +267,7 @@ class Journal:
         self._file, self._salt, self._offsets = file, salt, array("I")
         self.data_log, self.offset = data_log, DATA_LOG_HEADER_BYTES
         self.sizes[data_log] = 0
-        self._limit = self._max_file_bytes
+        self._set_limit(0)
         self._readers[data_log] = file, salt
         self._is_directory_unsynced = True
         kind, count, payload = self._first_record()

@@ -209,7 +209,9 @@ class MessageStore:
         offset = journal.append_one(lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body)
         data_log = journal.data_log
         self.adds += 1
-        return lane.add_one(data_log, offset, len(properties) + len(body), self.index.use(data_log))
+        uses = self.index.uses
+        use = uses[data_log] if data_log in uses else self.index.use(data_log)
+        return lane.add_one(data_log, offset, len(properties) + len(body), use)
 
     def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
         """Append (properties, body) pairs as one record, all or nothing; returns the first sequence.
@@ -229,6 +231,12 @@ class MessageStore:
         journal = self.journal
         journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
         return lane.remove(first, last, journal.data_log)
+
+    def remove_one(self, lane: Lane, sequence: int) -> int:
+        """As remove, for one: the path of every single ack. REQUIRES: state lock."""
+        journal = self.journal
+        journal.append_ack(lane.priority, lane.destination, sequence, 1)
+        return lane.remove_one(sequence, journal.data_log)
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
 from forebay.store import metadata_store
 from forebay.store.metadata_store import (
     MemoryMetadataStore,
