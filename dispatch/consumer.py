@@ -59,7 +59,7 @@ class Consumer:
 
     @property
     def prefetch(self) -> int:
-        """The most unsettled deliveries it may hold; 0: no bound but max_messages of each take. May be set at any time."""
+        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
         return self._prefetch
 
     @prefetch.setter
@@ -111,7 +111,7 @@ class Consumer:
         if timeout is not None and not timeout >= 0:
             raise SettingsError(f"timeout must be seconds from 0 on, or None, not {timeout!r}")
         deadline = None if timeout is None else engine.monotonic() + timeout
-        is_loaded = is_scanned = False
+        is_missed = is_scanned = False
         while True:
             load = None
             with engine.lock:
@@ -122,7 +122,7 @@ class Consumer:
                 if most > 0:
                     deliveries = engine.targets.collect(self, most, max_bytes)
                     if deliveries:
-                        if is_loaded:
+                        if is_missed:
                             self.interest.misses += len(deliveries)
                         return deliveries
                     if is_scanned and deadline is not None and engine.monotonic() >= deadline:
@@ -134,6 +134,8 @@ class Consumer:
                         if load is None:
                             continue  # what it had is settled: look at the next list
                     is_coming = target is not None
+                    # A load that another thread has under way counts too: its message was not there in time.
+                    is_missed |= is_coming and (load is None or bool(load.regions))
                 else:
                     self._waits_for_credit = True
                     is_coming = False
@@ -145,7 +147,6 @@ class Consumer:
                 engine.loader.read(load)
                 with engine.lock:
                     engine.loader.install(load)
-                is_loaded = bool(load.regions)
 
     def _wait(self, deadline: float | None, is_coming: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
@@ -291,7 +292,7 @@ class Consumer:
     # ------------------------------------------------------------------ the rest
 
     def close(self) -> None:
-        """Give back what it holds, to be delivered to others in its place; wakes its own waiting takes. Twice is once."""
+        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         engine = self._engine
         with engine.lock:
             self.close_locked()

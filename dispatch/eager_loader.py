@@ -95,7 +95,7 @@ class EagerLoader:
         return load
 
     def _choose(self, target: TargetList) -> Load | None:
-        """The next run of pending messages that lies in one block: returned ones, then references, then the frontier."""
+        """The next run of pending messages inside one block: returned ones, then references, then the frontier."""
         lane = target.area.lane
         for runs, is_return in ((target.returned, True), (target.references, False)):
             while runs:

@@ -79,9 +79,7 @@ class Engine:
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         self.targets = TargetArea(self.store, self.budget, self.lock)
-        self.loader = EagerLoader(
-            self.targets, self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-        )
+        self.loader = EagerLoader(self.targets, self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES))
         self.queues: dict[str, QueueArea] = {}
         self._parked: list[tuple[float, int, LaneArea, StoredMessage]] = []
         self._parked_count = 0
@@ -327,7 +325,7 @@ class Engine:
         )
 
     def audit(self) -> None:
-        """Recompute every charge from the live objects; AssertionError where the ledger says otherwise. O(everything)."""
+        """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.lock:
             self.budget._check()
             for name, found in self.targets.audit().items():

@@ -356,7 +356,7 @@ class TargetArea:
     # ------------------------------------------------------------------ memory
 
     def make_room(self, wanted_bytes: int, keep: TargetList) -> None:
-        """Give back until wanted_bytes are free, in the fixed order; the list keep and one message of each list stay."""
+        """Give back in the fixed order until wanted_bytes are free; `keep` and one message of each list stay."""
         if self.budget.free_bytes < wanted_bytes:
             self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
         if self.budget.free_bytes < wanted_bytes:

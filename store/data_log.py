@@ -64,7 +64,7 @@ def encode_header(header: DataLogHeader) -> bytes:
 
 
 def decode_data_log_header(data: bytes) -> DataLogHeader:
-    """RecordDamaged when these are not the first 64 bytes of a data log; UnknownVersion when they are of a newer one."""
+    """RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion when of a newer format."""
     if len(data) < DATA_LOG_HEADER_BYTES:
         raise RecordDamaged("the data log's header is incomplete")
     magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
@@ -81,7 +81,7 @@ def directory_payload(offsets: bytes, directory_offset: int) -> bytes:
 
 
 class Walk:
-    """Walks the records of a data log from an offset. After the iteration, `end` and `problem` say where and why it stopped."""
+    """Walks the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
 
     def __init__(
         self,

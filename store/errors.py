@@ -54,7 +54,7 @@ class StoreFailed(ForebayError):
 
 
 class StoreFull(ForebayError):
-    """A disk limit is reached. Nothing of the call was stored; consume, clean up, or raise the limit, then repeat it."""
+    """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
         super().__init__(

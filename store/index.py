@@ -421,9 +421,7 @@ class Index:
             lane.dead.clear()
         return dead
 
-    def settle(
-        self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool
-    ) -> None:
+    def settle(self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool) -> None:
         """The rows of take_dirty are stored and those of take_dead gone, or neither, and all is due again."""
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0

@@ -56,7 +56,7 @@ def location_text(position: int) -> str:
 
 
 class Journal:
-    """Appends and rolls under the state lock; `sync` takes its own lock first and must be called without the state lock."""
+    """Appends and rolls under the state lock; `sync` takes its own lock first and is called without it."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of (properties, body) pairs: its offset in `data_log`, and each content's length. REQUIRES: state lock."""
+        """A slice of (properties, body) pairs: its offset, and each content's length. REQUIRES: state lock."""
         size = SLICE_BYTES + sum([ENTRY_BYTES + len(properties) + len(body) for properties, body in contents])
         if self.offset + size > self._limit:
             self._make_room(size)
@@ -330,7 +330,7 @@ class Journal:
         return sum(self.sizes.values()) + self.offset
 
     def remove(self, data_logs: list[int]) -> None:
-        """Unlink data logs that nothing needs, and make that durable. REQUIRES: a drop record that names them is synced."""
+        """Unlink data logs, and make that durable. REQUIRES: a drop record that names them is synced."""
         for data_log in data_logs:
             self._disk.remove(data_log_name(data_log))
         self._disk.sync_directory(JOURNAL)

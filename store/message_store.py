@@ -133,7 +133,6 @@ class MessageStore:
         write_mark(self._disk, Mark(self._store_id, epoch, mark.position if mark else 0, False))
         with self._lock:
             self.journal.begin(found.next_data_log, found.next_sequence, epoch)
-        self.index.use(self.journal.data_log)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -198,6 +197,7 @@ class MessageStore:
         return State(list(self.destinations.values()), sequences, sorted(data_logs))
 
     def _first_record(self) -> tuple[int, int, bytes]:
+        self.index.use(self.journal.data_log)
         existing = (set(self.journal.sizes) | {self.journal.data_log}) - self._dropped
         return STATE, 0, encode_state(self._state(existing))
 
@@ -209,9 +209,7 @@ class MessageStore:
         offset = journal.append_one(lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body)
         data_log = journal.data_log
         self.adds += 1
-        uses = self.index.uses
-        use = uses[data_log] if data_log in uses else self.index.use(data_log)
-        return lane.add_one(data_log, offset, len(properties) + len(body), use)
+        return lane.add_one(data_log, offset, len(properties) + len(body), self.index.uses[data_log])
 
     def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
         """Append (properties, body) pairs as one record, all or nothing; returns the first sequence.
@@ -219,12 +217,10 @@ class MessageStore:
         REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them.
         """
         journal = self.journal
-        offset, lengths = journal.append_slice(
-            lane.priority, lane.destination, lane.next_sequence, timestamp, contents
-        )
+        offset, lengths = journal.append_slice(lane.priority, lane.destination, lane.next_sequence, timestamp, contents)
         data_log = journal.data_log
         self.adds += len(lengths)
-        return lane.add_slice(data_log, offset, lengths, self.index.use(data_log))
+        return lane.add_slice(data_log, offset, lengths, self.index.uses[data_log])
 
     def remove(self, lane: Lane, first: int, last: int) -> int:
         """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
@@ -322,7 +318,7 @@ class MessageStore:
     def _recovery_checkpoint(
         self, position: int, epoch: int, destinations: dict[int, Destination], data_logs: list[int]
     ) -> None:
-        """In the middle of a replay, so that it needs no more memory than the index has. No lock: nobody else is here."""
+        """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
         assert self._metadata is not None
         taken = self.index.take_dirty()
         deletes = self.index.take_dead()

@@ -83,9 +83,7 @@ def _value(name: str, value: HeaderValue) -> list[bytes]:
         return _named(_FLOAT, name, _DOUBLE.pack(value))
     if isinstance(value, bytes):
         return _named(_BYTES, name, _LENGTH.pack(len(value)), value)
-    raise SettingsError(
-        f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}"
-    )
+    raise SettingsError(f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}")
 
 
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:

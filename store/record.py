@@ -31,9 +31,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 try:
-    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32 as crc32
 except ImportError:  # the extra "fast" is not installed: the same polynomial, six times slower
-    from zlib import crc32
+    from zlib import crc32 as crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")
 HEADER_BYTES: Final = HEADER.size
@@ -138,7 +138,7 @@ def encode_one(
     properties: bytes,
     body: bytes,
 ) -> bytes:
-    """A slice of one message. word: log sequence << 16 | MAGIC. Nothing is factored out: each single send passes here."""
+    """A slice of one message; each single send passes here. word: log sequence << 16 | MAGIC."""
     content_bytes = len(properties) + len(body)
     rest = _ONE_REST.pack(
         64 + content_bytes,
@@ -214,9 +214,7 @@ def encode_ack(
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
-def encode(
-    salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes
-) -> bytes:
+def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes) -> bytes:
     """A record of any kind but a slice."""
     rest = _HEADER_REST.pack(HEADER_BYTES + len(payload), kind, flags, count, word, epoch, durable) + payload
     return _CRC.pack(crc32(rest, salt)) + rest

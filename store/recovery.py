@@ -122,7 +122,7 @@ class Recovery:
         self._make_durable(start)
         missing = sorted(self._expected - set(self._result.sizes))
         if missing:
-            raise JournalCorrupt(missing[0], 0, f"{len(missing)} data logs are missing, the first is data-{missing[0]}.log")
+            raise JournalCorrupt(missing[0], 0, f"the data log is missing, one of {len(missing)}")
         result.leftovers = tuple(sorted(set(result.sizes) - self._expected - self._needed()))
         result.destinations = self._destinations
         return result

@@ -1,0 +1,62 @@
+"""SimulatedBay: a Forebay on a simulated disk, without threads, that a test can close and open again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay.dispatch.engine import Engine
+from forebay.dispatch.forebay import Forebay
+from forebay.dispatch.queue import Queue
+from forebay.dispatch.settings import Settings
+from forebay.dispatch.target_list import TargetList
+from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.simulated_disk import SimulatedDisk
+from manual_clock import ManualClock
+
+
+class _SyncedMetadataStore(MemoryMetadataStore):
+    """Keeps no history: nothing crashes here."""
+
+    def commit(self, *args: Any, **fields: Any) -> None:
+        super().commit(*args, **fields)
+        self.synced()
+
+
+class SimulatedBay:
+    """Fields of Settings as keywords; `bay` and `engine` are the open ones, `reopen` makes new ones."""
+
+    def __init__(self, seed: int = 0, **fields: Any) -> None:
+        defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
+        self._settings = Settings(**(defaults | fields))
+        self.disk = SimulatedDisk()
+        self.clock = ManualClock(seed)
+        self._metadata = _SyncedMetadataStore()
+        self._open()
+
+    def _open(self) -> None:
+        self.engine = Engine(self.disk, lambda store_id, cache_bytes: self._metadata, self._settings, self.clock)
+        self.bay = Forebay(self.engine, None)
+
+    def queue(self, name: str = "orders") -> Queue:
+        return self.bay.queue(name)
+
+    def reopen(self) -> None:
+        self.bay.close()
+        self._open()
+
+    def lists(self) -> list[TargetList]:
+        return list(self.engine.targets.lists)
+
+    @property
+    def reads(self) -> int:
+        """Reads of the disk so far."""
+        return self.disk.calls["read"]
+
+    def check(self) -> None:
+        """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
+        self.engine.audit()
+        for target in self.lists():
+            target._check()
+        self.engine.targets.pending_cache._check()
+        self.engine.targets.head_queue_cache._check()
+        self.engine.store.index._check()
