@@ -112,23 +112,53 @@ class Recovery:
         result = self._result
         ids = self._list()
         start = self._load_index(ids)
-        if start is None:
-            result.index_rebuilt = bool(ids)
-            self._index.reset()
-            self._metadata.clear()
-            start = (ids[0] << OFFSET_BITS) | DATA_LOG_HEADER_BYTES if ids else 0
-        self._expected &= set(ids) | {data_log for data_log in self._expected if data_log >= start >> OFFSET_BITS}
-        self._replay(ids, start)
+        if start is not None:
+            self._replay(ids, start)
+        if start is None or not self._pending_data_logs() <= self._expected & set(result.sizes):
+            start = self._rebuild(ids)
         self._make_durable(start)
-        missing = sorted(self._expected - set(self._result.sizes))
+        missing = sorted(self._expected - set(result.sizes))
         if missing:
             raise JournalCorrupt(missing[0], 0, f"the data log is missing, one of {len(missing)}")
-        result.leftovers = tuple(sorted(set(result.sizes) - self._expected - self._needed()))
+        # Dropped, but the crash came before the name was removed.
+        newest = max(self._expected, default=0)
+        unneeded = {data_log for data_log in result.sizes if data_log < newest} - self._expected
+        result.leftovers = tuple(sorted(unneeded - self._pending_data_logs()))
         result.destinations = self._destinations
         return result
 
-    def _needed(self) -> set[int]:
-        """Data logs that hold something pending are no leftovers, whatever else is said of them."""
+    def _rebuild(self, ids: list[int]) -> int:
+        """Replay the whole journal, but for data logs that were dropped: the acks of their messages may be gone."""
+        self._result.index_rebuilt = bool(ids)
+        self._result.replayed_records = 0
+        self._destinations = {}
+        self._index.reset()
+        self._metadata.clear()
+        ids = [data_log for data_log in ids if data_log in self._files]
+        existing = self._find_existing(ids)
+        remaining = [data_log for data_log in ids if data_log in existing]
+        start = remaining[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if remaining else 0
+        self._replay(remaining, start)
+        for data_log in ids:
+            if data_log not in existing:
+                self._result.sizes[data_log] = self._files[data_log][0].size()
+        return start
+
+    def _find_existing(self, ids: list[int]) -> set[int]:
+        """Which data logs the newest state record and the drop records behind it leave. Reads one data log's heads."""
+        for data_log in reversed(ids):
+            existing: set[int] | None = None
+            for _, record, head in Walk(*self._files[data_log], DATA_LOG_HEADER_BYTES):
+                if record.kind == STATE:
+                    newer = {later for later in ids if later >= data_log}
+                    existing = set(decode_state(head[HEADER_BYTES:]).data_logs) | newer
+                elif record.kind == DROP and existing is not None:
+                    existing -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+            if existing is not None:
+                return existing
+        return set(ids)
+
+    def _pending_data_logs(self) -> set[int]:
         return {data_log for data_log, use in self._index.uses.items() if use.pending_messages}
 
     def _list(self) -> list[int]:
