@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import os
 import threading
 import weakref
 from collections import deque
@@ -20,6 +19,7 @@ from ..cache.budget import Budget
 from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
+from ..store.files import after_fork_in_child
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
@@ -363,5 +363,4 @@ def _die_in_child() -> None:
         engine.die_in_child()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_die_in_child)
+after_fork_in_child(_die_in_child)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
-from ..store.errors import SettingsError, StoreFailed
-from ..store.files import INDEX_DIRECTORY, DirectoryLock
+from ..store.errors import StoreFailed
+from ..store.files import DirectoryLock, PathArgument, index_path, store_root
 from ..store.message_store import CleanupReport
 from ..store.metadata_store import SqliteMetadataStore
 from ..store.recovery import RecoveryReport
@@ -78,19 +77,14 @@ class Forebay:
         self.close()
 
 
-def open_forebay(directory: str | os.PathLike[str], settings: Settings | None = None, **fields: Any) -> Forebay:
+def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
 
     fields: fields of Settings, which go before those of settings. Raises
     SettingsError, StoreLocked, JournalCorrupt (nothing was changed), StoreFailed.
     """
     chosen = settings_from(settings, fields)
-    try:
-        root = os.path.join(os.fspath(directory), chosen.broker_name)
-    except TypeError:
-        raise SettingsError(f"directory must be a path, not {type(directory).__name__}") from None
-    if not isinstance(root, str) or "\0" in root:
-        raise SettingsError("directory must be a str path without NUL characters")
+    root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root)
     lock = DirectoryLock(root)
     try:
@@ -102,7 +96,7 @@ def open_forebay(directory: str | os.PathLike[str], settings: Settings | None = 
         engine = Engine(
             disk,
             lambda store_id, cache_bytes: SqliteMetadataStore(
-                os.path.join(root, INDEX_DIRECTORY), store_id, chosen.index_page_size_bytes, cache_bytes
+                index_path(root), store_id, chosen.index_page_size_bytes, cache_bytes
             ),
             chosen,
             SystemClock(),

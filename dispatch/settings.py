@@ -21,6 +21,7 @@ from typing import Any, Literal, get_args
 
 from ..cache.process_memory import default_limit_bytes
 from ..store.errors import SettingsError
+from ..store.files import validate_broker_name
 from .sizes import GIB, KIB, MIB, format_size, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
@@ -109,7 +110,7 @@ class Settings:
     index_cache_size_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_broker_name(self.broker_name)
+        validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
         _check_choice("background", self.background, (True, False))
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
@@ -158,20 +159,6 @@ def defaults_table() -> str:
         meaning, price = documentation.split("\n")
         rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
     return "\n".join(rows)
-
-
-def _check_broker_name(value: object) -> None:
-    if (
-        not isinstance(value, str)
-        or value in ("", ".", "..")
-        or not value.isprintable()  # which refuses lone surrogates too: encode() would not say it as well
-        or not {"/", "\\"}.isdisjoint(value)
-        or len(value.encode()) > 255
-    ):
-        raise SettingsError(
-            f'broker_name={reprlib.repr(value)} must be a folder name such as "localhost": '
-            "printable, without slashes, at most 255 bytes"
-        )
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

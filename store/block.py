@@ -21,7 +21,7 @@ BLOCK_MASK: Final = BLOCK_MESSAGES - 1
 BLOCK_CHARGE_BYTES: Final = 5_632
 """Measured for 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
 
-_PACKED: Final = struct.Struct("<HHHB64s")
+_PACKED: Final = struct.Struct("<HHHBB64s")
 
 
 class BlockDamaged(Exception):
@@ -141,7 +141,12 @@ class Block:
                 record += 1
 
     def pack(self) -> bytes:
+        """Of the lengths only as many byte planes as the greatest one needs: most messages are below 64 KiB."""
         starts = self.starts
+        lengths = self.lengths.tobytes()
+        planes = [lengths[plane::4] for plane in range(4)]
+        while planes and not planes[-1].strip(b"\0"):
+            planes.pop()
         return b"".join(
             (
                 _PACKED.pack(
@@ -149,9 +154,10 @@ class Block:
                     len(self.offsets),
                     len(self.file_ids),
                     starts is not None,
+                    len(planes),
                     self.gone.to_bytes(64, "little"),
                 ),
-                self.lengths.tobytes(),
+                *planes,
                 self.offsets.tobytes(),
                 self.file_ids.tobytes(),
                 self.file_starts.tobytes(),
@@ -161,17 +167,21 @@ class Block:
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> Block:
-        """Raises BlockDamaged unless the bytes are exactly what pack made."""
+        """Raises BlockDamaged when these can't be the bytes that pack made."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
-        messages, records, files, has_starts, gone = _PACKED.unpack_from(data)
-        expected = _PACKED.size + 4 * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
-        if messages > BLOCK_MESSAGES or records > BLOCK_MESSAGES or len(data) != expected:
+        messages, records, files, has_starts, planes, gone = _PACKED.unpack_from(data)
+        expected = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
+        if messages > BLOCK_MESSAGES or planes > 4 or len(data) != expected:
             raise BlockDamaged("its parts do not add up")
         block = cls(number)
         at = _PACKED.size
+        lengths = bytearray(4 * messages)
+        for plane in range(planes):
+            lengths[plane::4] = data[at : at + messages]
+            at += messages
+        block.lengths.frombytes(lengths)
         for column, count in (
-            (block.lengths, messages),
             (block.offsets, records),
             (block.file_ids, files),
             (block.file_starts, files),
@@ -183,15 +193,33 @@ class Block:
             block.starts = array("H")
             block.starts.frombytes(data[at:])
         block.gone = int.from_bytes(gone, "little")
+        if not block._is_sound():
+            raise BlockDamaged("its parts contradict each other")
         return block
 
-    def _check(self) -> None:
-        assert len(self.lengths) <= BLOCK_MESSAGES
-        assert self.gone >> len(self.lengths) == 0
-        assert list(self.file_starts) == sorted(set(self.file_starts))
-        assert len(self.file_starts) == len(self.file_ids)
+    def _is_sound(self) -> bool:
+        """Whether every message has a record, and every one that is not a hole a data log."""
+        messages = len(self.lengths)
         if self.starts is None:
-            assert len(self.offsets) == len(self.lengths)
+            has_records = len(self.offsets) == messages
         else:
-            assert len(self.starts) == len(self.offsets)
-            assert list(self.starts) == sorted(set(self.starts))
+            has_records = len(self.offsets) == len(self.starts) and _divides(self.starts, messages)
+            has_records = has_records and self.starts[:1] == array("H", (0,) if messages else ())
+        unfiled = (1 << (self.file_starts[0] if self.file_starts else messages)) - 1
+        return (
+            has_records
+            and messages <= BLOCK_MESSAGES
+            and not self.gone >> messages
+            and unfiled & self.gone == unfiled
+            and len(self.file_starts) == len(self.file_ids)
+            and _divides(self.file_starts, messages)
+        )
+
+    def _check(self) -> None:
+        assert self._is_sound()
+
+
+def _divides(starts: array[int], messages: int) -> bool:
+    """Whether stretches of messages can begin at these indexes."""
+    ascending = sorted(set(starts))
+    return starts.tolist() == ascending and ascending[-1:] < [messages]

@@ -18,12 +18,10 @@ from typing import Final, NamedTuple
 from .disk import File
 from .record import (
     DIRECTORY,
-    ENTRY_BYTES,
     HEADER_BYTES,
     MAGIC_BYTES,
     MAGIC_OFFSET,
     MESSAGE,
-    SLICE_BYTES,
     Header,
     RecordDamaged,
     crc32,
@@ -42,6 +40,8 @@ _FILE_MAGIC: Final = b"FOREBAY1"
 _FILE_HEADER: Final = struct.Struct("<8sHHI16sIIQQI4x")
 _TRAILER: Final = struct.Struct("<III")
 _CHUNK_BYTES: Final = 1 << 20
+_HEAD_BYTES_MAX: Final = 1 << 21
+"""Above the longest table, the longest directory and any state: what a search behind damage reads at most at once."""
 
 
 class DataLogHeader(NamedTuple):
@@ -124,9 +124,9 @@ class Walk:
                     chunk, base, at = self._file.read(self.end, max(wanted, _CHUNK_BYTES)), self.end, 0
                 head = chunk[at : at + header.head_bytes]
                 verify_head(header, head, self._salt)
-                self._follow(header)
                 if header.kind == MESSAGE:
                     self._verify_slice(header, head, chunk, at)
+                self._follow(header)
             except RecordDamaged as damage:
                 is_untouched = not chunk[at : at + HEADER_BYTES].strip(b"\0")
                 self.problem = None if is_untouched else str(damage)
@@ -176,14 +176,11 @@ class Walk:
         return crc
 
 
-def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
-    """The greatest durable position in any intact record at or behind offset, wherever one begins. 0: none.
+def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
+    """(offset, header) of each record with an intact head at or behind offset, wherever it begins; one may come twice.
 
-    What a torn tail and corruption have in common is that the walk stops;
-    a later record that knew this place to be durable tells them apart.
     Cost: reads the rest of the file once.
     """
-    durable = 0
     size = file.size()
     while offset < size:
         chunk = file.read(offset, _CHUNK_BYTES)
@@ -191,18 +188,43 @@ def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
             break
         at = chunk.find(MAGIC_BYTES, MAGIC_OFFSET)
         while at >= 0:
-            durable = max(durable, _attested_at(file, header.salt, offset + at - MAGIC_OFFSET, size))
+            place = offset + at - MAGIC_OFFSET
+            found = record_at(file, header, place)
+            if found is not None:
+                yield place, found[0]
             at = chunk.find(MAGIC_BYTES, at + 1)
         offset += len(chunk) - HEADER_BYTES if offset + len(chunk) < size else len(chunk)
-    return durable
 
 
-def _attested_at(file: File, salt: int, offset: int, size: int) -> int:
+def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
+    """The greatest durable position in any intact record at or behind offset. 0: none. Cost: that of find_records.
+
+    What a torn tail and corruption have in common is that the walk stops;
+    a later record that knew this place to be durable tells them apart.
+    """
+    return max((found.durable for _, found in find_records(file, header, offset)), default=0)
+
+
+def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, bytes] | None:
+    """The header and head of the record that begins there; None when none does whose head verifies."""
     try:
-        header = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
-        if offset + header.length > size or header.head_bytes > SLICE_BYTES + ENTRY_BYTES * 65_535:
-            return 0
-        verify_head(header, file.read(offset, header.head_bytes), salt)
+        record = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if offset + record.length > file.size() or record.head_bytes > _HEAD_BYTES_MAX:
+            return None
+        head = file.read(offset, record.head_bytes)
+        verify_head(record, head, header.salt)
     except RecordDamaged:
-        return 0
-    return header.durable
+        return None
+    return record, head
+
+
+def used_bytes(file: File, offset: int) -> int:
+    """Bytes behind offset up to the last that is not zero: preallocated space is no loss. Reads the file to its end."""
+    used = 0
+    base = offset
+    while chunk := file.read(offset, _CHUNK_BYTES):
+        stripped = chunk.rstrip(b"\0")
+        if stripped:
+            used = offset - base + len(stripped)
+        offset += len(chunk)
+    return used

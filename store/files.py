@@ -51,8 +51,13 @@ def data_log_id(base_name: str) -> int | None:
     return data_log if data_log <= MAX_DATA_LOG_ID else None
 
 
-def validate_broker_name(name: str) -> None:
+PathArgument = str | os.PathLike[str]
+
+
+def validate_broker_name(name: object) -> None:
     """Raise SettingsError unless a name may become a directory of its own."""
+    if not isinstance(name, str):
+        raise SettingsError(f"broker_name must be a str, not {type(name).__name__}")
     if len(name) > MAX_BROKER_NAME_CHARACTERS:
         raise SettingsError(
             f"broker_name has {len(name)} characters, the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
@@ -61,6 +66,29 @@ def validate_broker_name(name: str) -> None:
         raise SettingsError(
             f"broker_name {name!r} cannot be a directory: use letters, digits, '-', '_' and '.', and not '.' or '..'"
         )
+
+
+def store_root(directory: PathArgument, broker_name: str) -> str:
+    """The directory of one broker's store. SettingsError for what can be no path."""
+    validate_broker_name(broker_name)
+    try:
+        path = os.fspath(directory)
+    except TypeError:
+        raise SettingsError(f"directory must be a path, not {type(directory).__name__}") from None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise SettingsError("directory must be a non-empty str path without NUL characters")
+    return os.path.join(path, broker_name)
+
+
+def index_path(root: str) -> str:
+    """Where the metadata store keeps its own files."""
+    return os.path.join(root, INDEX_DIRECTORY)
+
+
+def after_fork_in_child(callback: Callable[[], None]) -> None:
+    """Call back in every child that this process forks, where the platform forks at all."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=callback)
 
 
 _held: dict[tuple[int, int], DirectoryLock] = {}

@@ -118,10 +118,15 @@ class Lane:
         """Replay found a gap: whatever lay before sequence went with data logs that are gone."""
         if sequence <= self.next_sequence:
             return
-        if self.tail is not None and self.tail.number == sequence >> BLOCK_SHIFT:
-            self._touched(self.tail).fill(sequence & BLOCK_MASK)
+        number = self.next_sequence >> BLOCK_SHIFT
+        if number == sequence >> BLOCK_SHIFT:
+            if self.tail is not None:
+                self._touched(self.tail).fill(sequence & BLOCK_MASK)
         else:
             self.tail = None
+            left = self.block(number)
+            if left is not None:
+                self._retire_if_empty(left)
         self.next_sequence = sequence
 
     def _touched(self, block: Block) -> Block:
@@ -192,7 +197,7 @@ class Lane:
         self.pending_bytes -= length
         if not block.is_dirty:
             self.index.touch(self, block)
-        if index == BLOCK_MASK or block is not self.tail:
+        if block is not self.tail or not self.next_sequence & BLOCK_MASK:
             self._retire_if_empty(block)
         return 1
 
@@ -210,6 +215,8 @@ class Lane:
         for data_log, start, end in block.files(low, high):
             part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
             messages = part.bit_count()
+            if not messages:
+                continue  # the data log may be deleted since, and its counts with it
             if messages == end - start + 1:
                 size = lengths[start] if messages == 1 else sum(lengths[start : end + 1])
             else:

@@ -15,7 +15,8 @@ import errno
 import threading
 from array import array
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, NoReturn
 
 from cachetools import LRUCache
 
@@ -28,7 +29,7 @@ from .data_log import (
     encode_header,
 )
 from .disk import Disk, File
-from .errors import Closed, StoreFailed, StoreFull
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import JOURNAL, data_log_name
 from .record import (
     DIRECTORY,
@@ -109,7 +110,7 @@ class Journal:
         """
         self.epoch = epoch
         self._word = next_sequence << 16 | MAGIC
-        self._start_data_log(data_log, 0)
+        self._start_data_log(data_log, self._create_data_log(data_log, 0))
 
     @property
     def end(self) -> int:
@@ -179,8 +180,9 @@ class Journal:
         size = HEADER_BYTES + len(payload)
         if self.offset + size > self._limit:
             self._make_room(size)
+        offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
-        return self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
+        return offset
 
     def _append(self, data: bytes) -> int:
         offset = self.offset
@@ -193,7 +195,7 @@ class Journal:
         self.offset = offset + len(data)
         return offset
 
-    def _refuse(self, error: OSError, needed_bytes: int) -> None:
+    def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
         """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
         if error.errno in _NO_SPACE:
             self.epoch += 1
@@ -228,17 +230,25 @@ class Journal:
         self._limit = min(self._max_file_bytes, self.offset + max(HEADER_BYTES * records_left, size))
 
     def roll(self, size: int = 0) -> None:
-        """Seal the newest data log and begin the next one. REQUIRES: state lock."""
-        self.seal()
-        old, old_id, old_bytes = self._file, self.data_log, self.offset
+        """Seal the newest data log and begin the next one. StoreFull: neither was done. REQUIRES: state lock."""
+        old, old_id, next_id = self._file, self.data_log, self.data_log + 1
         assert old is not None
+        # The space first: whatever were written behind a seal would be hidden from recovery.
         try:
-            self._start_data_log(old_id + 1, size)
+            file = self._create_data_log(next_id, size)
         except OSError as error:
-            # The old one is sealed: writing behind the seal would hide what follows from recovery.
-            raise self._fail(f"the next data log could not be made ({error.strerror})") from error
-        self.sizes[old_id] = old_bytes
+            self._refuse(error, max(self._max_file_bytes, size))
+        try:
+            self.seal()
+        except ForebayError:
+            self._abandon(next_id, file)
+            raise
+        self.sizes[old_id] = self.offset
         self._unsynced.append(old)
+        try:
+            self._start_data_log(next_id, file)
+        except OSError as error:
+            raise self._fail(f"the next data log could not be begun ({error.strerror})") from error
 
     def seal(self) -> None:
         """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock."""
@@ -258,21 +268,37 @@ class Journal:
         self.offset = old_end + len(seal)
         self._limit = -1
 
-    def _start_data_log(self, data_log: int, size: int) -> None:
+    def _create_data_log(self, data_log: int, size: int) -> File:
+        """A file that has its space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)
+        try:
+            file.preallocate(max(self._max_file_bytes, DATA_LOG_HEADER_BYTES + size))
+        except OSError:
+            self._abandon(data_log, file)
+            raise
+        return file
+
+    def _abandon(self, data_log: int, file: File) -> None:
+        """Best effort: if the name stays, recovery sets the empty file aside."""
+        file.close()
+        with suppress(OSError):
+            self._disk.remove(data_log_name(data_log))
+
+    def _start_data_log(self, data_log: int, file: File) -> None:
         salt = self._random_salt()
         header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> 16, self._clock_ms())
-        file.append(encode_header(header))
-        file.preallocate(max(self._max_file_bytes, DATA_LOG_HEADER_BYTES + size))
-        self._file, self._salt, self._offsets = file, salt, array("I")
-        self.data_log, self.offset = data_log, DATA_LOG_HEADER_BYTES
+        self.data_log = data_log
         self.sizes[data_log] = 0
+        kind, count, payload = self._first_record()
+        first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
+        file.append(encode_header(header) + first)
+        self.attested = self.durable
+        self._file, self._salt, self._offsets = file, salt, array("I", (DATA_LOG_HEADER_BYTES,))
+        self._word += 65_536
+        self.offset = DATA_LOG_HEADER_BYTES + len(first)
         self._set_limit(0)
         self._readers[data_log] = file, salt
         self._is_directory_unsynced = True
-        kind, count, payload = self._first_record()
-        self._limit = max(self._limit, DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(payload))
-        self.append(kind, 0, count, payload)
 
     # ------------------------------------------------------------------ syncing
 

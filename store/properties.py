@@ -97,6 +97,8 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
             at += 3
             name = str(data[at : at + length], "utf-8")
             at += length
+            if at > end:
+                raise RecordDamaged("a header's name is longer than its message")
             if tag in _FIXED:
                 size = _FIXED[tag]
             elif tag == _MESSAGE_ID:

@@ -226,7 +226,10 @@ def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
 
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
     """Read 32 bytes at offset; RecordDamaged when no record can begin like that. Says nothing of the crc."""
-    crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
+    try:
+        crc, length, kind, flags, count, word, epoch, durable = HEADER.unpack_from(data, offset)
+    except struct.error:
+        raise RecordDamaged("an incomplete record") from None
     if word & 0xFFFF != MAGIC:
         raise RecordDamaged("no record begins here")
     header = Header(crc, length, kind, flags, count, word >> 16, epoch, durable)
@@ -243,8 +246,13 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
 
 def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
     """The table of a verified head that lies at offset; checks that the lengths add up to the record's own."""
-    destination, first_sequence, timestamp = SLICE.unpack_from(head, offset + HEADER_BYTES)
-    table = struct.unpack_from(f"<{3 * header.entries}I", head, offset + SLICE_BYTES)
+    if not 0 < header.entries <= SLICE_MESSAGES_MAX:
+        raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
+    try:
+        destination, first_sequence, timestamp = SLICE.unpack_from(head, offset + HEADER_BYTES)
+        table = struct.unpack_from(f"<{3 * header.entries}I", head, offset + SLICE_BYTES)
+    except struct.error:
+        raise RecordDamaged("an incomplete table of a slice") from None
     if header.head_bytes + sum(table[1::3]) != header.length:
         raise RecordDamaged("the table of a slice does not add up to its length")
     return Slice(destination, header.flags & 15, first_sequence, timestamp, table)
@@ -252,7 +260,7 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> S
 
 def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
     """(destination, ranges) of a verified ack."""
-    if header.length != HEADER_BYTES + 4 + RANGE.size * header.entries:
+    if header.length != HEADER_BYTES + 4 + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
     (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
     return destination, [

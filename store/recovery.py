@@ -24,6 +24,7 @@ from .data_log import (
     Walk,
     attested_behind,
     decode_data_log_header,
+    used_bytes,
 )
 from .disk import Disk, File
 from .errors import JournalCorrupt
@@ -275,7 +276,7 @@ class Recovery:
         file, header = self._files[data_log]
         if data_log << OFFSET_BITS | walk.end < self._durable:
             raise JournalCorrupt(data_log, walk.end, f"{problem}, and this place was durable")
-        torn_bytes = _used_bytes(file, walk.end)
+        torn_bytes = used_bytes(file, walk.end)
         if torn_bytes:
             logger.warning("data-%d.log: %d torn bytes cut at offset %d (%s)", data_log, torn_bytes, walk.end, problem)
         self._result.truncated_bytes += torn_bytes
@@ -283,7 +284,7 @@ class Recovery:
         self._result.sizes[data_log] = walk.end
         for later in rest[1:]:
             later_file, _ = self._files.pop(later)
-            self._result.truncated_bytes += _used_bytes(later_file, 0)
+            self._result.truncated_bytes += used_bytes(later_file, 0)
             later_file.close()
             self._set_aside(later)
             self._result.sizes.pop(later, None)
@@ -335,15 +336,3 @@ class Recovery:
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._expected = set(state.data_logs)
-
-
-def _used_bytes(file: File, offset: int) -> int:
-    """Bytes behind offset up to the last that is not zero: preallocated space is no loss."""
-    used = 0
-    base = offset
-    while chunk := file.read(offset, 1 << 20):
-        stripped = chunk.rstrip(b"\0")
-        if stripped:
-            used = offset - base + len(stripped)
-        offset += len(chunk)
-    return used

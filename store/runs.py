@@ -78,6 +78,7 @@ class Runs:
 
     def remove(self, first: int, last: int) -> None:
         """Take first..last out; what is not in is passed over."""
+        assert first <= last
         firsts, lasts = self._firsts, self._lasts
         low = bisect_right(lasts, first - 1)
         high = bisect_right(firsts, last)

@@ -3,16 +3,15 @@
 A seed draws a workload. Before each changing call of its disk the state of
 just then is forked, the power cut or the process killed in the fork, and the
 store opened again over what is left; the model says what must, may and must
-not be there. Some go on from there and crash again. A failure names its seed:
-
-    pytest tests/test_crash.py --crash-seed N
+not be there. Some go on from there, recovery included, and crash again. A
+failure names its seed, and `CrashRun(seed, Tally()).run()` repeats it.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal
 
 import pytest
 from crash_workload import Mix, Model, Workload, found_in
@@ -20,14 +19,149 @@ from manual_clock import ManualClock
 
 from forebay import Forebay, Settings
 from forebay.dispatch.engine import Engine
+from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 
-POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
-DEPTH_MAX = 3
-"""A crash, a crash of what was recovered from it, and one more."""
+STATES = 20_000
+SOAK_STATES = 100_000
+FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 
+POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
+CRASHES_MAX = 3
+"""One, one of what was recovered from it, and one more."""
+
+SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 SETTINGS = {
-    sync: Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync=sync)
-    for sync in ("always", "interval", "never")
+    sync: Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync=sync) for sync in SYNC_MODES
 }
+
+
+@dataclass
+class Tally:
+    """What was proven: a state counts once, and only if the crash could take something away."""
+
+    power_cuts: int = 0
+    kills: int = 0
+    seen: set[int] = field(default_factory=set)
+
+    def is_new(self, disk: SimulatedDisk) -> bool:
+        state = hash(frozenset(disk.image().items()))
+        if state in self.seen:
+            return False
+        self.seen.add(state)
+        return True
+
+
+class CrashRun:
+    """One seed's workload, cut at its calls."""
+
+    def __init__(
+        self, seed: int, tally: Tally, *, sync: SyncMode = "always", with_power_cuts: bool = True
+    ) -> None:
+        self._seed = seed
+        self._tally = tally
+        self._sync: SyncMode = sync
+        self._with_power_cuts = with_power_cuts
+        self._random = Random(seed)
+        self._mix = Mix.draw(seed)
+        self._place = ""
+
+    def run(self) -> None:
+        try:
+            self._live(SimulatedDisk(), MemoryMetadataStore(), Model(), 1)
+        except Exception as error:
+            raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
+
+    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+        """Open and work, crashing at the calls of both. The model's calls in flight are decided once it is open."""
+        random = self._random
+
+        def crash(call: str, name: str) -> None:
+            place, self._place = self._place, f"{self._place}/{call} {name}"
+            self._crash(disk, metadata, model, crashes)
+            self._place = place
+
+        clock = ManualClock(random.getrandbits(64))
+        disk.on_call = crash
+        bay = self._open(disk, metadata, clock)
+        model.settle(found_in(self._open(disk.crash_process(), _same(metadata))))
+
+        def reopen() -> Forebay:
+            nonlocal bay
+            bay.close()
+            bay = self._open(disk, metadata, clock)
+            return bay
+
+        workload = Workload(self._mix, random, model, bay, reopen=reopen, advance=clock.advance)
+        before = self._place
+        for step in range(random.randint(4, 60) if crashes == 1 else random.randint(1, 12)):
+            self._place = f"{before} step {step}"
+            workload.step()
+            if random.random() < 0.1:
+                metadata.synced()
+        self._place = before
+        disk.on_call = None
+
+    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+        random = self._random
+        if random.random() < (0.15 if self._with_power_cuts else 1.0):
+            self._place += " KILL"
+            self._tally.kills += 1
+            self._examine(disk.crash_process(), _same(metadata), model, crashes)
+        if self._with_power_cuts and disk.has_unsynced:
+            mode = random.choice(POWER_CUTS)
+            self._place += f" {mode.name}"
+            image = disk.crash_power(random, mode)
+            if self._tally.is_new(image):
+                self._tally.power_cuts += 1
+                self._examine(image, metadata.crash(random, damaged=random.random() < 0.05), model, crashes)
+
+    def _examine(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+        random = self._random
+        if crashes < CRASHES_MAX and random.random() < 0.02:
+            self._live(image, metadata, model.fork(), crashes + 1)
+            return
+        bay = self._open(image, metadata)
+        found = found_in(bay)
+        if self._sync == "always" or not self._with_power_cuts:
+            model.check(found)
+        else:
+            model.check_prefix(found)
+        if random.random() < 0.1:
+            bay._engine.store.index._check()
+            bay._engine.audit()
+            self._place += " again"
+            again = Model()
+            again.sent = model.sent
+            again.settle(found)
+            again.check(found_in(self._open(image.crash_process(), _same(metadata))))
+            # What recovery showed must not vanish in a power cut that follows.
+            cut = image.crash_power(random, PowerCut.SYNCED)
+            again.check(found_in(self._open(cut, metadata.crash(random))))
+
+    def _open(
+        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None
+    ) -> Forebay:
+        clock = clock or ManualClock(self._random.getrandbits(64))
+        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[self._sync], clock), None)
+
+
+def _same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
+    """What a killed process leaves: all that was committed, with what a power cut may still take."""
+    fork = MemoryMetadataStore()
+    fork._history = metadata._history.copy()
+    return fork
+
+
+def run_until(states: int, *, sync: SyncMode = "always", first_seed: int = FIRST_SEED) -> Tally:
+    tally = Tally()
+    seed = first_seed
+    while tally.power_cuts < states:
+        CrashRun(seed, tally, sync=sync).run()
+        seed += 1
+    return tally
+
+
+def test_power_cut_at_any_call_loses_nothing_confirmed() -> None:
+    run_until(STATES)

@@ -96,7 +96,7 @@ def test_the_index_cache_is_an_eighth_of_the_memory_limit_and_at_most_32_mib(mem
 
 
 ACCEPTED: list[tuple[str, object]] = [
-    *(("broker_name", name) for name in ("b", "...", "broker-1.eu", "Bröker 1", "n" * 255)),
+    *(("broker_name", name) for name in ("b", "...", "broker-1.eu", "n" * 64)),
     *(("sync", mode) for mode in ("always", "interval", "never")),
     *(("background", flag) for flag in (True, False)),
     *(("memory_limit", size) for size in ("4MiB", 4 * MIB, 2**50)),
@@ -116,17 +116,17 @@ def test_the_bounds_themselves_are_accepted(name: str, value: object) -> None:
 
 
 REFUSED: list[tuple[str, object, str]] = [
-    ("broker_name", "", "a folder name"),
-    ("broker_name", ".", "a folder name"),
-    ("broker_name", "..", "a folder name"),
-    ("broker_name", "a/b", "without slashes"),
-    ("broker_name", "a\\b", "without slashes"),
-    ("broker_name", "a\0b", "printable"),
-    ("broker_name", "a\nb", "printable"),
-    ("broker_name", "\ud800", "printable"),
-    ("broker_name", "ö" * 128, "at most 255 bytes"),
-    ("broker_name", b"localhost", "a folder name"),
-    ("broker_name", None, "a folder name"),
+    ("broker_name", "", "cannot be a directory"),
+    ("broker_name", ".", "cannot be a directory"),
+    ("broker_name", "..", "cannot be a directory"),
+    ("broker_name", "a/b", "cannot be a directory"),
+    ("broker_name", "a\\b", "cannot be a directory"),
+    ("broker_name", "a\0b", "cannot be a directory"),
+    ("broker_name", "a\nb", "cannot be a directory"),
+    ("broker_name", "\ud800", "cannot be a directory"),
+    ("broker_name", "n" * 65, "the most is 64"),
+    ("broker_name", b"localhost", "must be a str"),
+    ("broker_name", None, "must be a str"),
     ("sync", "sometimes", '"always" or "interval" or "never"'),
     ("sync", "ALWAYS", '"always" or "interval" or "never"'),
     ("sync", True, '"always" or "interval" or "never"'),

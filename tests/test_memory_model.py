@@ -1,0 +1,357 @@
+"""Random operations over the public interface against a plain model, under a limit that is far too small.
+
+The model is lists and dicts: each queue's messages that nobody holds, in
+order of priority and arrival, and who holds the rest. Whatever the library
+does with its memory, a take must give the first of what the model gives, and
+the ledger must stay below the limit at every single charge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from forebay import Consumer, Delivery, Message
+from forebay.cache.budget import Holder
+from forebay.store.message import Headers
+from simulated_bay import SimulatedBay
+from sortedcontainers import SortedDict
+
+KIB = 1024
+LIMIT_BYTES = 4096 * KIB
+BACKLOG_BYTES_MAX = 8 * LIMIT_BYTES
+FILLER = Random(1).randbytes(1024 * KIB)
+QUEUES = ("orders", "prices", "audit")
+
+Matches = Callable[[Headers, int], bool]
+SELECTORS: dict[str | None, Matches] = {
+    None: lambda headers, priority: True,
+    "n = 0": lambda headers, priority: headers.get("n") == 0,
+    "kind IN ('tea', 'salt') AND n > 20": lambda headers, priority: (
+        headers.get("kind") in ("tea", "salt") and headers.get("n", 0) > 20  # type: ignore[operator]
+    ),
+    "JMSPriority >= 5 OR kind IS NULL": lambda headers, priority: priority >= 5 or headers.get("kind") is None,
+}
+
+
+@dataclass
+class Sent:
+    """One message, and what has become of it."""
+
+    id: str
+    body: bytes
+    headers: Headers
+    priority: int
+    arrival: int
+    returns: int = 0
+    due: float = 0.0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return -self.priority, self.arrival
+
+
+@dataclass
+class Taker:
+    """A consumer, and what it should hold, in the order in which it took it."""
+
+    consumer: Consumer
+    queue: str
+    selector: str | None
+    prefetch: int
+    held: dict[str, tuple[Delivery, Sent]] = field(default_factory=dict)
+
+
+class Model:
+    """Does the same to the library and to itself. `steps` counts operations."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.store = SimulatedBay(
+            seed, memory_limit=LIMIT_BYTES, max_file_length="1MiB", max_checkpoint_adds=self.random.choice((50, 5_000))
+        )
+        self.free: dict[str, SortedDict[tuple[int, int], Sent]] = {name: SortedDict() for name in QUEUES}
+        self.parked: list[tuple[str, Sent]] = []
+        self.takers: list[Taker] = []
+        self.arrivals = 0
+        self.backlog_bytes = 0
+        self.done: Counter[str] = Counter()
+
+    def run(self, steps: int) -> None:
+        operations = {
+            self.send: 20,
+            self.send_many: 6,
+            self.take: 40,
+            self.ack_some: 22,
+            self.ack_one: 10,
+            self.nack: 5,
+            self.subscribe: 2,
+            self.close_consumer: 1.5,
+            self.step: 10,
+            self.advance: 3,
+            self.set_prefetch: 0.5,
+            self.checkpoint: 0.3,
+            self.cleanup: 0.3,
+            self.reopen: 0.05,
+        }
+        names, weights = list(operations), list(operations.values())
+        for number, operation in enumerate(self.random.choices(names, weights, k=steps), start=1):
+            operation()
+            self.done[operation.__name__] += 1
+            memory = self.store.engine.budget
+            assert memory.held_bytes <= memory.limit_bytes
+            if number % 1000 == 0:
+                self.store.check()
+                self.compare_depths()
+        self.drain()
+
+    # What is sent.
+
+    def message(self) -> Message:
+        random = self.random
+        dice = random.random()
+        if dice < 0.85:
+            size = random.randrange(2 * KIB)
+        elif dice < 0.997:
+            size = random.randrange(100 * KIB)
+        else:
+            size = random.randrange(400 * KIB, 700 * KIB)  # an eighth of the limit is 512 KiB
+        begin = random.randrange(len(FILLER) - size)
+        headers: Headers | None = None
+        if random.random() < 0.7:
+            headers = {"n": random.randrange(100), "kind": random.choice(("tea", "salt", "rice", None))}
+        priority = random.choice((4, 4, 4, 4, 0, 9, 5))
+        own_id = f"own-{self.arrivals}-{random.random()}" if random.random() < 0.05 else None
+        return Message(FILLER[begin : begin + size], headers, priority, own_id)
+
+    def sent(self, queue: str, message: Message, message_id: str) -> None:
+        assert message.message_id in (None, message_id)
+        self.arrivals += 1
+        sent = Sent(message_id, message.body, message.headers or {}, message.priority, self.arrivals)
+        self.free[queue][sent.place] = sent
+        self.backlog_bytes += len(message.body)
+
+    def send(self) -> None:
+        if self.backlog_bytes > BACKLOG_BYTES_MAX:
+            return
+        name, message = self.random.choice(QUEUES), self.message()
+        message_id = self.store.queue(name).send(
+            message.body, headers=message.headers, priority=message.priority, message_id=message.message_id
+        )
+        self.sent(name, message, message_id)
+
+    def send_many(self) -> None:
+        if self.backlog_bytes > BACKLOG_BYTES_MAX:
+            return
+        name = self.random.choice(QUEUES)
+        messages = [self.message() for _ in range(self.random.choice((1, 3, 30, 300)))]
+        ids = self.store.queue(name).send_many(iter(messages))
+        assert len(ids) == len(messages)
+        for message, message_id in zip(messages, ids, strict=True):
+            self.sent(name, message, message_id)
+
+    # Who takes it.
+
+    def subscribe(self) -> None:
+        if len(self.takers) >= 6:
+            return
+        random = self.random
+        name, selector = random.choice(QUEUES), random.choice((None, None, *SELECTORS))
+        prefetch = random.choice((0, 1, 10, 1000))
+        consumer = self.store.queue(name).subscribe(selector=selector, prefetch=prefetch)
+        self.takers.append(Taker(consumer, name, selector, prefetch))
+
+    def expected(self, taker: Taker) -> Iterator[Sent]:
+        """What it could be given, in order."""
+        matches = SELECTORS[taker.selector]
+        return (sent for sent in self.free[taker.queue].values() if matches(sent.headers, sent.priority))
+
+    def take(self) -> None:
+        if not self.takers:
+            return self.subscribe()
+        random = self.random
+        taker = random.choice(self.takers)
+        most = random.choice((1, 1, 5, 50, 300))
+        max_bytes = random.choice((None, None, 1, 10 * KIB, 300 * KIB))
+        credit = taker.prefetch - len(taker.held) if taker.prefetch else most
+        expected = next(self.expected(taker), None) if credit > 0 else None
+        deliveries = taker.consumer.take(most, max_bytes=max_bytes)
+        while expected is not None and taker.selector is not None and not deliveries:
+            # A take that does not wait may leave the scan to the background.
+            assert self.store.bay.step() or taker.consumer.statistics().direct_entries, "the scan ended too early"
+            deliveries = taker.consumer.take(most, max_bytes=max_bytes)
+        assert (expected is not None) == bool(deliveries), f"{len(deliveries)} deliveries, expected {expected}"
+        assert len(deliveries) <= min(most, max(credit, 0))
+        self.delivered(taker, deliveries)
+        if max_bytes is not None and len(deliveries) > 1:
+            assert sum(len(delivery.body) for delivery in deliveries[1:]) <= max_bytes
+
+    def delivered(self, taker: Taker, deliveries: list[Delivery]) -> None:
+        expected = self.expected(taker)
+        taken = [(delivery, next(expected)) for delivery in deliveries]
+        for delivery, sent in taken:
+            assert delivery.id == sent.id, f"{delivery!r} came instead of {sent.id}"
+            assert delivery.attempts == sent.returns + 1
+            assert delivery.body == sent.body
+            assert delivery.headers == sent.headers
+            assert (delivery.priority, delivery.destination) == (sent.priority, taker.queue)
+            taker.held[sent.id] = delivery, sent
+            del self.free[taker.queue][sent.place]
+
+    def set_prefetch(self) -> None:
+        if self.takers:
+            taker = self.random.choice(self.takers)
+            taker.prefetch = taker.consumer.prefetch = self.random.choice((0, 1, 10, 1000))
+
+    def some_held(self) -> tuple[Taker, list[str]]:
+        taker = self.random.choice(self.takers)
+        ids = list(taker.held)
+        count = self.random.choice((1, 10, len(ids), len(ids)))
+        how = self.random.random()
+        if how < 0.6:
+            return taker, ids[:count]
+        if how < 0.8:
+            return taker, ids[-count:]
+        return taker, self.random.sample(ids, min(count, len(ids)))
+
+    def ack_some(self) -> None:
+        if not self.takers:
+            return
+        taker, ids = self.some_held()
+        if ids and self.random.random() < 0.2:
+            ids = list(taker.held)[: list(taker.held).index(ids[0]) + 1]
+            taker.consumer.ack_up_to(taker.held[ids[-1]][0])
+        else:
+            taker.consumer.ack([taker.held[name][0] for name in ids])
+        for name in ids:
+            self.acknowledged(taker, name)
+
+    def ack_one(self) -> None:
+        if self.takers and (taker := self.random.choice(self.takers)).held:
+            name = next(iter(taker.held))
+            taker.held[name][0].ack()
+            self.acknowledged(taker, name)
+
+    def acknowledged(self, taker: Taker, name: str) -> None:
+        self.backlog_bytes -= len(taker.held.pop(name)[1].body)
+
+    def returned(self, taker: Taker, name: str, due: float = 0.0) -> None:
+        _, sent = taker.held.pop(name)
+        sent.returns += 1
+        sent.due = due
+        if due:
+            self.parked.append((taker.queue, sent))
+        else:
+            self.free[taker.queue][sent.place] = sent
+
+    def nack(self) -> None:
+        if not self.takers:
+            return
+        taker, ids = self.some_held()
+        delay = self.random.choice((0.0, 0.0, 0.5, 3))
+        taker.consumer.nack([taker.held[name][0] for name in ids], delay=delay)
+        for name in ids:
+            self.returned(taker, name, self.store.clock.monotonic() + delay if delay else 0.0)
+
+    def close_consumer(self) -> None:
+        if self.takers:
+            taker = self.takers.pop(self.random.randrange(len(self.takers)))
+            taker.consumer.close()
+            for name in list(taker.held):
+                self.returned(taker, name)
+
+    # What goes on behind.
+
+    def step(self) -> None:
+        self.store.bay.step()
+
+    def advance(self) -> None:
+        self.store.clock.advance(self.random.choice((0.01, 0.3, 2.0)))
+        self.store.bay.step()
+        now = self.store.clock.monotonic()
+        for queue, sent in self.parked:
+            if sent.due <= now:
+                self.free[queue][sent.place] = sent
+        self.parked = [(queue, sent) for queue, sent in self.parked if sent.due > now]
+
+    def checkpoint(self) -> None:
+        self.store.bay.checkpoint()
+
+    def cleanup(self) -> None:
+        self.store.bay.cleanup()
+
+    def reopen(self) -> None:
+        """A clean one; attempts are not kept yet."""
+        for taker in self.takers:
+            for name in list(taker.held):
+                self.returned(taker, name)
+        self.takers.clear()
+        for queue, sent in self.parked:
+            self.free[queue][sent.place] = sent
+        self.parked.clear()
+        self.store.reopen()
+        for messages in self.free.values():
+            for sent in messages.values():
+                sent.returns = 0
+        self.compare_depths()
+
+    # What must be true.
+
+    def compare_depths(self) -> None:
+        for name in QUEUES:
+            held = [sent for taker in self.takers if taker.queue == name for _, sent in taker.held.values()]
+            parked = [sent for queue, sent in self.parked if queue == name]
+            assert self.store.queue(name).depth == len(self.free[name]) + len(held) + len(parked)
+
+    def drain(self) -> None:
+        """Nothing lost, nothing twice, all in order."""
+        while self.takers:
+            self.close_consumer()
+        self.store.clock.advance(10)
+        self.advance()
+        for name in QUEUES:
+            with self.store.queue(name).subscribe(prefetch=0) as consumer:
+                taker = Taker(consumer, name, None, 0)
+                while deliveries := consumer.take(100):
+                    self.delivered(taker, deliveries)
+                    consumer.ack(deliveries)
+                    taker.held.clear()
+            assert not self.free[name]
+            assert self.store.queue(name).depth == 0
+        self.store.check()
+
+
+@pytest.fixture(autouse=True)
+def _limit_at_every_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = Holder.reserve
+
+    def checked(self: Holder, charge_bytes: int) -> bool:
+        admitted = reserve(self, charge_bytes)
+        assert self._budget.held_bytes <= self._budget.limit_bytes
+        return admitted
+
+    monkeypatch.setattr(Holder, "reserve", checked)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_taken_is_what_the_model_says(seed: int) -> None:
+    run(seed, 3_000)
+
+
+@pytest.mark.soak
+def test_what_is_taken_is_what_the_model_says_a_million_times() -> None:
+    for seed in range(100, 200):
+        run(seed, 10_000)
+
+
+def run(seed: int, steps: int) -> None:
+    model = Model(seed)
+    try:
+        model.run(steps)
+    except BaseException as error:
+        error.add_note(f"seed {seed}, {steps} steps, after {sum(model.done.values())}: {dict(model.done)}")
+        raise
