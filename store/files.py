@@ -15,6 +15,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import reprlib
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -57,14 +58,16 @@ PathArgument = str | os.PathLike[str]
 def validate_broker_name(name: object) -> None:
     """Raise SettingsError unless a name may become a directory of its own."""
     if not isinstance(name, str):
-        raise SettingsError(f"broker_name must be a str, not {type(name).__name__}")
+        raise SettingsError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
     if len(name) > MAX_BROKER_NAME_CHARACTERS:
         raise SettingsError(
-            f"broker_name has {len(name)} characters, the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
+            f"broker_name={reprlib.repr(name)} has {len(name)} characters,"
+            f" the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
         )
     if not _BROKER_NAME.fullmatch(name) or name in (".", ".."):
         raise SettingsError(
-            f"broker_name {name!r} cannot be a directory: use letters, digits, '-', '_' and '.', and not '.' or '..'"
+            f"broker_name={reprlib.repr(name)} cannot be a directory:"
+            " use letters, digits, '-', '_' and '.', and not '.' or '..'"
         )
 
 
