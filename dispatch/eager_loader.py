@@ -40,6 +40,8 @@ class Load:
     regions: list[Region] = field(default_factory=list)
     reserved_bytes: int = 0
     buffer_bytes: int = 0
+    refused: list[int] = field(default_factory=list)
+    """Those for which there is no memory at all: they stay runs."""
     unwanted: set[int] = field(default_factory=set)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
 
@@ -84,13 +86,19 @@ class EagerLoader:
     # ------------------------------------------------------------------ begin
 
     def begin(self, target: TargetList) -> Load | None:
-        """Choose and reserve the next load of a list; None when there is nothing to load. REQUIRES: the lock."""
+        """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
+
+        What is chosen stays where it was, returned, reference or behind the
+        frontier, until install: nobody passes it meanwhile. REQUIRES: the lock.
+        """
         assert not target.is_loading
         load = self._choose(target)
         if load is None:
             return None
         self._take_from_caches(load)
         self._reserve(load)
+        if not load.held and not load.regions:
+            return None
         target.is_loading = True
         return load
 
@@ -104,17 +112,12 @@ class EagerLoader:
                 if found is None or found[0] > last:
                     runs.remove(first, last)
                     continue
-                last = min(found[1], last)
-                if is_return and target.direct and last > target.direct[0][0]:
-                    last = max(found[0], target.direct[0][0] - 1)
-                last = self._cut(target, found[0], last)
-                runs.remove(first, last)
+                last = self._cut(target, found[0], min(found[1], last))
                 return Load(target, found[0], last, is_scan=is_return, is_return=is_return)
         if target.frontier < target.area.published:
             found = lane.pending_run(target.frontier, LOAD_MESSAGES_MAX)
             if found is not None and found[0] < target.area.published:
                 last = self._cut(target, found[0], min(found[1], target.area.published - 1))
-                target.frontier = last + 1
                 return Load(target, found[0], last, is_scan=True, is_return=False)
             target.frontier = target.area.published
         return None
@@ -196,7 +199,7 @@ class EagerLoader:
         if not area.targets.reserve(OVERHEAD_BYTES):
             area.make_room(OVERHEAD_BYTES, load.target)
             if not area.targets.reserve(OVERHEAD_BYTES):
-                load.target.references.add(sequence, sequence)
+                load.refused.append(sequence)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
@@ -236,17 +239,23 @@ class EagerLoader:
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)
+        refused = load.refused
         if target.references and target.references.first < load.first:
-            # Memory ran short meanwhile and the watermark fell below this run: it stays a run.
-            for message in kept:
-                target.references.add(message[0], message[0])
+            # Memory ran short meanwhile and the watermark fell below this run: it becomes a reference, or stays one.
+            refused += [message[0] for message in kept]
             kept, kept_bytes = [], 0
         area.targets.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
-            target.direct.extendleft(reversed(kept))
+            target.returned.remove(load.first, load.last)
+            target.put_back(kept)
         else:
+            target.references.remove(load.first, load.last)
+            target.frontier = max(target.frontier, load.last + 1)
             target.direct.extend(kept)
-        target.direct_bytes += kept_bytes
+            target.direct_bytes += kept_bytes
+        if is_alive:
+            for sequence in refused:
+                (target.returned if load.is_return else target.references).add(sequence, sequence)
         for sequence in load.unwanted & load.from_cache:
             area.pending_cache.put(lane.number, load.held[sequence])
         for sequence, problem in load.unreadable:

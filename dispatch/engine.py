@@ -242,7 +242,9 @@ class Engine:
                 self._measured_at = now
         if self.settings.sync == "interval" and now >= self._sync_at:
             self._sync_at = now + self.settings.sync_interval_seconds
-            self.store.journal.sync(self.store.journal.end)
+            with self.lock:
+                position = self.store.journal.end
+            self.store.journal.sync(position)
             done += 1
         is_due = self.store.adds >= self.store.checkpoint_adds or self.store.index.is_filling
         if is_due or now >= self._checkpoint_at:

@@ -35,6 +35,7 @@ class TargetList:
         "area",
         "interest",
         "frontier",
+        "passed",
         "returned",
         "direct",
         "direct_bytes",
@@ -51,6 +52,8 @@ class TargetList:
         self.area = area
         self.interest = interest
         self.frontier = 0
+        self.passed = 0
+        """Everything before this sequence was passed, also while what came back stands before it in direct."""
         self.returned = Runs()
         self.direct: deque[StoredMessage] = deque()
         self.direct_bytes = 0
@@ -73,15 +76,35 @@ class TargetList:
 
     @property
     def front(self) -> int:
-        """Every candidate before this sequence was passed, except what is in returned."""
+        """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
         if self.direct:
-            return self.direct[0][0]
-        return self.references.first if self.references else self.frontier
+            first = self.direct[0][0]
+        else:
+            first = self.references.first if self.references else self.frontier
+        return max(first, self.passed)
+
+    @property
+    def before_returned(self) -> int:
+        """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
+        first = self.returned.first
+        return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
 
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""
         self.direct.append(message)
         self.direct_bytes += charge
+
+    def put_back(self, messages: list[StoredMessage]) -> None:
+        """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
+        self.passed = self.front
+        direct = self.direct
+        merged: list[StoredMessage] = []
+        for message in messages:
+            while direct and direct[0][0] < message[0]:
+                merged.append(direct.popleft())
+            merged.append(message)
+        direct.extendleft(reversed(merged))
+        self.direct_bytes += sum(map(charge_bytes, messages))
 
     def evict_last(self) -> StoredMessage:
         """Lower the watermark by one entry: the last direct message becomes a reference."""

@@ -16,7 +16,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from .account import Account
-from .block import BLOCK_CHARGE_BYTES, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent
+from .block import BLOCK_CHARGE_BYTES, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent
 from .runs import Runs
 from .state import LaneCounts, UseCounts
 
@@ -401,7 +401,12 @@ class Index:
             self.is_filling = True
 
     def fetch(self, lane: Lane, number: int) -> Block:
-        block = Block.unpack(number, self._read_block(lane.number, number))
+        packed = self._read_block(lane.number, number)
+        try:
+            block = Block.unpack(number, packed)
+        except BlockDamaged as damage:
+            # Its checksum was right, so whoever wrote it was wrong: no disk is to blame, and nothing can be trusted.
+            raise AssertionError(f"block {number} of lane {lane.number} is stored wrong: {damage}") from damage
         self.admit(lane, block)
         self._clean[lane.number, number] = block
         return block

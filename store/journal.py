@@ -141,6 +141,8 @@ class Journal:
         )
         try:
             self._file.append(data)  # type: ignore[union-attr]
+            if len(data) != size:
+                self._file.append(body)  # type: ignore[union-attr]
         except OSError as error:
             self._refuse(error, size)
         self._word += 65_536
@@ -199,10 +201,13 @@ class Journal:
         """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
         if error.errno in _NO_SPACE:
             self.epoch += 1
+            assert self._file is not None
+            self._file.seek(self.offset)
             raise StoreFull(needed_bytes, self._disk.free_bytes(), "the disk's free space") from error
-        raise self._fail(f"a journal write failed ({error.strerror})") from error
+        raise self.fail(f"a journal write failed ({error.strerror})") from error
 
-    def _fail(self, reason: str) -> StoreFailed:
+    def fail(self, reason: str) -> StoreFailed:
+        """Refuse everything from now on; returns the error to raise."""
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
@@ -248,7 +253,7 @@ class Journal:
         try:
             self._start_data_log(next_id, file)
         except OSError as error:
-            raise self._fail(f"the next data log could not be begun ({error.strerror})") from error
+            raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
 
     def seal(self) -> None:
         """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock."""
@@ -327,7 +332,7 @@ class Journal:
                 newest.sync()
             except OSError as error:
                 with self._state_lock:
-                    raise self._fail(f"a journal sync failed ({error.strerror})") from error
+                    raise self.fail(f"a journal sync failed ({error.strerror})") from error
             self.syncs += 1
             with self._state_lock:
                 self.durable = max(self.durable, end)

@@ -24,7 +24,7 @@ from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
-from .metadata_store import MetadataFull, MetadataStore
+from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
@@ -84,6 +84,7 @@ class MessageStore:
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = False
+        self._is_serving = False
         self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
@@ -139,6 +140,7 @@ class MessageStore:
         if found.leftovers:
             self.journal.remove(list(found.leftovers))
             self._forget(found.leftovers)
+        self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
             clean=mark is not None and mark.is_clean and not found.truncated_bytes and not found.index_rebuilt,
@@ -259,7 +261,19 @@ class MessageStore:
 
     def _read_block(self, lane: int, block: int) -> bytes:
         assert self._metadata is not None
-        return self._metadata.read_block(lane, block)
+        try:
+            return self._metadata.read_block(lane, block)
+        except MetadataDamaged as damage:
+            if not self._is_serving:
+                raise  # recovery rebuilds the index at once
+            raise self._distrust_index(damage) from damage
+
+    def _distrust_index(self, damage: MetadataDamaged) -> StoreFailed:
+        """The index on disk is damaged while it is in use: stop, and let the next open rebuild it from the journal."""
+        assert self._metadata is not None
+        logger.error("the index is damaged (%s); the next open rebuilds it", damage)
+        self._metadata.clear()
+        return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
         """Bring the index on disk up to now. REQUIRES: no lock. False: postponed, the disk is full.
@@ -294,6 +308,8 @@ class MessageStore:
                 is_stored = True
             except MetadataFull as full:
                 logger.warning("checkpoint postponed: %s", full)
+            except MetadataDamaged as damage:
+                raise self._distrust_index(damage) from damage
             finally:
                 with self._lock:
                     self.index.settle(taken, deletes, is_stored)

@@ -138,7 +138,10 @@ def encode_one(
     properties: bytes,
     body: bytes,
 ) -> bytes:
-    """A slice of one message; each single send passes here. word: log sequence << 16 | MAGIC."""
+    """A slice of one message; each single send passes here. word: log sequence << 16 | MAGIC.
+
+    A body above SLICE_CONTENT_BYTES_MAX is left out: it is written behind this, and not copied for it.
+    """
     content_bytes = len(properties) + len(body)
     rest = _ONE_REST.pack(
         64 + content_bytes,
@@ -155,6 +158,8 @@ def encode_one(
         content_bytes,
         len(properties),
     )
+    if content_bytes > SLICE_CONTENT_BYTES_MAX:
+        return _CRC.pack(crc32(rest, salt)) + rest + properties
     return b"".join((_CRC.pack(crc32(rest, salt)), rest, properties, body))
 
 

@@ -114,7 +114,11 @@ class Recovery:
         ids = self._list()
         start = self._load_index(ids)
         if start is not None:
-            self._replay(ids, start)
+            try:
+                self._replay(ids, start)
+            except MetadataDamaged as damage:
+                logger.warning("the index is rebuilt from the journal: %s", damage)
+                start = None
         if start is None or not self._pending_data_logs() <= self._expected & set(result.sizes):
             start = self._rebuild(ids)
         self._make_durable(start)
