@@ -16,6 +16,7 @@ from forebay.store.errors import ForebayError, SelectorError, SettingsError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141  # as a shell reports a death by SIGPIPE
+DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker in it"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,10 +43,11 @@ def _parser() -> ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_load(commands.add_parser)
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
-    verify.add_argument("directory", metavar="DIR")
+    verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     verify.set_defaults(run=_later("forebay.dispatch.offline", "verify_command"))
-    dump = commands.add_parser("dump", help="print a store's journal, a line a record")
-    dump.add_argument("directory", metavar="DIR")
+    dump = commands.add_parser("dump", help="print a store's journal as JSON Lines, a line a record or message")
+    dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_later("forebay.dispatch.offline", "dump_command"))
     return parser
 

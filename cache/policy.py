@@ -8,7 +8,10 @@ HEAD_QUEUE_CACHE_SHARE: Final = 0.25
 """Most of the limit that the HeadQueueCache may hold: it serves arrivals of consumers, which are rare."""
 PENDING_CACHE_SHARE: Final = 0.25
 DISPATCH_AREA_SHARE: Final = 0.5
-"""Most of the limit that bodies handed out may hold; beyond it deliveries are lazy, so nothing is undeliverable."""
+"""Most of what the fixed parts leave that bodies handed out may hold; beyond it deliveries are lazy, so nothing is
+undeliverable."""
+IN_FLIGHT_SHARE: Final = 0.75
+"""The same with the lazy ones: beyond it who holds a delivery gets no other, so that who holds none always gets one."""
 TARGET_LISTS_SHARE: Final = 0.375
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share is never loaded ahead: its delivery reads the body when it is looked at."""

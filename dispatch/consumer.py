@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
+SECONDS_MAX = 1_000_000_000
+"""Of a timeout or a delay: thirty years, which threading can wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,13 @@ class Consumer:
         self._is_armed = False
         self._is_closed = False
         self._waits_for_credit = False
+        self._credited = threading.Condition(engine.lock)
+        """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = engine.targets.collect_one
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
+        self.delivered = 0
+        """Deliveries so far, which numbers them. Read-only for callers."""
 
     # ------------------------------------------------------------------ taking
 
@@ -65,9 +72,11 @@ class Consumer:
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self._engine.lock:
+        engine = self._engine
+        with engine.lock:
             self._prefetch = prefetch
-            self._engine.targets.wake(self.interest)
+            self.credit_came()
+        engine.call_ready()
 
     def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
@@ -82,10 +91,12 @@ class Consumer:
         engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
             raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
+        if timeout or max_bytes is not None:
+            check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
-        if max_messages == 1 and not self._is_closed:
+        if max_messages == 1:
             with engine.lock:
-                if self.in_flight < self._prefetch or not self._prefetch:
+                if not self._is_closed and (self.in_flight < self._prefetch or not self._prefetch):
                     one = self._collect_one(self)
                     if one is not None:
                         return [one]
@@ -93,7 +104,7 @@ class Consumer:
             if self._is_closed:
                 raise Closed("the consumer")
             most = self._credit(max_messages)
-            deliveries = engine.targets.collect(self, most, max_bytes) if most else []
+            deliveries = engine.targets.collect(self, most, max_bytes) if most > 0 else []
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
         if engine.targets.ready:
@@ -101,6 +112,9 @@ class Consumer:
         return deliveries
 
     def _credit(self, max_messages: int) -> int:
+        """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
+        if self.in_flight and self._engine.targets.is_short:
+            return 0
         if not self._prefetch:
             return max_messages
         return min(max_messages, self._prefetch - self.in_flight)
@@ -108,12 +122,12 @@ class Consumer:
     def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
         """Nothing is in RAM: load it, or wait for it."""
         engine = self._engine
-        if timeout is not None and not timeout >= 0:
-            raise SettingsError(f"timeout must be seconds from 0 on, or None, not {timeout!r}")
+        check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else engine.monotonic() + timeout
         is_missed = is_scanned = False
         while True:
             load = None
+            is_coming = has_credit = False
             with engine.lock:
                 if self._is_closed:
                     raise Closed("the consumer")
@@ -130,25 +144,25 @@ class Consumer:
                         return []  # nothing matched so far: the scan goes on in the background, or with the next take
                     target = engine.targets.starving(self.interest)
                     if target is not None and not target.is_loading:
-                        load = engine.loader.begin(target)
-                        if load is None:
+                        load = engine.loader.begin(target, is_needed=True)
+                        if load is None and not target.has_supply:
                             continue  # what it had is settled: look at the next list
-                    is_coming = target is not None
+                    is_coming = target is not None and target.is_loading
+                    has_credit = target is None or is_coming
                     # A load that another thread has under way counts too: its message was not there in time.
                     is_missed |= is_coming and (load is None or bool(load.regions))
-                else:
+                if not has_credit:
                     self._waits_for_credit = True
-                    is_coming = False
-                if load is None and not self._wait(deadline, is_coming):
+                    if most > 0 or engine.targets.is_short:
+                        engine.targets.waits_for_memory[self] = None
+                if load is None and not self._wait(deadline, is_coming, has_credit):
                     self.arm()
                     return []
             is_scanned = self.interest.selector is not None
             if load is not None:
-                engine.loader.read(load)
-                with engine.lock:
-                    engine.loader.install(load)
+                engine.loader.finish(load)
 
-    def _wait(self, deadline: float | None, is_coming: bool) -> bool:
+    def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
         engine = self._engine
         now = engine.monotonic()
@@ -162,7 +176,11 @@ class Consumer:
                 return False
         due = engine.next_due()
         if due is not None:
-            wait_seconds = min(max(due - now, 0.0), wait_seconds if wait_seconds is not None else due - now)
+            due_seconds = max(due - now, 0.0)
+            wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
+        if not has_credit:
+            self._credited.wait(wait_seconds)
+            return True
         self.interest.waiting += 1
         try:
             self.interest.arrived.wait(wait_seconds)
@@ -186,7 +204,7 @@ class Consumer:
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""
-        if self._is_armed and self._on_ready is not None:
+        if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
             self._is_armed = False
             ready.append(self._on_ready)
 
@@ -209,23 +227,24 @@ class Consumer:
                 if area.attempts:
                     area.attempts.pop(sequence, None)
                 if self._waits_for_credit:
-                    self._credit_came()
+                    self.credit_came()
                 position = store.journal.end if engine.syncs_always else 0
-        else:
-            if not deliveries:
-                return
+            engine.after_write(position)
+            return
+        rest = _batch(deliveries)
+        while rest:
             with engine.lock:
-                self._check_held(deliveries)  # type: ignore[arg-type]
-                self._ack_runs(deliveries)  # type: ignore[arg-type]
-                self._credit_came()
+                self._check_held(rest)
+                rest = rest[self._ack_runs(rest) :]
+                self.credit_came()
                 position = engine.store.journal.end
-        engine.after_write(position)
+            engine.after_write(position)
 
-    def _ack_runs(self, deliveries: Sequence[Delivery]) -> None:
+    def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
+        """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
         targets, store = self._engine.targets, self._engine.store
-        ordered = list(deliveries)
         begin = 0
-        while begin < len(ordered):
+        while begin < len(ordered) and (not begin or not store.index.is_crowded):
             first = ordered[begin]
             end = begin + 1
             sequence = first.sequence
@@ -236,32 +255,32 @@ class Consumer:
             area.acknowledged += store.remove(area.lane, first.sequence, sequence)
             targets.settle_run(area, ordered[begin:end])
             begin = end
+        return begin
 
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self._engine.lock:
             self._check_held((delivery,))
-            held = self._held()
-        self.ack(held[: held.index(delivery) + 1])
+            held = [other for other in self._held() if other._number <= delivery._number]
+        self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
         engine = self._engine
-        batch = (deliveries,) if isinstance(deliveries, Delivery) else tuple(deliveries)
-        if not (isinstance(delay, (int, float)) and 0 <= delay < float("inf")):
-            raise SettingsError(f"delay must be seconds from 0 on, not {delay!r}")
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check_seconds("delay", delay)
         with engine.lock:
             self._check_held(batch)
             for delivery in batch:
                 self._return(delivery, delay)
-            self._credit_came()
+            self.credit_came()
         engine.call_ready()
 
     def _return(self, delivery: Delivery, delay: float) -> None:
         message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._engine.targets.give_back(delivery)
         if delay:
-            self._engine.park(delay, delivery._area, message)
+            self._engine.park(delay, delivery._area, delivery.sequence)
         else:
             self._engine.targets.offer_again(delivery._area, message)
 
@@ -279,13 +298,22 @@ class Consumer:
                     raise SettingsError("the same delivery is in the batch twice")
                 seen.add(id(delivery))
 
-    def _credit_came(self) -> None:
-        if self._waits_for_credit:
-            self._waits_for_credit = False
-            self._engine.targets.wake(self.interest)
+    def credit_came(self) -> None:
+        """It may be able to take again, if that was what it waited for. REQUIRES: the lock."""
+        if not self._waits_for_credit or self._credit(1) <= 0:
+            return
+        self._waits_for_credit = False
+        targets = self._engine.targets
+        targets.waits_for_memory.pop(self, None)
+        self._credited.notify_all()
+        if self._is_armed:
+            if targets.has_any(self.interest):
+                self.become_ready(targets.ready)
+            else:
+                self.interest.is_armed = True
 
     def _held(self) -> list[Delivery]:
-        """What it holds, in the order in which it was handed out."""
+        """What it holds. O(in flight in this queue)."""
         areas: list[LaneArea] = [target.area for target in self.interest.lists]
         return [delivery for area in areas for delivery in area.in_flight.values() if delivery._consumer is self]
 
@@ -305,13 +333,20 @@ class Consumer:
         interest, targets = self.interest, self._engine.targets
         held = self._held()
         interest.consumers.remove(self)
+        targets.waits_for_memory.pop(self, None)
+        self._queue.delivered += self.delivered
         if not interest.consumers:
             targets.unsubscribe(self._queue, interest)
         for delivery in held:
             self._return(delivery, 0.0)
+        self._credited.notify_all()
         interest.arrived.notify_all()
         for other in interest.consumers:
             other.become_ready(targets.ready)
+
+    def die(self) -> None:
+        """The process was forked and this is the child's copy: it takes and returns nothing."""
+        self._is_closed = True
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the interest), no disk."""
@@ -324,7 +359,7 @@ class Consumer:
                 high_watermark_bytes=sum(target.high_watermark_bytes for target in lists),
                 misses=self.interest.misses,
                 in_flight=self.in_flight,
-                delivered=sum(target.area.delivered for target in lists),
+                delivered=self.delivered,
             )
 
     def __enter__(self) -> Consumer:
@@ -337,3 +372,23 @@ class Consumer:
 def check_prefetch(prefetch: int) -> None:
     if type(prefetch) is not int or not 0 <= prefetch <= 1_000_000:
         raise SettingsError(f"prefetch must be an int from 0 to 1,000,000, not {prefetch!r}")
+
+
+def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+    if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
+        raise SettingsError(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}")
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    # The chained comparison refuses NaN as well.
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= SECONDS_MAX:
+        raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
+
+
+def _batch(deliveries: object) -> tuple[Delivery, ...]:
+    """A copy, which nobody changes under us."""
+    if not isinstance(deliveries, list | tuple):
+        raise SettingsError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
+    return tuple(deliveries)

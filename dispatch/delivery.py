@@ -20,7 +20,7 @@ class Delivery:
     journal on first access, into the caller's own memory.
     """
 
-    __slots__ = ("_consumer", "_area", "sequence", "_properties", "_body", "_timestamp", "attempts")
+    __slots__ = ("_consumer", "_area", "sequence", "_properties", "_body", "_timestamp", "attempts", "_number")
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Delivery:
         body: bytes | None,
         timestamp: int,
         attempts: int,
+        number: int,
     ) -> None:
         self._consumer = consumer
         self._area = area
@@ -41,6 +42,8 @@ class Delivery:
         self._timestamp = timestamp
         self.attempts = attempts
         """1 at the first delivery."""
+        self._number = number
+        """Counts the deliveries of its consumer."""
 
     @property
     def body(self) -> bytes:

@@ -16,6 +16,7 @@ from typing import Final
 from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ..store.block import BLOCK_MASK
+from ..store.errors import StoreFailed
 from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
 from .target_area import TargetArea
 from .target_list import TargetList
@@ -27,7 +28,7 @@ LOAD_MESSAGES_MAX: Final = 512
 
 @dataclass(slots=True)
 class Load:
-    """One load under way. `held`: messages from the caches; `lazy`: those too large to hold."""
+    """One load under way. held: messages by sequence; those too large to hold have no body."""
 
     target: TargetList
     first: int
@@ -40,8 +41,6 @@ class Load:
     regions: list[Region] = field(default_factory=list)
     reserved_bytes: int = 0
     buffer_bytes: int = 0
-    refused: list[int] = field(default_factory=list)
-    """Those for which there is no memory at all: they stay runs."""
     unwanted: set[int] = field(default_factory=set)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
 
@@ -62,21 +61,31 @@ class EagerLoader:
             load = self._next()
         if load is None:
             return False
-        self.read(load)
+        self.finish(load)
+        return True
+
+    def finish(self, load: Load) -> None:
+        """Read and install. REQUIRES: no lock."""
+        try:
+            self.read(load)
+        except BaseException:
+            with self._area.lock:
+                self._abandon(load)
+            raise
         with self._area.lock:
             self.install(load)
-        return True
 
     def _next(self) -> Load | None:
         hungry = self._area.hungry
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.direct_bytes))
-            is_fed = target.direct_bytes + REGION_BYTES_MAX > target.high_watermark_bytes and target.direct
+            step_bytes = min(REGION_BYTES_MAX, target.low_watermark_bytes)
+            is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.direct
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
                 continue
-            load = self.begin(target)
+            load = self.begin(target, is_needed=False)
             if load is not None:
                 self._previous = target
                 return load
@@ -85,19 +94,21 @@ class EagerLoader:
 
     # ------------------------------------------------------------------ begin
 
-    def begin(self, target: TargetList) -> Load | None:
+    def begin(self, target: TargetList, *, is_needed: bool) -> Load | None:
         """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
 
         What is chosen stays where it was, returned, reference or behind the
-        frontier, until install: nobody passes it meanwhile. REQUIRES: the lock.
+        frontier, until install: nobody passes it meanwhile. is_needed: somebody
+        waits, so what memory can't hold becomes lazy. REQUIRES: the lock.
         """
         assert not target.is_loading
         load = self._choose(target)
         if load is None:
             return None
         self._take_from_caches(load)
-        self._reserve(load)
-        if not load.held and not load.regions:
+        self._reserve(load, is_needed)
+        if load.last < load.first:
+            self._abandon(load)
             return None
         target.is_loading = True
         return load
@@ -112,6 +123,8 @@ class EagerLoader:
                 if found is None or found[0] > last:
                     runs.remove(first, last)
                     continue
+                if found[0] > first:
+                    runs.remove(first, found[0] - 1)
                 last = self._cut(target, found[0], min(found[1], last))
                 return Load(target, found[0], last, is_scan=is_return, is_return=is_return)
         if target.frontier < target.area.published:
@@ -149,7 +162,7 @@ class EagerLoader:
         if load.from_cache:
             area.is_pending_cache_full = False
 
-    def _reserve(self, load: Load) -> None:
+    def _reserve(self, load: Load, is_needed: bool) -> None:
         """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
         area, target = self._area, load.target
         lane = target.area.lane
@@ -173,17 +186,21 @@ class EagerLoader:
             return
         regions = area.store.plan(lane, runs)
         buffer_bytes = max(region.length for region in regions)
-        if not self._afford(load, wanted, buffer_bytes):
+        # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
+        richer_than = 0 if is_needed else target.direct_bytes + wanted
+        if self._afford(load, wanted, buffer_bytes, richer_than):
+            load.regions = regions
+        elif not is_needed:
+            load.last = min(load.last, runs[0][0] - 1)
+        else:
             for first, last in runs:
                 for sequence in range(first, last + 1):
                     self._make_lazy(load, sequence)
-            return
-        load.regions = regions
 
-    def _afford(self, load: Load, wanted: int, buffer_bytes: int) -> bool:
+    def _afford(self, load: Load, wanted: int, buffer_bytes: int, richer_than: int) -> bool:
         area = self._area
         if area.budget.free_bytes < wanted + buffer_bytes:
-            area.make_room(wanted + buffer_bytes, load.target)
+            area.make_room(wanted + buffer_bytes, load.target, richer_than=richer_than)
         if not area.targets.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -197,19 +214,27 @@ class EagerLoader:
         """The message keeps its place, and is read when somebody looks at it."""
         area = self._area
         if not area.targets.reserve(OVERHEAD_BYTES):
-            area.make_room(OVERHEAD_BYTES, load.target)
+            area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not area.targets.reserve(OVERHEAD_BYTES):
-                load.refused.append(sequence)
+                load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
+
+    def _abandon(self, load: Load) -> None:
+        """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
+        load.target.is_loading = False
+        self._reading.release(load.buffer_bytes)
+        self._area.targets.release(load.reserved_bytes)
+        for sequence in sorted(load.from_cache):
+            self._area.pending_cache.put(load.target.area.lane.number, load.held[sequence])
+        self._area.wake(load.target.interest)
 
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load) -> None:
         """Read what is missing and evaluate the selector. REQUIRES: no lock."""
-        target = load.target
-        interest, area = target.interest, target.area
+        interest, area = load.target.interest, load.target.area
         for region in load.regions:
             messages, unreadable = self._area.store.read((region,))
             load.unreadable += unreadable
@@ -217,8 +242,13 @@ class EagerLoader:
                 load.held[message[0]] = message
         if load.is_scan and interest.selector is not None:
             for sequence, message in load.held.items():
-                # A lazy one is read for its headers alone and let go again.
-                whole = message if message[2] is not None else area.read_one(sequence)
+                try:
+                    # A lazy one is read for its headers alone and let go again.
+                    whole = message if message[2] is not None else area.read_one(sequence)
+                except StoreFailed as problem:
+                    load.unreadable.append((sequence, problem.reason))
+                    load.unwanted.add(sequence)
+                    continue
                 if not interest.wants(area, whole):
                     load.unwanted.add(sequence)
 
@@ -235,33 +265,38 @@ class EagerLoader:
         kept_bytes = 0
         for sequence in sorted(load.held):
             message = load.held[sequence]
-            if sequence in load.unwanted or not is_alive or (target.is_shared and not lane.is_pending(sequence)):
+            if sequence in load.unwanted or sequence > load.last or not is_alive:
+                continue
+            if target.is_shared and not lane.is_pending(sequence):
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)
-        refused = load.refused
-        if target.references and target.references.first < load.first:
+        if load.is_return:
+            target.returned.remove(load.first, load.last)
+        is_behind = bool(target.references) and target.references.first < load.first
+        target.references.remove(load.first, load.last)
+        target.frontier = max(target.frontier, load.last + 1)
+        if is_behind:
             # Memory ran short meanwhile and the watermark fell below this run: it becomes a reference, or stays one.
-            refused += [message[0] for message in kept]
+            for message in kept:
+                target.references.add(message[0], message[0])
             kept, kept_bytes = [], 0
         area.targets.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
-            target.returned.remove(load.first, load.last)
             target.put_back(kept)
         else:
-            target.references.remove(load.first, load.last)
-            target.frontier = max(target.frontier, load.last + 1)
             target.direct.extend(kept)
             target.direct_bytes += kept_bytes
-        if is_alive:
-            for sequence in refused:
-                (target.returned if load.is_return else target.references).add(sequence, sequence)
-        for sequence in load.unwanted & load.from_cache:
-            area.pending_cache.put(lane.number, load.held[sequence])
+        for sequence in sorted(load.unwanted & load.from_cache):
+            area.head_queue_cache.put(lane.number, load.held[sequence])
         for sequence, problem in load.unreadable:
-            target.area.unreadable += 1
-            logger.error("message %s%d can't be read and is passed over: %s", target.area.id_prefix, sequence, problem)
+            if is_alive and lane.is_pending(sequence):
+                target.area.unreadable += 1
+                place = f"{target.area.id_prefix}{sequence}"
+                logger.error("message %s can't be read and is passed over: %s", place, problem)
         area.wake(target.interest)
+        if area.waits_for_memory:
+            area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
             area.feed(target)
 

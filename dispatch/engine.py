@@ -78,12 +78,12 @@ class Engine:
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
+        reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         self.targets = TargetArea(self.store, self.budget, self.lock)
-        self.loader = EagerLoader(self.targets, self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES))
+        self.loader = EagerLoader(self.targets, reading)
         self.queues: dict[str, QueueArea] = {}
-        self._parked: list[tuple[float, int, LaneArea, StoredMessage]] = []
+        self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
-        self._store_prefix = ""
         self._threads: list[threading.Thread] = []
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
@@ -98,7 +98,6 @@ class Engine:
         self._cleanup_at = now + self.settings.cleanup_interval_seconds
         self._sync_at = now + self.settings.sync_interval_seconds
         self._measured_at = now
-        self._store_prefix = self.store.id_prefix
         with self.lock:
             for destination in self.store.destinations.values():
                 self._add_queue(destination.number, destination.name)
@@ -118,6 +117,7 @@ class Engine:
 
     def queue_area(self, name: str) -> QueueArea:
         """The queue of that name; a new one is recorded in the journal."""
+        self.raise_closed()
         area = self.queues.get(name)
         if area is not None:
             return area
@@ -136,7 +136,7 @@ class Engine:
 
     def _lane_area(self, queue: QueueArea, priority: int) -> LaneArea:
         lane = self.store.index.lane(queue.number, priority)
-        return LaneArea(queue, lane, f"{self._store_prefix}-{queue.number}-{priority}-")
+        return LaneArea(queue, lane, self.store.id_prefix(queue.number, priority))
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
@@ -175,6 +175,11 @@ class Engine:
         if self.targets.ready:
             self.call_ready()
 
+    def position(self) -> int:
+        """Where the journal ends now. REQUIRES: no lock."""
+        with self.lock:
+            return self.store.journal.end
+
     def _publish(self) -> None:
         """Dispatch what has become durable, in the order in which it was stored."""
         with self.lock:
@@ -201,11 +206,13 @@ class Engine:
 
     # ------------------------------------------------------------------ parked messages
 
-    def park(self, delay: float, area: LaneArea, message: StoredMessage) -> None:
-        """Offer a message again only after delay seconds. Its body is let go meanwhile. REQUIRES: the lock."""
+    def park(self, delay: float, area: LaneArea, sequence: int) -> None:
+        """Offer a message again only after delay seconds. Meanwhile RAM has its number only. REQUIRES: the lock."""
         self._parked_count += 1
-        parked: StoredMessage = (message[0], message[1], None, message[3])
-        heapq.heappush(self._parked, (self.monotonic() + delay, self._parked_count, area, parked))
+        area.parked.add(sequence)
+        heapq.heappush(self._parked, (self.monotonic() + delay, self._parked_count, area, sequence))
+        if self._parked[0][1] == self._parked_count:
+            self._housekeeping_wanted.set()  # it sleeps until something that is due later
 
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
@@ -214,8 +221,9 @@ class Engine:
         """Offer the parked messages whose time has come. REQUIRES: the lock."""
         released = 0
         while self._parked and self._parked[0][0] <= self.monotonic():
-            _, _, area, message = heapq.heappop(self._parked)
-            self.targets.offer_again(area, message)
+            _, _, area, sequence = heapq.heappop(self._parked)
+            area.parked.discard(sequence)
+            self.targets.offer_again(area, (sequence, b"", None, 0))
             released += 1
         return released
 
@@ -315,9 +323,9 @@ class Engine:
         return DestinationStatistics(
             depth=queue.depth,
             bytes=queue.depth_bytes,
-            consumers=sum(len(interest.consumers) for interest in queue.interests.values()),
+            consumers=sum(1 for _ in queue.consumers()),
             enqueued=sum(area.lane.next_sequence - area.first_sequence for area in areas),
-            delivered=sum(area.delivered for area in areas),
+            delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
@@ -341,9 +349,8 @@ class Engine:
                 return
             self.is_closed = True
             for queue in self.queues.values():
-                for interest in list(queue.interests.values()):
-                    for consumer in list(interest.consumers):
-                        consumer.close_locked()
+                for consumer in list(queue.consumers()):
+                    consumer.close_locked()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()
@@ -358,6 +365,10 @@ class Engine:
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
         self.is_closed = True
         self._is_stopping = True
+        self.store.journal.stop()
+        for queue in self.queues.values():
+            for consumer in queue.consumers():
+                consumer.die()
 
 
 def _die_in_child() -> None:

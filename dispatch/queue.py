@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..store.errors import ForebayError, MessageTooLarge, SettingsError
@@ -31,6 +31,14 @@ def check_name(name: str) -> str:
     if not name.isprintable():
         raise SettingsError("a destination's name holds a control character: leave it out")
     return name
+
+
+def _properties(headers: Headers | None, message_id: str | None) -> bytes:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
+    if message_id is not None and (not isinstance(message_id, str) or not message_id):
+        raise SettingsError(f"a message id must be a non-empty str, not {type(message_id).__name__}")
+    return encode_properties(headers, message_id)
 
 
 class Queue:
@@ -62,7 +70,7 @@ class Queue:
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encode_properties(headers, message_id) if headers or message_id is not None else b""
+        properties = _properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
@@ -91,28 +99,30 @@ class Queue:
         ids: list[str] = []
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, batch_bytes, position = DEFAULT_PRIORITY, 0, 0
+        priority, batch_bytes = DEFAULT_PRIORITY, 0
+        if not isinstance(messages, Iterable):
+            raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         try:
             for message in messages:
                 content = self._content(message)
                 size = len(content[0]) + len(content[1])
                 is_full = len(batch) >= SLICE_MESSAGES_MAX or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
                 if batch and (is_full or message.priority != priority):
-                    position = self._store(priority, batch, batch_ids, ids)
+                    self._store(priority, batch, batch_ids, ids)
                     batch, batch_ids, batch_bytes = [], [], 0
                 priority = message.priority
                 batch.append(content)
                 batch_ids.append(message.message_id)
                 batch_bytes += size
             if batch:
-                position = self._store(priority, batch, batch_ids, ids)
+                self._store(priority, batch, batch_ids, ids)
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if position:
-                engine.after_write(position)
+            if ids:
+                engine.after_write(engine.position())
         return ids
 
     def _content(self, message: Message) -> tuple[bytes, bytes]:
@@ -121,15 +131,15 @@ class Queue:
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encode_properties(headers, message_id) if headers or message_id is not None else b""
+        properties = _properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
     def _store(
         self, priority: int, batch: list[tuple[bytes, bytes]], batch_ids: list[str | None], ids: list[str]
-    ) -> int:
-        """Write one slice, or two where it meets the end of a block; returns the journal's position behind it."""
+    ) -> None:
+        """Write one slice, or two where it meets the end of a block."""
         engine = self._engine
         area = self._lane_area(priority)
         timestamp = engine.clock_ms()
@@ -151,10 +161,8 @@ class Queue:
                     for sequence, own in enumerate(batch_ids[begin : begin + len(part)], first)
                 ]
                 begin += len(part)
-            position = engine.store.journal.end
         if engine.store.is_checkpoint_urgent:
-            engine.after_write(position)
-        return position
+            engine.after_write(engine.position())
 
     def _too_large(self, size: int) -> MessageTooLarge:
         engine = self._engine
@@ -182,6 +190,8 @@ class Queue:
         check_prefetch(prefetch)
         if on_ready is not None and not callable(on_ready):
             raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+        if selector is not None and not isinstance(selector, str):
+            raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
         compiled = compile_selector(selector) if selector is not None else None
         return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
 

@@ -67,8 +67,8 @@ class LaneArea:
         "first_sequence",
         "in_flight",
         "attempts",
+        "parked",
         "sole",
-        "delivered",
         "acknowledged",
         "redelivered",
         "unreadable",
@@ -85,9 +85,10 @@ class LaneArea:
         """The DispatchArea of this lane: handed out, not yet settled."""
         self.attempts: dict[int, int] = {}
         """How often a message that came back was delivered before."""
+        self.parked: set[int] = set()
+        """Sequences that nobody may have before their delay is over."""
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
-        self.delivered = 0
         self.acknowledged = 0
         self.redelivered = 0
         self.unreadable = 0
@@ -136,10 +137,15 @@ class QueueArea:
         self.interests: dict[str | None, Interest] = {}
         self.misses = 0
         """Of interests that have ended."""
+        self.delivered = 0
+        """To consumers that are closed."""
 
     def lane_areas(self) -> Iterator[LaneArea]:
         """Those that exist, highest priority first."""
         return filter(None, reversed(self.areas))
+
+    def consumers(self) -> Iterator[Consumer]:
+        return (consumer for interest in self.interests.values() for consumer in interest.consumers)
 
     @property
     def depth(self) -> int:

@@ -19,6 +19,7 @@ from ..cache.pending_cache import PendingCache
 from ..cache.policy import (
     DISPATCH_AREA_SHARE,
     HEAD_QUEUE_CACHE_SHARE,
+    IN_FLIGHT_SHARE,
     LARGE_MESSAGE_SHARE,
     PENDING_CACHE_SHARE,
     high_watermark_bytes,
@@ -42,13 +43,18 @@ class TargetArea:
         self.budget = budget
         self.lock = state_lock
         limit = budget.limit_bytes
+        available_bytes = budget.free_bytes
         self.targets = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), int(limit * HEAD_QUEUE_CACHE_SHARE))
         self.pending_cache = PendingCache(
             budget.holder("pending_cache"), self.head_queue_cache, int(limit * PENDING_CACHE_SHARE)
         )
-        self.dispatch_bytes_max = int(limit * DISPATCH_AREA_SHARE)
+        self.dispatch_bytes_max = int(available_bytes * DISPATCH_AREA_SHARE)
+        """Beyond it deliveries are lazy."""
+        self.in_flight_bytes_max = int(available_bytes * IN_FLIGHT_SHARE)
+        self.waits_for_memory: dict[Consumer, None] = {}
+        """Those who can't take because others hold what was handed out to them."""
         self.large_message_bytes = int(limit * LARGE_MESSAGE_SHARE)
         self.lists: list[TargetList] = []
         self.hungry: dict[TargetList, None] = {}
@@ -80,6 +86,7 @@ class TargetArea:
 
     def _add_list(self, area: LaneArea, interest: Interest) -> None:
         target = TargetList(area, interest, 0)
+        target.is_shared = bool(area.parked)
         interest.lists.append(target)
         self.lists.append(target)
         self.measure(None)
@@ -127,14 +134,13 @@ class TargetArea:
                 target.measured_bytes = taken_bytes
             target.high_watermark_bytes = high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate)
             target.low_watermark_bytes = target.high_watermark_bytes // 2
+            evicted: list[StoredMessage] = []
             while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
-                self._overflow(target)
-
-    def _overflow(self, target: TargetList) -> None:
-        message = target.evict_last()
-        self.targets.release(charge_bytes(message))
-        if message[2] is not None:
-            self.pending_cache.put(target.area.lane.number, message)
+                evicted.append(target.evict_last())
+                self.targets.release(charge_bytes(evicted[-1]))
+            for message in reversed(evicted):
+                if message[2] is not None:
+                    self.pending_cache.put(target.area.lane.number, message)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -172,7 +178,7 @@ class TargetArea:
         is_kept = False
         for interest in interests.values():
             target = next(found for found in interest.lists if found.area is area)
-            if target.frontier == sequence and not target.references and not target.is_loading:
+            if target.frontier == sequence and not target.references:
                 if not interest.wants(area, message):
                     target.frontier = sequence + 1
                     continue
@@ -226,11 +232,10 @@ class TargetArea:
         dispatch.held_bytes += charge
         area = target.area
         attempts = area.attempts
-        delivery = Delivery(
-            consumer, area, sequence, properties, body, timestamp, attempts.get(sequence, 0) + 1 if attempts else 1
-        )
+        number = consumer.delivered = consumer.delivered + 1
+        attempt = attempts.get(sequence, 0) + 1 if attempts else 1
+        delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
         area.in_flight[sequence] = delivery
-        area.delivered += 1
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
             self.feed(target)
@@ -261,26 +266,38 @@ class TargetArea:
         room = self.dispatch_bytes_max - dispatch.held_bytes
         moved = released = handed = 0
         already = len(deliveries)
+        number = consumer.delivered
+        stop = target.returned.first if target.returned.count else target.frontier
+        if target.returned.count and not is_shared:
+            most = min(most, already + target.before_returned)
         while direct and len(deliveries) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
             charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
-            if max_bytes is not None and deliveries and charge - OVERHEAD_BYTES > max_bytes:
-                break
-            direct.popleft()
-            if is_shared and (sequence in in_flight or not area.lane.is_pending(sequence)):
-                released += charge
-                continue
-            handed += charge
-            if moved + charge > room and charge > OVERHEAD_BYTES:
-                released += charge - OVERHEAD_BYTES
-                charge, properties, body = OVERHEAD_BYTES, b"", None
-            moved += charge
+            if is_shared:
+                if sequence > stop:
+                    break
+                if not self._is_free(area, sequence):
+                    direct.popleft()
+                    released += charge
+                    continue
             if max_bytes is not None:
-                max_bytes -= charge - OVERHEAD_BYTES
-            delivery = Delivery(
-                consumer, area, sequence, properties, body, timestamp, attempts.get(sequence, 0) + 1 if attempts else 1
-            )
+                size = charge - OVERHEAD_BYTES if body is not None else area.lane.lengths(sequence, sequence)[0]
+                if deliveries and size > max_bytes:
+                    break
+                max_bytes -= size
+            if moved + charge > room:
+                if deliveries and dispatch.held_bytes + moved + OVERHEAD_BYTES > self.in_flight_bytes_max:
+                    break
+                released += charge - OVERHEAD_BYTES
+                handed += charge - OVERHEAD_BYTES
+                charge, properties, body = OVERHEAD_BYTES, b"", None
+            direct.popleft()
+            handed += charge
+            moved += charge
+            number += 1
+            attempt = attempts.get(sequence, 0) + 1 if attempts else 1
+            delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
             in_flight[sequence] = delivery
             deliveries.append(delivery)
         target.direct_bytes -= moved + released
@@ -288,19 +305,29 @@ class TargetArea:
         self.targets.hand_over(dispatch, moved)
         if released:
             self.targets.release(released)
-        count = len(deliveries) - already
-        area.delivered += count
-        consumer.in_flight += count
+        consumer.delivered = number
+        consumer.in_flight += len(deliveries) - already
         return max_bytes
+
+    def _is_free(self, area: LaneArea, sequence: int) -> bool:
+        """Whether a message that several lists may name can be handed out. Either way no cache needs it any more."""
+        lane = area.lane
+        for cache in (self.pending_cache, self.head_queue_cache):
+            cache.take(lane.number, sequence)
+        return sequence not in area.in_flight and sequence not in area.parked and lane.is_pending(sequence)
 
     def starving(self, interest: Interest) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
         for target in interest.lists:
-            if target.returned or target.has_supply:
+            if target.has_supply:
                 return target
             if target.direct:
                 return None
         return None
+
+    def has_any(self, interest: Interest) -> bool:
+        """Whether a take may find something, now or after a load."""
+        return any(target.direct or target.has_supply for target in interest.lists)
 
     # ------------------------------------------------------------------ settling
 
@@ -312,6 +339,8 @@ class TargetArea:
         self.dispatch.held_bytes -= charge
         self.budget.held_bytes -= charge
         delivery._consumer.in_flight -= 1
+        if self.waits_for_memory:
+            self.relieve()
 
     def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
@@ -326,6 +355,18 @@ class TargetArea:
                 attempts.pop(delivery.sequence, None)
         self.dispatch.release(charge)
         deliveries[0]._consumer.in_flight -= len(deliveries)
+        if self.waits_for_memory:
+            self.relieve()
+
+    @property
+    def is_short(self) -> bool:
+        """What is in flight holds so much memory that a consumer must settle what it has before it takes more."""
+        return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
+
+    def relieve(self) -> None:
+        """Memory came free: let those take who waited for it."""
+        for consumer in list(self.waits_for_memory):
+            consumer.credit_came()
 
     def give_back(self, delivery: Delivery) -> None:
         """Settle a delivery that is not done: it will be offered again, in its place."""
@@ -355,19 +396,23 @@ class TargetArea:
 
     # ------------------------------------------------------------------ memory
 
-    def make_room(self, wanted_bytes: int, keep: TargetList) -> None:
-        """Give back in the fixed order until wanted_bytes are free; `keep` and one message of each list stay."""
+    def make_room(self, wanted_bytes: int, keep: TargetList, *, least: int = 1, richer_than: int = 0) -> None:
+        """Give back in the fixed order until wanted_bytes are free.
+
+        `keep` stays, and `least` messages of each list, and lists that hold no more than richer_than bytes.
+        """
         if self.budget.free_bytes < wanted_bytes:
             self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
         if self.budget.free_bytes < wanted_bytes:
             self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
+            self.is_pending_cache_full = False
         while self.budget.free_bytes < wanted_bytes:
-            others = [target for target in self.lists if target is not keep and len(target.direct) > 1]
-            if not others:
+            others = [target for target in self.lists if target is not keep and len(target.direct) > least]
+            fullest = max(others, key=lambda target: target.direct_bytes, default=None)
+            if fullest is None or fullest.direct_bytes <= richer_than:
                 return
-            fullest = max(others, key=lambda target: target.direct_bytes)
             stop = len(fullest.direct) // 2
-            while len(fullest.direct) > max(stop, 1) and self.budget.free_bytes < wanted_bytes:
+            while len(fullest.direct) > max(stop, least) and self.budget.free_bytes < wanted_bytes:
                 self.targets.release(charge_bytes(fullest.evict_last()))
 
     def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:

@@ -118,14 +118,13 @@ class Lane:
         """Replay found a gap: whatever lay before sequence went with data logs that are gone."""
         if sequence <= self.next_sequence:
             return
-        number = self.next_sequence >> BLOCK_SHIFT
-        if number == sequence >> BLOCK_SHIFT:
-            if self.tail is not None:
-                self._touched(self.tail).fill(sequence & BLOCK_MASK)
+        number = sequence >> BLOCK_SHIFT
+        if self.tail is not None and self.tail.number == number:
+            self._touched(self.tail).fill(sequence & BLOCK_MASK)
         else:
             self.tail = None
-            left = self.block(number)
-            if left is not None:
+            left = self.block(self.next_sequence >> BLOCK_SHIFT)
+            if left is not None and left.number != number:
                 self._retire_if_empty(left)
         self.next_sequence = sequence
 
@@ -292,13 +291,15 @@ class Lane:
             for number in range(low, high + 1):
                 block = self.block(number)
                 assert block is not None and block.number == number
+                assert block.pending or number == self.next_sequence >> BLOCK_SHIFT
                 block._check()
                 pending += block.pending
                 size += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
         assert pending == self.pending_messages
         assert size == self.pending_bytes
-        for run in (self.blocks, self.stored, self.dead):
-            run._check()
+        for runs in (self.blocks, self.stored, self.dead):
+            runs._check()
+        assert all(number in self.blocks for number in self.resident)
 
 
 class Index:

@@ -117,6 +117,11 @@ class Journal:
         """Position behind the newest record. REQUIRES: state lock."""
         return self.data_log << OFFSET_BITS | self.offset
 
+    @property
+    def next_sequence(self) -> int:
+        """Log sequence of the next record. REQUIRES: state lock."""
+        return self._word >> 16
+
     # ---------------------------------------------------------------- appending
 
     def append_one(

@@ -12,6 +12,11 @@ DEFAULT_PRIORITY = 4
 """JMS's normal priority; 0 is the lowest and 9 the highest."""
 
 
+def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
+    """What the ids that a store generates in one lane begin with; the sequence follows."""
+    return f"{store_id[:4].hex()}-{destination}-{priority}-"
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One message to send with `send_many`. Nothing is copied: do not change the headers before it is stored."""

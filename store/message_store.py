@@ -17,13 +17,14 @@ from typing import Final, NamedTuple
 from .account import Account
 from .block import Extent
 from .cleanup import removable
-from .data_log import DATA_LOG_HEADER_BYTES, decode_data_log_header
+from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
 from .errors import Closed, JournalCorrupt, StoreFailed
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
+from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
@@ -112,9 +113,8 @@ class MessageStore:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         mark = read_mark(self._disk)
-        self._store_id = self._find_store_id() or self._random_bytes(STORE_ID_BYTES)
-        if mark is not None and mark.store_id != self._store_id:
-            mark = None
+        found_id = mark.store_id if mark is not None else self._find_store_id()
+        self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         self._metadata = self._make_metadata(self._store_id)
         recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
         found = recovery.run()
@@ -131,7 +131,7 @@ class MessageStore:
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
-        write_mark(self._disk, Mark(self._store_id, epoch, mark.position if mark else 0, False))
+        write_mark(self._disk, Mark(self._store_id, epoch, found.end, False))
         with self._lock:
             self.journal.begin(found.next_data_log, found.next_sequence, epoch)
         for data_log in found.sizes:
@@ -139,7 +139,6 @@ class MessageStore:
         self.journal.sync()
         if found.leftovers:
             self.journal.remove(list(found.leftovers))
-            self._forget(found.leftovers)
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
@@ -161,8 +160,8 @@ class MessageStore:
                 return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
             except RecordDamaged:
                 continue
-            except Exception as error:
-                raise JournalCorrupt(data_log, 0, str(error)) from None
+            except UnknownVersion as version:
+                raise JournalCorrupt(data_log, 0, str(version)) from None
             finally:
                 file.close()
         return None
@@ -254,10 +253,9 @@ class MessageStore:
         """A checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
-    @property
-    def id_prefix(self) -> str:
-        """What ids of this store's messages begin with."""
-        return self._store_id[:4].hex()
+    def id_prefix(self, destination: int, priority: int) -> str:
+        """What ids generated in this lane begin with."""
+        return id_prefix(self._store_id, destination, priority)
 
     def _read_block(self, lane: int, block: int) -> bytes:
         assert self._metadata is not None
@@ -281,6 +279,8 @@ class MessageStore:
         The journal is synced first, so the index never runs ahead of it.
         """
         with self._checkpoint_lock:
+            if is_closing:
+                self.journal.sync()  # so that the seal itself tells that all before it is durable
             with self._lock:
                 if self.journal.failure is not None:
                     raise self.journal.failure
@@ -290,10 +290,12 @@ class MessageStore:
                 if is_closing:
                     self.journal.seal()
                 adds = self.adds
-                root = self._root(self.destinations, set(self.journal.sizes) | {self.journal.data_log})
+                data_logs = sorted(set(self.journal.sizes) - self._dropped)
                 taken = self.index.take_dirty()
                 deletes = self.index.take_dead()
                 position = self.journal.end
+                next_sequence = self.journal.next_sequence
+                root = self._root(State(list(self.destinations.values()), {}, data_logs, next_sequence))
             is_stored = False
             try:
                 self.journal.sync(position)
@@ -319,8 +321,7 @@ class MessageStore:
                 self._replay_position = position
             return is_stored
 
-    def _root(self, destinations: dict[int, Destination], data_logs: Iterable[int]) -> bytes:
-        state = State(list(destinations.values()), {}, sorted(set(data_logs) - self._dropped))
+    def _root(self, state: State) -> bytes:
         lanes = [
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
             for number, lane in self.index.lanes.items()
@@ -331,9 +332,7 @@ class MessageStore:
         ]
         return encode_root(state, lanes, uses)
 
-    def _recovery_checkpoint(
-        self, position: int, epoch: int, destinations: dict[int, Destination], data_logs: list[int]
-    ) -> None:
+    def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
         assert self._metadata is not None
         taken = self.index.take_dirty()
@@ -341,7 +340,7 @@ class MessageStore:
         is_stored = False
         try:
             puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-            self._metadata.commit(position, epoch, self._root(destinations, data_logs), puts, deletes)
+            self._metadata.commit(position, epoch, self._root(state), puts, deletes)
             is_stored = True
         except MetadataFull as full:
             raise StoreFailed(f"the index could not be rebuilt ({full})") from full

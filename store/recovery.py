@@ -3,11 +3,10 @@
 The index is loaded from the last checkpoint and the journal replayed from
 its position; where the index is missing or in doubt, the whole journal is
 replayed, with checkpoints on the way so that memory stays bounded. The place
-where the newest data log stops making sense is a torn tail, which is cut and
-counted, unless some intact record or checkpoint knew it to be durable: that
-is corruption, and opening is refused with the place. Nothing is deleted:
-what is cut off as a whole file goes to quarantine. Recovering twice gives
-what recovering once gives.
+where the journal stops making sense is a torn tail, which is cut and counted,
+unless some intact record or checkpoint knew it to be durable: that is
+corruption, and opening is refused with the place. Whole files that are cut
+off go to quarantine. Recovering twice gives what recovering once gives.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .block import BlockDamaged
 from .data_log import (
@@ -76,12 +76,23 @@ class Recovered:
     next_sequence: int
     epoch: int
     sizes: dict[int, int]
+    end: int = 0
+    """Position behind the last record that was accepted; all before it is durable."""
     replayed_records: int = 0
     truncated_bytes: int = 0
     quarantined: int = 0
     index_rebuilt: bool = False
     leftovers: tuple[int, ...] = ()
     """Data logs that were dropped but not yet unlinked."""
+
+
+class _End(NamedTuple):
+    """Where the journal ends. `rest`: the data logs that reach behind it. `place`: the position of the problem."""
+
+    position: int
+    rest: list[int]
+    place: int
+    problem: str
 
 
 class Recovery:
@@ -94,9 +105,9 @@ class Recovery:
         metadata: MetadataStore,
         mark: Mark | None,
         store_id: bytes,
-        write_checkpoint: Callable[[int, int, dict[int, Destination], list[int]], None],
+        write_checkpoint: Callable[[int, int, State], None],
     ) -> None:
-        """write_checkpoint(position, epoch, destinations, data logs) stores the index as it is now."""
+        """write_checkpoint(position, epoch, state) stores the index as it is now."""
         self._disk = disk
         self._index = index
         self._metadata = metadata
@@ -105,145 +116,190 @@ class Recovery:
         self._write_checkpoint = write_checkpoint
         self._destinations: dict[int, Destination] = {}
         self._expected: set[int] = set()
-        self._files: dict[int, tuple[File, DataLogHeader]] = {}
+        """The data logs that exist, as the journal itself tells."""
+        self._headers: dict[int, DataLogHeader | None] = {}
+        """None: it does not verify."""
+        self._left_out: set[int] = set()
         self._durable = mark.position if mark else 0
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
 
     def run(self) -> Recovered:
         result = self._result
         ids = self._list()
+        self._disk.sync_directory(JOURNAL)
         start = self._load_index(ids)
-        if start is not None:
-            try:
-                self._replay(ids, start)
-            except MetadataDamaged as damage:
-                logger.warning("the index is rebuilt from the journal: %s", damage)
-                start = None
-        if start is None or not self._pending_data_logs() <= self._expected & set(result.sizes):
-            start = self._rebuild(ids)
-        self._make_durable(start)
+        end = self._bring_up(ids, *start) if start is not None else None
+        if end is None:
+            end = self._rebuild(ids)
         missing = sorted(self._expected - set(result.sizes))
         if missing:
-            raise JournalCorrupt(missing[0], 0, f"the data log is missing, one of {len(missing)}")
-        # Dropped, but the crash came before the name was removed.
-        newest = max(self._expected, default=0)
-        unneeded = {data_log for data_log in result.sizes if data_log < newest} - self._expected
-        result.leftovers = tuple(sorted(unneeded - self._pending_data_logs()))
+            raise JournalCorrupt(missing[0], 0, f"{len(missing)} data logs are missing, this is the first")
+        self._cut(end)
+        result.leftovers = tuple(sorted(set(result.sizes) - self._expected))
+        result.sizes = {data_log: result.sizes[data_log] for data_log in self._expected}
+        for data_log in set(self._index.uses) - self._expected:
+            del self._index.uses[data_log]
+        for use in self._index.uses.values():
+            use.acked_data_logs &= self._expected
         result.destinations = self._destinations
+        result.end = end.position
         return result
 
-    def _rebuild(self, ids: list[int]) -> int:
-        """Replay the whole journal, but for data logs that were dropped: the acks of their messages may be gone."""
-        self._result.index_rebuilt = bool(ids)
-        self._result.replayed_records = 0
-        self._destinations = {}
-        self._index.reset()
-        self._metadata.clear()
-        ids = [data_log for data_log in ids if data_log in self._files]
-        existing = self._find_existing(ids)
-        remaining = [data_log for data_log in ids if data_log in existing]
-        start = remaining[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if remaining else 0
-        self._replay(remaining, start)
-        for data_log in ids:
-            if data_log not in existing:
-                self._result.sizes[data_log] = self._files[data_log][0].size()
-        return start
-
-    def _find_existing(self, ids: list[int]) -> set[int]:
-        """Which data logs the newest state record and the drop records behind it leave. Reads one data log's heads."""
-        for data_log in reversed(ids):
-            existing: set[int] | None = None
-            for _, record, head in Walk(*self._files[data_log], DATA_LOG_HEADER_BYTES):
-                if record.kind == STATE:
-                    newer = {later for later in ids if later >= data_log}
-                    existing = set(decode_state(head[HEADER_BYTES:]).data_logs) | newer
-                elif record.kind == DROP and existing is not None:
-                    existing -= set(decode_state(head[HEADER_BYTES:]).data_logs)
-            if existing is not None:
-                return existing
-        return set(ids)
-
-    def _pending_data_logs(self) -> set[int]:
-        return {data_log for data_log, use in self._index.uses.items() if use.pending_messages}
-
     def _list(self) -> list[int]:
+        """Ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
-        self._result.next_data_log = max(ids, default=0) + 1
-        for data_log in list(ids):
-            file = self._disk.open(data_log_name(data_log))
+        aside = filter(None, map(data_log_id, self._disk.list(QUARANTINE)))
+        self._result.next_data_log = max((*ids, *aside), default=0) + 1
+        for data_log in ids:
+            file = self._disk.open_for_reading(data_log_name(data_log))
             try:
                 header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-                if header.data_log != data_log or header.store_id != self._store_id:
-                    raise RecordDamaged("the data log belongs to another place or store")
             except UnknownVersion as version:
                 raise JournalCorrupt(data_log, 0, str(version)) from None
-            except RecordDamaged as damage:
-                if data_log != ids[-1] or self._durable >= data_log << OFFSET_BITS | DATA_LOG_HEADER_BYTES:
-                    raise JournalCorrupt(data_log, 0, str(damage)) from None
-                self._result.truncated_bytes += len(file.read(0, DATA_LOG_HEADER_BYTES).rstrip(b"\0"))
-                file.close()
-                self._set_aside(data_log)
-                ids.remove(data_log)
+            except RecordDamaged:
+                self._headers[data_log] = None
                 continue
-            self._files[data_log] = (file, header)
-            self._result.epoch = max(self._result.epoch, header.epoch)
+            finally:
+                self._result.sizes[data_log] = file.size()
+                file.close()
+            is_ours = header.data_log == data_log and header.store_id == self._store_id
+            self._headers[data_log] = header if is_ours else None
+            self._result.epoch = max(self._result.epoch, header.epoch if is_ours else 0)
         return ids
 
-    def _load_index(self, ids: list[int]) -> int | None:
-        """Take over the last checkpoint; the position to replay from, or None for all."""
-        if self._mark is None or not ids:
+    # ------------------------------------------------------------------ the index
+
+    def _load_index(self, ids: list[int]) -> tuple[int, int] | None:
+        """Take over the last checkpoint: the position to replay from and its log sequence. None: replay everything."""
+        if self._mark is None:
             return None
         try:
             snapshot = self._metadata.load()
             if snapshot is None:
                 return None
             state, lanes, uses = decode_root(snapshot.root)
+            self._durable = max(self._durable, snapshot.position)
             data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
-            if data_log not in self._files:
-                return None
-            if offset > self._files[data_log][0].size():
+            if data_log > max(ids, default=0):
+                raise JournalCorrupt(data_log, 0, "the data log is missing")
+            if data_log not in self._headers:
+                return None  # a power cut brought back an index from before a cleanup
+            if offset > self._result.sizes[data_log]:
                 raise JournalCorrupt(data_log, offset, "the data log ends before a place that was durable")
             self._index.restore(lanes, uses, snapshot.blocks)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage)
             return None
-        self._durable = max(self._durable, snapshot.position)
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
         self._apply_state(state)
-        return snapshot.position
+        return snapshot.position, state.next_log_sequence
 
-    def _replay(self, ids: list[int], start: int) -> None:
-        previous: Walk | None = None
-        previous_id = 0
+    def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
+        """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
+        try:
+            end = self._replay(ids, start, next_sequence)
+        except (MetadataDamaged, BlockDamaged) as damage:
+            logger.warning("the index is rebuilt from the journal: %s", damage)
+            return None
+        return None if self._needs_dropped() else end
+
+    def _rebuild(self, ids: list[int]) -> _End:
+        """Replay the whole journal, twice where that shows that it still has data logs which were dropped.
+
+        Their messages were all acknowledged, but the acks may be gone already.
+        """
+        self._result.index_rebuilt = bool(ids)
+        end = self._replay_all(ids)
+        if self._needs_dropped():
+            self._left_out = set(ids) - set(end.rest) - self._expected
+            end = self._replay_all([data_log for data_log in ids if data_log not in self._left_out])
+            assert not self._needs_dropped()
+        return end
+
+    def _replay_all(self, ids: list[int]) -> _End:
+        self._index.reset()
+        self._metadata.clear()
+        self._destinations.clear()
+        self._expected.clear()
+        self._result.replayed_records = 0
+        first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
+        return self._replay(ids, first, None)
+
+    def _needs_dropped(self) -> bool:
+        """The index has pending messages in data logs that were deleted because they had none."""
+        uses = self._index.uses.items()
+        return any(use.pending_messages and data_log not in self._expected for data_log, use in uses)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> _End:
+        """Apply all records from start on, and make them durable. Changes no data log."""
+        position, previous = 0, 0
         for at, data_log in enumerate(ids):
-            file, header = self._files[data_log]
-            self._result.sizes[data_log] = file.size()
+            header = self._headers[data_log]
+            if header is None:
+                place = data_log << OFFSET_BITS
+                return self._checked(_End(position, ids[at:], place, "the data log's header does not verify"))
             if data_log < start >> OFFSET_BITS:
                 continue
-            is_start = data_log == start >> OFFSET_BITS
-            offset = start & OFFSET_MASK if is_start else DATA_LOG_HEADER_BYTES
-            follows = previous is not None and previous_id == data_log - 1
-            if follows and previous is not None and previous.next_sequence != header.first_sequence:
-                self._cut(ids[at - 1 :], previous, "the data log ends before the next one begins")
-                return
-            walk = self._walk(file, header, offset)
-            if walk.problem is not None or not walk.is_sealed:
-                if self._is_cut(ids[at:], walk, file, header):
-                    return
-            previous, previous_id = walk, data_log
+            if previous and next_sequence != header.first_sequence:
+                end = _End(position, ids[at:], position, "the data log ends before the next one begins")
+                is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
+                if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
+                    return self._checked(end)
+            if previous or next_sequence is None:
+                next_sequence = header.first_sequence
+            file = self._disk.open(data_log_name(data_log))
+            try:
+                offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
+                walk = self._walk(file, header, offset, next_sequence)
+                file.sync()
+                size = file.size()
+            finally:
+                file.close()
+            next_sequence, previous = walk.next_sequence, data_log
+            position = data_log << OFFSET_BITS | walk.end
+            self._result.sizes[data_log] = walk.end
+            is_last = data_log == ids[-1]
+            # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
+            is_whole = walk.end == size and (is_last or walk.problem is None) or (walk.is_sealed and not is_last)
+            if not is_whole:
+                return self._checked(_End(position, ids[at:], position, walk.problem or "zeros where records were"))
+        return self._checked(_End(position, [], position, "the data log ends"))
 
-    def _walk(self, file: File, header: DataLogHeader, offset: int) -> Walk:
-        is_whole = offset == DATA_LOG_HEADER_BYTES
-        verify_from = max(offset, self._durable & OFFSET_MASK) if header.data_log == self._durable >> OFFSET_BITS else 0
-        if header.data_log < self._durable >> OFFSET_BITS:
-            verify_from = OFFSET_MASK
-        walk = Walk(
-            file,
-            header,
-            offset,
-            next_sequence=header.first_sequence if is_whole else None,
-            verify_from=verify_from,
-        )
+    def _is_beyond(self, end: _End) -> bool:
+        """Something behind the end is known to be durable: by the index, the mark, or an intact record of the rest.
+
+        A torn tail and corruption look alike, but for this. In a gap between
+        data logs it tells those that were dropped from those that a power cut took.
+        """
+        for data_log in end.rest:
+            header = self._headers[data_log]
+            if self._durable > end.position or header is None:
+                continue
+            is_here = data_log == end.position >> OFFSET_BITS
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                begin = end.position & OFFSET_MASK if is_here else DATA_LOG_HEADER_BYTES
+                self._durable = max(self._durable, attested_behind(file, header, begin))
+            finally:
+                file.close()
+        return self._durable > end.position
+
+    def _checked(self, end: _End) -> _End:
+        if self._is_beyond(end):
+            durable_log, place = self._durable >> OFFSET_BITS, end.place
+            if durable_log not in self._headers:
+                raise JournalCorrupt(durable_log, 0, "the data log is missing")
+            raise JournalCorrupt(place >> OFFSET_BITS, place & OFFSET_MASK, f"{end.problem}, and was durable")
+        return end
+
+    def _walk(self, file: File, header: DataLogHeader, offset: int, next_sequence: int) -> Walk:
+        durable_log, durable_offset = self._durable >> OFFSET_BITS, self._durable & OFFSET_MASK
+        verify_from = 0
+        if header.data_log <= durable_log:
+            verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
+        walk = Walk(file, header, offset, next_sequence=next_sequence, verify_from=verify_from)
         for place, record, head in walk:
             try:
                 self._apply(header.data_log, place, record, head)
@@ -253,60 +309,43 @@ class Recovery:
             if self._index.is_crowded:
                 file.sync()
                 position = header.data_log << OFFSET_BITS | walk.end
-                self._write_checkpoint(position, walk.epoch, self._destinations, sorted(self._result.sizes))
+                state = State(list(self._destinations.values()), {}, sorted(self._expected), record.sequence + 1)
+                self._write_checkpoint(position, walk.epoch, state)
         self._durable = max(self._durable, walk.durable)
         self._result.epoch = max(self._result.epoch, walk.epoch)
-        self._result.next_sequence = max(self._result.next_sequence, walk.next_sequence or 0)
+        assert walk.next_sequence is not None
+        self._result.next_sequence = walk.next_sequence
         return walk
 
-    def _is_cut(self, rest: list[int], walk: Walk, file: File, header: DataLogHeader) -> bool:
-        """The walk stopped before a seal. True: this was the end of the journal, and it was cut here."""
-        data_log = header.data_log
-        if walk.problem is None and walk.end >= file.size() and len(rest) > 1:
-            return False  # an earlier recovery ended this data log here; the next one's header says whether it is whole
-        for other in rest:
-            other_file, other_header = self._files[other]
-            begin = walk.end if other == data_log else DATA_LOG_HEADER_BYTES
-            self._durable = max(self._durable, attested_behind(other_file, other_header, begin))
-        if data_log << OFFSET_BITS | walk.end < self._durable:
-            problem = walk.problem or "zeros where records were"
-            raise JournalCorrupt(data_log, walk.end, f"{problem}, and this place was durable")
-        self._cut(rest, walk, walk.problem or "")
-        return True
+    def _cut(self, end: _End) -> None:
+        """Nothing behind the end was ever durable: cut the data log there, and set aside those that follow."""
+        for data_log in end.rest:
+            is_here = data_log == end.position >> OFFSET_BITS
+            cut_bytes = end.position & OFFSET_MASK if is_here else 0
+            file = self._disk.open(data_log_name(data_log))
+            try:
+                torn_bytes = used_bytes(file, cut_bytes)
+                if cut_bytes:
+                    file.truncate(cut_bytes)
+                    file.sync()
+            finally:
+                file.close()
+            self._result.truncated_bytes += torn_bytes
+            if torn_bytes:
+                place = f"data-{data_log}.log: {torn_bytes} torn bytes cut at offset {cut_bytes}"
+                logger.warning("%s (%s)", place, end.problem)
+            if not cut_bytes:
+                self._set_aside(data_log, is_empty=not torn_bytes)
 
-    def _cut(self, rest: list[int], walk: Walk, problem: str) -> None:
-        """rest[0] ends at walk.end; what comes behind was never durable."""
-        data_log = rest[0]
-        file, header = self._files[data_log]
-        if data_log << OFFSET_BITS | walk.end < self._durable:
-            raise JournalCorrupt(data_log, walk.end, f"{problem}, and this place was durable")
-        torn_bytes = used_bytes(file, walk.end)
-        if torn_bytes:
-            logger.warning("data-%d.log: %d torn bytes cut at offset %d (%s)", data_log, torn_bytes, walk.end, problem)
-        self._result.truncated_bytes += torn_bytes
-        file.truncate(walk.end)
-        self._result.sizes[data_log] = walk.end
-        for later in rest[1:]:
-            later_file, _ = self._files.pop(later)
-            self._result.truncated_bytes += used_bytes(later_file, 0)
-            later_file.close()
-            self._set_aside(later)
-            self._result.sizes.pop(later, None)
-            self._expected.discard(later)
-
-    def _set_aside(self, data_log: int) -> None:
-        self._disk.make_directory(QUARANTINE)
-        self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
-        self._disk.sync_directory(QUARANTINE)
-        self._disk.sync_directory(JOURNAL)
-        self._result.quarantined += 1
-
-    def _make_durable(self, start: int) -> None:
-        """What is served from now on must not vanish in a power cut that follows the kill."""
-        for data_log, (file, _) in self._files.items():
-            if data_log >= start >> OFFSET_BITS:
-                file.sync()
-            file.close()
+    def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
+        del self._result.sizes[data_log]
+        if is_empty:
+            self._disk.remove(data_log_name(data_log))
+        else:
+            self._disk.make_directory(QUARANTINE)
+            self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
+            self._disk.sync_directory(QUARANTINE)
+            self._result.quarantined += 1
         self._disk.sync_directory(JOURNAL)
 
     def _apply(self, data_log: int, offset: int, record: Header, head: bytes) -> None:

@@ -19,6 +19,7 @@ NAME_BYTES_MAX: Final = 255
 
 _DESTINATION: Final = struct.Struct("<IBB")
 _COUNT: Final = struct.Struct("<I")
+_SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
 _COUNTED_LANE: Final = struct.Struct("<QQQQ")
 _USE: Final = struct.Struct("<IQQI")
@@ -42,6 +43,8 @@ class State:
     destinations: list[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
+    next_log_sequence: int = 0
+    """In the root alone: of the record that follows the checkpoint."""
 
 
 class LaneCounts(NamedTuple):
@@ -82,6 +85,7 @@ def encode_root(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCou
     return b"".join(
         (
             encode_state(state),
+            _SEQUENCE.pack(state.next_log_sequence),
             _COUNT.pack(len(packed_lanes)),
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
@@ -140,6 +144,7 @@ def decode_state(data: bytes) -> State:
 def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts]]:
     reader = _Reader(data)
     state = reader.state()
+    (state.next_log_sequence,) = reader.numbers(_SEQUENCE)
     lanes = [LaneCounts(*reader.numbers(_COUNTED_LANE)) for _ in range(reader.count())]
     uses = []
     for _ in range(reader.count()):

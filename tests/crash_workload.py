@@ -19,6 +19,21 @@ FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
 EVERYTHING = 1_000_000
 
+WEIGHTS = {
+    "send": (1, 3, 8),
+    "send_many": (0, 1, 3),
+    "take": (3, 6),
+    "ack": (0, 3, 6),
+    "ack_any": (0, 3, 6),
+    "nack": (0, 0, 1, 2),
+    "close_consumer": (0, 0, 1),
+    "checkpoint": (0, 1, 2),
+    "cleanup": (0, 1, 4),
+    "reopen": (0, 0, 1, 2),
+    "step": (0, 0, 1),
+}
+"""Of each operation, what one seed may draw."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -44,14 +59,12 @@ class Mix:
     @classmethod
     def draw(cls, seed: int) -> Mix:
         random = Random(seed)
-        weights = {"send": random.choice((1, 4, 8)), "take": random.choice((2, 5)), "ack": random.choice((1, 4))}
-        for name in ("send_many", "ack_any", "nack", "close_consumer", "checkpoint", "cleanup", "reopen", "step"):
-            weights[name] = random.choice((0, 0, 1, 2))
+        weights = {name: random.choice(choices) for name, choices in WEIGHTS.items()}
         return cls(
             seed,
             queues=("orders", "prices", "audit")[: random.choice((1, 1, 2, 3))],
             priorities=random.choice(((4,), (4,), (0, 9), tuple(range(10)))),
-            body_bytes_max=random.choice((0, 64, 600, 3_000, 20_480)),
+            body_bytes_max=random.choice((0, 200, 3_000, 20_480, 20_480)),
             stuck_share=random.choice((0.0, 0.0, 0.05, 0.3)),
             weights=weights,
         )
@@ -247,17 +260,16 @@ class Workload:
         self._model.done()
 
     def _take(self) -> None:
-        if len(self._takers) < 3 and self._random.random() < 0.5:
+        if not self._takers or (len(self._takers) < 4 and self._random.random() < 0.2):
             queue = self._random.choice(self._mix.queues)
             consumer = self._bay.queue(queue).subscribe(prefetch=self._random.choice((0, 3, EVERYTHING)))
             self._takers.append(Taker(queue, consumer))
-        if self._takers:
-            taker = self._random.choice(self._takers)
-            for delivery in taker.consumer.take(self._random.choice((1, 1, 2, 10))):
-                number = number_of(delivery)
-                assert number in self._model.pending, f"{number} was delivered and is not pending"
-                if not self._mix.is_stuck(number):
-                    taker.held.append(delivery)
+        taker = self._random.choice(self._takers)
+        for delivery in taker.consumer.take(self._random.choice((1, 3, 10, 50))):
+            number = number_of(delivery)
+            assert number in self._model.pending, f"{number} was delivered and is not pending"
+            if not self._mix.is_stuck(number):
+                taker.held.append(delivery)
 
     def _some_taker(self) -> Taker | None:
         holding = [taker for taker in self._takers if taker.held]
@@ -267,7 +279,7 @@ class Workload:
         """The oldest of what one consumer holds."""
         taker = self._some_taker()
         if taker is not None:
-            count = self._random.randint(1, len(taker.held))
+            count = self._random.choice((1, len(taker.held), self._random.randint(1, len(taker.held))))
             self._settle(taker, taker.held[:count])
 
     def _ack_any(self) -> None:

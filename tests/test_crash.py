@@ -17,7 +17,7 @@ import pytest
 from crash_workload import Mix, Model, Workload, found_in
 from manual_clock import ManualClock
 
-from forebay import Forebay, Settings
+from forebay import Delivery, Forebay, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
@@ -33,7 +33,10 @@ CRASHES_MAX = 3
 
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 SETTINGS = {
-    sync: Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync=sync) for sync in SYNC_MODES
+    sync: Settings(
+        background=False, memory_limit="4MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
+    )
+    for sync in SYNC_MODES
 }
 
 
@@ -95,7 +98,7 @@ class CrashRun:
 
         workload = Workload(self._mix, random, model, bay, reopen=reopen, advance=clock.advance)
         before = self._place
-        for step in range(random.randint(4, 60) if crashes == 1 else random.randint(1, 12)):
+        for step in range(random.randint(5, 80) if crashes == 1 else random.randint(1, 20)):
             self._place = f"{before} step {step}"
             workload.step()
             if random.random() < 0.1:
@@ -105,7 +108,7 @@ class CrashRun:
 
     def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
-        if random.random() < (0.15 if self._with_power_cuts else 1.0):
+        if random.random() < (0.05 if self._with_power_cuts else 1.0):
             self._place += " KILL"
             self._tally.kills += 1
             self._examine(disk.crash_process(), _same(metadata), model, crashes)
@@ -115,30 +118,52 @@ class CrashRun:
             image = disk.crash_power(random, mode)
             if self._tally.is_new(image):
                 self._tally.power_cuts += 1
-                self._examine(image, metadata.crash(random, damaged=random.random() < 0.05), model, crashes)
+                is_damaged = random.random() < 0.05
+                left = metadata.crash(random, damaged=is_damaged)
+                self._examine(image, left, model, crashes, is_damaged=is_damaged)
 
-    def _examine(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _examine(
+        self,
+        image: SimulatedDisk,
+        metadata: MemoryMetadataStore,
+        model: Model,
+        crashes: int,
+        *,
+        is_damaged: bool = False,
+    ) -> None:
         random = self._random
-        if crashes < CRASHES_MAX and random.random() < 0.02:
+        if crashes < CRASHES_MAX and not is_damaged and random.random() < 0.02:
             self._live(image, metadata, model.fork(), crashes + 1)
             return
-        bay = self._open(image, metadata)
-        found = found_in(bay)
+        image, bay, found = self._recovered(image, metadata, is_damaged)
         if self._sync == "always" or not self._with_power_cuts:
             model.check(found)
         else:
             model.check_prefix(found)
         if random.random() < 0.1:
+            self._place += " again"
             bay._engine.store.index._check()
             bay._engine.audit()
-            self._place += " again"
-            again = Model()
-            again.sent = model.sent
+            again = model.fork()
             again.settle(found)
-            again.check(found_in(self._open(image.crash_process(), _same(metadata))))
+            again.check(self._recovered(image.crash_process(), _same(metadata), is_damaged)[2])
             # What recovery showed must not vanish in a power cut that follows.
             cut = image.crash_power(random, PowerCut.SYNCED)
-            again.check(found_in(self._open(cut, metadata.crash(random))))
+            again.check(self._recovered(cut, metadata.crash(random), is_damaged)[2])
+
+    def _recovered(
+        self, image: SimulatedDisk, metadata: MemoryMetadataStore, is_damaged: bool
+    ) -> tuple[SimulatedDisk, Forebay, dict[str, list[Delivery]]]:
+        bay = self._open(image, metadata)
+        try:
+            return image, bay, found_in(bay)
+        except StoreFailed:
+            if not is_damaged:
+                raise
+        # A block of the index turned out to be damaged only when it was needed: the next open rebuilds it.
+        image = image.crash_process()
+        bay = self._open(image, metadata)
+        return image, bay, found_in(bay)
 
     def _open(
         self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None

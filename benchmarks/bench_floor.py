@@ -1,0 +1,83 @@
+"""The floor: what the machine itself takes for the parts that no store can do without.
+
+Printed beside the figures, so that a reader can tell a slow library from a
+slow machine, and a change of the one from a change of the other.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from forebay.dispatch.sizes import KIB, MIB
+from forebay.store.record import crc32
+
+_FILE_BYTES: Final = 32 * MIB
+_BATCH_MESSAGES: Final = 256
+_HEADER: Final = bytes(64)
+
+
+def floor(directory: Path, messages: int) -> dict[str, float]:
+    """Microseconds a message of 1 KiB for each part, by its name."""
+    body = os.urandom(KIB)
+    batches = max(1, messages // _BATCH_MESSAGES)
+    noise = body * 1024
+    lock = threading.Lock()
+
+    def checksum() -> None:
+        for _ in range(messages):
+            crc32(body)
+
+    def copy() -> None:
+        for at in range(messages):
+            noise[at & 0xFFFF : (at & 0xFFFF) + KIB]
+
+    def locked_calls() -> None:
+        def call() -> None:
+            with lock:
+                pass
+
+        for _ in range(messages):
+            call()
+
+    return {
+        "one `os.write` of header and 1 KiB": _writing(directory, [_HEADER, body], messages, 1),
+        "one `os.write` of 256 of them": _writing(
+            directory, [_HEADER, body] * _BATCH_MESSAGES, batches, _BATCH_MESSAGES
+        ),
+        "CRC-32 of 1 KiB": _timed(checksum, messages),
+        "a new `bytes` of 1 KiB": _timed(copy, messages),
+        "a call that takes a lock": _timed(locked_calls, messages),
+    }
+
+
+def _writing(directory: Path, parts: list[bytes], calls: int, messages_a_call: int) -> float:
+    """Joined writes into preallocated files, as a journal makes them; making the files is part of it."""
+
+    def write() -> None:
+        descriptor, left = -1, 0
+        for call in range(calls):
+            data = b"".join(parts)
+            if left < len(data):
+                if descriptor >= 0:
+                    os.close(descriptor)
+                descriptor = os.open(
+                    directory / f"floor-{messages_a_call}-{call}", os.O_CREAT | os.O_EXCL | os.O_WRONLY
+                )
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(descriptor, 0, _FILE_BYTES)
+                left = _FILE_BYTES
+            left -= os.write(descriptor, data)
+        os.close(descriptor)
+
+    return _timed(write, calls * messages_a_call)
+
+
+def _timed(work: Callable[[], None], messages: int) -> float:
+    began = time.perf_counter()
+    work()
+    return (time.perf_counter() - began) * 1e6 / messages

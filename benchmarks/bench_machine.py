@@ -1,0 +1,48 @@
+"""The machine: what a reader must know of it to compare figures, and nothing that tells whose it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sqlite3
+import sys
+from pathlib import Path
+
+import psutil
+
+from forebay.dispatch.sizes import GIB
+from forebay.store.record import crc32
+
+
+def machine() -> str:
+    """Cores, processor, memory and system."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    release = re.match(r"\d+(\.\d+)?", platform.release())
+    return (
+        f"{cores} cores of {_processor()}, {psutil.virtual_memory().total / GIB:.0f} GiB of RAM, "
+        f"{platform.system()} {release.group() if release else ''}"
+    )
+
+
+def software() -> str:
+    """Interpreter, checksum and index."""
+    checksum = "isal on" if crc32.__module__.startswith("isal") else "isal off (zlib)"
+    version = ".".join(map(str, sys.version_info[:3]))
+    return f"{platform.python_implementation()} {version}, {checksum}, SQLite {sqlite3.sqlite_version}"
+
+
+def file_system(directory: Path) -> str:
+    """The kind of file system a directory lies on."""
+    place = directory.resolve()
+    mounts = {Path(found.mountpoint): found.fstype for found in psutil.disk_partitions(all=True)}
+    return next((mounts[path] for path in (place, *place.parents) if path in mounts), "unknown")
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return model.group(1) if model else platform.machine()

@@ -1,0 +1,47 @@
+"""The process of one pass: every figure comes from a fresh interpreter and an empty directory.
+
+So no pass gains from memory, files or caches that an earlier one left. The
+directory is removed whatever happens, save a SIGKILL of the parent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from .bench_stopwatch import Facts
+from .bench_work import Work, run
+
+PREFIX = "forebay-bench-"
+
+
+class PassFailed(Exception):
+    """A pass ended early. Why stands on standard error."""
+
+
+def measure(work: Work, directory: Path) -> Facts:
+    """Run one pass in a process of its own, below directory. Raises PassFailed."""
+    with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
+        os.sync()  # or this pass would share the disk with what the one before left to write
+        # -P: a forebay in the current directory must not be taken for the one that is measured.
+        command = [sys.executable, "-P", "-m", __name__, json.dumps(dataclasses.asdict(work)), place]
+        ended = subprocess.run(command, stdout=subprocess.PIPE)
+    if ended.returncode:
+        raise PassFailed(f"{work} ended with exit code {ended.returncode}")
+    facts: Facts = json.loads(ended.stdout)
+    return facts
+
+
+def main() -> None:
+    """In the fresh process: do the work of the arguments and print its facts."""
+    work, place = sys.argv[1:]
+    print(json.dumps(run(Work(**json.loads(work)), Path(place))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Work: what one pass of the benchmarks does with a store, and what that took.
+
+One thread of the caller; the library's own two threads run beside it, as in
+every host. Bodies are random bytes, each a new object made in the measured
+loop, because a broker gets its messages like that. Each pass checks that all
+it sent came back, so that no figure is one of a store that lost something.
+The stores it makes are left to whoever gave the directory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final, Literal
+
+import forebay
+from forebay.cache.process_memory import unique_set_bytes
+from forebay.dispatch.sizes import KIB, MIB
+
+from .bench_floor import floor
+from .bench_stopwatch import Facts, Stopwatch
+
+MEMORY_LIMIT_BYTES: Final = 64 * MIB
+BATCH_MESSAGES: Final = 256
+WAIT_SECONDS: Final = 30.0
+"""So long a take waits before the pass is given up. Nothing measured comes near."""
+
+_NOISE: Final = random.Random(42).randbytes(MIB)
+_STRIDE_BYTES: Final = 977
+_SAMPLES: Final = 40
+"""How often the process is looked at while it fills, and again while it drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One pass. Crosses to its process as JSON."""
+
+    kind: Literal["send", "path", "read_back", "memory", "floor"]
+    """send: store messages. path: send, take and acknowledge each. read_back: take and acknowledge what an earlier
+    open stored. memory: the process while a backlog is stored and drained. floor: the bare machine."""
+    messages: int
+    body_bytes: int = KIB
+    batch: int = 1
+    """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
+    backlog: int = 0
+    """Messages that stand in the queue meanwhile, sent in the same way."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """At least what the pass needs on disk, nothing cleaned up meanwhile."""
+        return (self.messages + self.backlog) * (self.body_bytes + 160) + 128 * MIB
+
+
+def run(work: Work, directory: Path) -> Facts:
+    """Do the work in a directory of its own, which must be empty."""
+    match work.kind:
+        case "send":
+            return _send(work, directory)
+        case "path":
+            return _path(work, directory)
+        case "read_back":
+            return _read_back(work, directory)
+        case "memory":
+            return _memory(work, directory)
+        case "floor":
+            return floor(directory, work.messages)
+
+
+# ---------------------------------------------------------------------- the kinds of work
+
+
+def _send(work: Work, directory: Path) -> Facts:
+    with _opened(directory) as bay:
+        queue = bay.queue("bench")
+        with Stopwatch() as watch:
+            _fill(queue, work.messages, work)
+        assert queue.depth == work.messages
+    return watch.facts() | {"disk_bytes": _disk_bytes(directory)}
+
+
+def _path(work: Work, directory: Path) -> Facts:
+    with _opened(directory) as bay:
+        queue = bay.queue("bench")
+        _fill(queue, work.backlog, work)
+        bay.checkpoint()
+        with queue.subscribe() as consumer:
+            cross = _cross_singly if work.batch == 1 else _cross_in_batches
+            with Stopwatch() as watch:
+                cross(queue, consumer, work)
+        assert queue.depth == work.backlog
+        misses = bay.statistics().destinations["bench"].misses
+    return watch.facts() | {"misses": misses}
+
+
+def _read_back(work: Work, directory: Path) -> Facts:
+    with _opened(directory) as bay:
+        _fill(bay.queue("bench"), work.messages, work)
+    with _opened(directory) as bay:
+        queue = bay.queue("bench")
+        with Stopwatch() as watch, queue.subscribe() as consumer:
+            for _ in _drained(consumer, work):
+                pass
+        misses = bay.statistics().destinations["bench"].misses
+    return watch.facts() | {"misses": misses}
+
+
+def _memory(work: Work, directory: Path) -> Facts:
+    before_bytes = unique_set_bytes()
+    samples: list[int] = []
+    pause = -(-work.messages // _SAMPLES)
+    with _opened(directory) as bay:
+        queue = bay.queue("bench")
+        bodies = _bodies(work.body_bytes, work.messages)
+        while queue.send_many(forebay.Message(body) for body in islice(bodies, pause)):
+            samples.append(unique_set_bytes())
+        with queue.subscribe() as consumer:
+            for settled in _drained(consumer, work):
+                if settled >= pause * (len(samples) - _SAMPLES):
+                    samples.append(unique_set_bytes())
+        held_bytes_max = bay.statistics().memory.held_bytes_max
+    return {"uss_growth_bytes": max(samples) - before_bytes, "held_bytes_max": held_bytes_max}
+
+
+# ---------------------------------------------------------------------- their loops
+
+
+def _opened(directory: Path) -> forebay.Forebay:
+    return forebay.open(directory / "store", memory_limit=MEMORY_LIMIT_BYTES, sync="never")
+
+
+def _bodies(body_bytes: int, messages: int) -> Iterator[bytes]:
+    for at in islice(cycle(range(0, len(_NOISE) - body_bytes, _STRIDE_BYTES)), messages):
+        yield _NOISE[at : at + body_bytes]
+
+
+def _fill(queue: forebay.Queue, messages: int, work: Work) -> None:
+    bodies = _bodies(work.body_bytes, messages)
+    if work.batch == 1:
+        send = queue.send
+        for body in bodies:
+            send(body)
+    else:
+        queue.send_many(forebay.Message(body) for body in bodies)
+
+
+def _cross_singly(queue: forebay.Queue, consumer: forebay.Consumer, work: Work) -> None:
+    send, take, ack = queue.send, consumer.take, consumer.ack
+    for body in _bodies(work.body_bytes, work.messages):
+        send(body)
+        [delivery] = take(1, timeout=WAIT_SECONDS)
+        ack(delivery)
+
+
+def _cross_in_batches(queue: forebay.Queue, consumer: forebay.Consumer, work: Work) -> None:
+    bodies = _bodies(work.body_bytes, work.messages)
+    while batch := [forebay.Message(body) for body in islice(bodies, work.batch)]:
+        queue.send_many(batch)
+        missing = len(batch)
+        while missing:
+            deliveries = consumer.take(missing, timeout=WAIT_SECONDS)
+            assert deliveries, "the queue ran dry"
+            consumer.ack(deliveries)
+            missing -= len(deliveries)
+
+
+def _drained(consumer: forebay.Consumer, work: Work) -> Iterator[int]:
+    """Take and acknowledge everything; yields how many are settled after each batch."""
+    settled = body_bytes = 0
+    while settled < work.messages:
+        deliveries = consumer.take(BATCH_MESSAGES, timeout=WAIT_SECONDS)
+        assert deliveries, "the queue ran dry"
+        body_bytes += sum([len(delivery.body) for delivery in deliveries])
+        consumer.ack(deliveries)
+        settled += len(deliveries)
+        yield settled
+    assert body_bytes == work.messages * work.body_bytes
+
+
+def _disk_bytes(directory: Path) -> int:
+    """What the files below take on disk."""
+    return sum(512 * path.stat().st_blocks for path in directory.rglob("*") if path.is_file())

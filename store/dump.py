@@ -1,0 +1,145 @@
+"""Dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+
+Bodies are never among them, headers only on request. What does not verify
+becomes a row of its own. Nothing is written, and a process may own the
+journal meanwhile.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
+from .disk import Disk, File
+from .journal import location_text
+from .message import HeaderValue, id_prefix
+from .properties import decode_properties
+from .record import (
+    ACK,
+    ATTEST,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    KIND_NAMES,
+    MESSAGE,
+    STATE,
+    Header,
+    RecordDamaged,
+    decode_ranges,
+    decode_slice,
+)
+from .scan import Damage, Found, open_data_logs, scan
+from .state import decode_destination, decode_state
+
+Row = dict[str, Any]
+
+
+def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
+    """Every record in journal order. A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live
+    process may leave at the end of the newest data log.
+
+    Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
+    names, or numbers where no record before names them. Bytes in headers are {"base64": ...}, and floats that JSON
+    has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
+    """
+    names: dict[int, str] = {}
+    torn: Row | None = None
+    for data_log, file in open_data_logs(disk):
+        if torn is not None:
+            yield torn | {"kind": "damaged"}
+            torn = None
+        for row in _rows(data_log, file, names, with_headers):
+            if row["kind"] == "torn":
+                torn = row
+            else:
+                yield row
+    if torn is not None:
+        yield torn
+
+
+def _rows(data_log: int, file: File | OSError, names: dict[int, str], with_headers: bool) -> Iterator[Row]:
+    try:
+        if isinstance(file, OSError):
+            raise file
+        header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+        for found in scan(file, header):
+            row: Row = {"data_log": data_log, "offset": found.offset}
+            if isinstance(found, Damage):
+                kind = "torn" if found.is_tail else "damaged"
+                yield row | {"length": found.length, "kind": kind, "problem": found.problem}
+                continue
+            record = found.header
+            row |= {"length": record.length, "kind": KIND_NAMES.get(record.kind, f"kind {record.kind}")}
+            try:
+                if record.kind == MESSAGE:
+                    yield from _messages(row, file, found, header.store_id, names, with_headers)
+                else:
+                    yield row | _content(record, found.head, names)
+            except RecordDamaged as damage:
+                yield row | {"kind": "damaged", "problem": str(damage)}
+    except RecordDamaged as damage:
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "torn", "problem": str(damage)}
+    except UnknownVersion as version:
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": str(version)}
+    except OSError as error:
+        problem = f"the data log cannot be read ({error.strerror or error})"
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": problem}
+
+
+def _messages(
+    row: Row, file: File, found: Found, store_id: bytes, names: dict[int, str], with_headers: bool
+) -> Iterator[Row]:
+    part = decode_slice(found.header, found.head)
+    row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
+    prefix = id_prefix(store_id, part.destination, part.priority)
+    begin = found.offset + found.header.head_bytes
+    for index in range(found.header.entries):
+        sequence = part.first_sequence + index
+        _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
+        message = row | {"sequence": sequence, "message_id": f"{prefix}{sequence}"}
+        message |= {"timestamp": part.timestamp, "bytes": length}
+        try:
+            if index in found.bad_messages or properties_bytes > length:
+                raise RecordDamaged("the message does not verify")
+            headers, own_id = decode_properties(file.read(begin, properties_bytes)) if properties_bytes else ({}, None)
+        except RecordDamaged as damage:
+            yield message | {"kind": "damaged", "message_id": None, "problem": str(damage)}
+        else:
+            if own_id is not None:
+                message["message_id"] = own_id
+            yield message | {"headers": _plain(headers)} if with_headers else message
+        begin += length
+
+
+def _plain(headers: dict[str, HeaderValue]) -> Row:
+    return {name: _plain_value(value) for name, value in headers.items()}
+
+
+def _plain_value(value: HeaderValue) -> object:
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    if isinstance(value, float) and not isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def _content(record: Header, head: bytes, names: dict[int, str]) -> Row:
+    payload = head[HEADER_BYTES:]
+    if record.kind == ACK:
+        number, ranges = decode_ranges(record, head)
+        runs = [[first, first + messages - 1] for first, messages in ranges]
+        return {"destination": names.get(number, number), "priority": record.priority, "ranges": runs}
+    if record.kind == DESTINATION:
+        destination = decode_destination(payload)
+        names[destination.number] = destination.name
+        return {"destination": destination.name}
+    if record.kind in (STATE, DROP):
+        state = decode_state(payload)
+        names |= {destination.number: destination.name for destination in state.destinations}
+        return {"data_logs": state.data_logs}
+    if record.kind == ATTEST:
+        return {"durable": location_text(record.durable)}
+    return {}

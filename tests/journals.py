@@ -1,0 +1,88 @@
+"""What the tests of the journal share: one on a simulated disk, and what a reader finds in the files it left."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from forebay.store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
+from forebay.store.disk import Disk
+from forebay.store.files import JOURNAL, data_log_id, data_log_name
+from forebay.store.journal import Journal
+from forebay.store.record import MESSAGE, STATE, Header, decode_slice
+from manual_clock import ManualClock
+
+STORE_ID = bytes(range(16))
+FIRST_RECORD = (STATE, 0, b"first record of a data log")
+
+
+def journal_on(
+    disk: Disk,
+    *,
+    max_file_bytes: int = 4096,
+    data_log: int = 1,
+    next_sequence: int = 100,
+    epoch: int = 7,
+    seed: int = 0,
+) -> Journal:
+    """A journal that has begun a data log of that id."""
+    disk.make_directory(JOURNAL)
+    clock = ManualClock(seed)
+    journal = Journal(
+        disk,
+        threading.Lock(),
+        STORE_ID,
+        max_file_bytes=max_file_bytes,
+        clock_ms=clock.time_ms,
+        random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
+        first_record=lambda: FIRST_RECORD,
+    )
+    journal.begin(data_log, next_sequence, epoch)
+    return journal
+
+
+class FoundRecord(NamedTuple):
+    offset: int
+    header: Header
+    head: bytes
+
+
+def data_logs(disk: Disk) -> list[int]:
+    return sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))
+
+
+def data_log_header(disk: Disk, data_log: int) -> DataLogHeader:
+    return decode_data_log_header(disk.open_for_reading(data_log_name(data_log)).read(0, DATA_LOG_HEADER_BYTES))
+
+
+def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
+    """A walk over the whole data log that verified every body, at its end."""
+    header = data_log_header(disk, data_log)
+    file = disk.open_for_reading(data_log_name(data_log))
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence, verify_from=0)
+    return walk, [FoundRecord(*found) for found in walk]
+
+
+def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
+    """(data log, record) of the whole journal; every data log but the newest is sealed and the next one follows it."""
+    found: list[tuple[int, FoundRecord]] = []
+    before: Walk | None = None
+    for data_log in data_logs(disk):
+        if before is not None:
+            assert before.is_sealed and before.next_sequence == data_log_header(disk, data_log).first_sequence
+        before, records = walked(disk, data_log)
+        found += [(data_log, record) for record in records]
+    return found
+
+
+def all_bodies(disk: Disk) -> list[bytes]:
+    """Content of each message of the journal, in order."""
+    bodies = []
+    for data_log, (offset, header, head) in all_records(disk):
+        if header.kind != MESSAGE:
+            continue
+        begin = offset + header.head_bytes
+        for length in decode_slice(header, head).lengths:
+            bodies.append(disk.open_for_reading(data_log_name(data_log)).read(begin, length))
+            begin += length
+    return bodies

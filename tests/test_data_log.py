@@ -1,0 +1,354 @@
+"""A data log: its header is as documented, and a walk yields exactly the records before the first damage."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.store import data_log as data_log_module
+from forebay.store.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DIRECTORY_MARK,
+    FORMAT_VERSION,
+    DataLogHeader,
+    UnknownVersion,
+    Walk,
+    attested_behind,
+    decode_data_log_header,
+    encode_header,
+)
+from forebay.store.files import data_log_name
+from forebay.store.record import (
+    ACK,
+    ATTEST,
+    DIRECTORY,
+    MAGIC,
+    MAGIC_BYTES,
+    MESSAGE,
+    STATE,
+    RecordDamaged,
+    encode,
+    encode_one,
+    encode_slice,
+)
+from forebay.store.simulated_disk import SimulatedDisk, SimulatedFile
+from journals import STORE_ID, FoundRecord, data_log_header, journal_on, walked
+
+HEADER = DataLogHeader(0x01020304, STORE_ID, 86, 9, 2**40, 1_700_000_000_000)
+NAME = data_log_name(1)
+
+
+def small_data_log() -> SimulatedDisk:
+    """Records of several kinds, among them a slice and an empty message; sealed."""
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    journal.append_one(4, 1, 0, 5, b"", b"first" * 10)
+    journal.append_slice(4, 1, 1, 5, [(b"properties", b"a" * 50), (b"", b""), (b"", b"b" * 200)])
+    journal.append_ack(4, 1, 0, 3)
+    journal.append_one(4, 1, 4, 5, b"", b"")
+    journal.append(ATTEST, 0, 0, b"")
+    journal.append_one(4, 1, 5, 5, b"p", b"last" * 30)
+    journal.seal()
+    return disk
+
+
+SMALL = small_data_log()
+IMAGE = SMALL.image()[NAME]
+_, RECORDS = walked(SMALL, 1)
+ENDS = [record.offset + record.header.length for record in RECORDS]
+
+
+def disk_with(image: bytes) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    disk.make_directory("journal")
+    disk.open(NAME, create=True).append(image)
+    return disk
+
+
+def walk_of(image: bytes) -> tuple[Walk, list[FoundRecord]]:
+    return walked(disk_with(image), 1)
+
+
+# The header.
+
+
+def test_header_is_laid_out_as_documented() -> None:
+    data = b"".join(
+        (
+            b"FOREBAY1",
+            (1).to_bytes(2, "little"),
+            (64).to_bytes(2, "little"),
+            (0x01020304).to_bytes(4, "little"),
+            STORE_ID,
+            (86).to_bytes(4, "little"),
+            (9).to_bytes(4, "little"),
+            (2**40).to_bytes(8, "little"),
+            (1_700_000_000_000).to_bytes(8, "little"),
+        )
+    )
+    data += zlib.crc32(data).to_bytes(4, "little")
+    assert encode_header(HEADER) == data + bytes(4)
+    assert len(encode_header(HEADER)) == DATA_LOG_HEADER_BYTES == 64 and FORMAT_VERSION == 1
+
+
+@given(
+    st.builds(
+        DataLogHeader,
+        st.integers(0, 2**32 - 1),
+        st.binary(min_size=16, max_size=16),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**64 - 1),
+    )
+)
+def test_header_comes_back(header: DataLogHeader) -> None:
+    assert decode_data_log_header(encode_header(header) + b"what follows") == header
+
+
+def test_any_flipped_bit_or_cut_of_the_header_is_damage() -> None:
+    data = encode_header(HEADER)
+    for at in range(8 * 60):
+        damaged = bytearray(data)
+        damaged[at // 8] ^= 1 << at % 8
+        with pytest.raises(RecordDamaged):
+            decode_data_log_header(bytes(damaged))
+    for length in range(DATA_LOG_HEADER_BYTES):
+        with pytest.raises(RecordDamaged):
+            decode_data_log_header(data[:length])
+
+
+def test_newer_format_is_told_from_damage() -> None:
+    data = bytearray(encode_header(HEADER))
+    data[8:10] = (2).to_bytes(2, "little")
+    data[56:60] = zlib.crc32(data[:56]).to_bytes(4, "little")
+    with pytest.raises(UnknownVersion, match="format version 2"):
+        decode_data_log_header(bytes(data))
+
+
+@given(st.binary(max_size=80))
+def test_header_decoder_meets_arbitrary_bytes(data: bytes) -> None:
+    for candidate in (data, b"FOREBAY1" + data):
+        with pytest.raises(RecordDamaged):
+            decode_data_log_header(candidate)
+
+
+# What a walk finds.
+
+
+def test_walk_yields_every_record_with_its_place() -> None:
+    walk, records = walk_of(IMAGE)
+    kinds = [record.header.kind for record in records]
+    assert kinds == [STATE, MESSAGE, MESSAGE, ACK, MESSAGE, ATTEST, MESSAGE, DIRECTORY]
+    assert [record.offset for record in records] == [DATA_LOG_HEADER_BYTES, *ENDS[:-1]]
+    assert [record.header.sequence for record in records] == list(range(100, 108))
+    assert all(IMAGE[offset : offset + header.head_bytes] == head for offset, header, head in records)
+    assert (walk.is_sealed, walk.problem, walk.end, walk.next_sequence) == (True, None, len(IMAGE), 108)
+
+
+def test_sealed_data_log_ends_with_the_offsets_of_its_records() -> None:
+    *records, seal = RECORDS
+    assert struct.unpack("<III", IMAGE[-12:]) == (seal.offset, len(records), DIRECTORY_MARK)
+    offsets = struct.unpack(f"<{len(records)}I", IMAGE[-12 - 4 * len(records) : -12])
+    assert list(offsets) == [record.offset for record in records]
+
+
+def test_walk_reads_nothing_behind_the_seal() -> None:
+    walk, records = walk_of(IMAGE + IMAGE[DATA_LOG_HEADER_BYTES:])
+    assert (records, walk.end, walk.problem) == (RECORDS, len(IMAGE), None)
+
+
+def test_walk_from_the_middle_takes_the_first_log_sequence_on_trust() -> None:
+    walk = Walk(SMALL.open_for_reading(NAME), data_log_header(SMALL, 1), RECORDS[3].offset)
+    assert [FoundRecord(*found) for found in walk] == RECORDS[3:]
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 333, 1000])
+def test_walk_is_the_same_whatever_it_reads_at_once(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    monkeypatch.setattr(data_log_module, "_CHUNK_BYTES", chunk_bytes)
+    walk, records = walk_of(IMAGE)
+    assert (records, walk.is_sealed) == (RECORDS, True)
+    for record in RECORDS:
+        if record.header.kind == MESSAGE and record.header.length > record.header.head_bytes:
+            damaged = bytearray(IMAGE)
+            damaged[record.offset + record.header.length - 1] ^= 1
+            walk, records = walk_of(bytes(damaged))
+            assert walk.end == record.offset and walk.problem is not None
+
+
+def before(offset: int) -> list[FoundRecord]:
+    """The records that a walk must yield when the byte at offset is damaged."""
+    return [record for record, end in zip(RECORDS, ENDS, strict=True) if end <= offset]
+
+
+def test_walk_stops_at_any_flipped_bit() -> None:
+    random = Random(1)
+    for at in range(DATA_LOG_HEADER_BYTES, len(IMAGE)):
+        damaged = bytearray(IMAGE)
+        damaged[at] ^= 1 << random.randrange(8)
+        walk, records = walk_of(bytes(damaged))
+        assert records == before(at), f"byte {at}"
+        assert walk.problem is not None and walk.end == (ENDS[len(records) - 1] if records else DATA_LOG_HEADER_BYTES)
+        assert walk.next_sequence == 100 + len(records), "what follows a damaged record takes its number"
+
+
+def test_walk_stops_at_any_cut() -> None:
+    for length in range(DATA_LOG_HEADER_BYTES, len(IMAGE)):
+        for image in (IMAGE[:length], IMAGE[:length] + bytes(len(IMAGE) - length)):
+            walk, records = walk_of(image)
+            whole = [record for record, end in zip(RECORDS, ENDS, strict=True) if image[:end] == IMAGE[:end]]
+            assert records == whole, f"cut to {length} bytes"
+            assert (walk.problem is None) == (walk.end >= length or walk.is_sealed)
+
+
+def test_walk_that_need_not_verify_bodies_sees_damaged_heads_only() -> None:
+    body = RECORDS[1].offset + 64
+    damaged = bytearray(IMAGE)
+    damaged[body] ^= 1
+    header = data_log_header(SMALL, 1)
+    for verify_from, expected in ((None, 8), (body - 64, 1), (body - 63, 8), (len(IMAGE), 8)):
+        file = disk_with(bytes(damaged)).open_for_reading(NAME)
+        walk = Walk(file, header, DATA_LOG_HEADER_BYTES, verify_from=verify_from)
+        assert len(list(walk)) == expected, f"verify_from={verify_from}"
+
+
+def test_untouched_space_is_no_problem_and_anything_else_is() -> None:
+    end = ENDS[3]
+    for behind, is_problem in (
+        (b"", False),
+        (bytes(5), False),
+        (bytes(4096), False),
+        (b"x", True),
+        (b"\x01" * 99, True),
+    ):
+        walk, records = walk_of(IMAGE[:end] + behind)
+        assert (len(records), walk.end, walk.problem is not None) == (4, end, is_problem)
+
+
+# What is no record of this data log.
+
+
+def behind_the_first(data: bytes) -> tuple[Walk, list[FoundRecord]]:
+    """The small data log with other bytes behind its first two records."""
+    return walk_of(IMAGE[: ENDS[1]] + data + bytes(100))
+
+
+def message(salt: int, sequence: int, epoch: int, durable: int = 0) -> bytes:
+    return encode_one(salt, sequence << 16 | MAGIC, epoch, durable, 4, 1, 9, 5, b"", b"body")
+
+
+def test_only_the_next_log_sequence_is_taken() -> None:
+    salt = data_log_header(SMALL, 1).salt
+    assert len(behind_the_first(message(salt, 102, 7))[1]) == 3
+    for sequence in (0, 100, 101, 103, 2**48 - 1):
+        walk, records = behind_the_first(message(salt, sequence, 7))
+        assert len(records) == 2 and walk.problem is not None, f"log sequence {sequence}"
+
+
+def test_no_older_epoch_is_taken() -> None:
+    salt = data_log_header(SMALL, 1).salt
+    assert len(behind_the_first(message(salt, 102, 8))[1]) == 3
+    assert len(behind_the_first(message(salt, 102, 6))[1]) == 2
+
+
+def test_record_of_another_data_log_is_not_taken() -> None:
+    salt = data_log_header(SMALL, 1).salt
+    assert len(behind_the_first(message(salt ^ 1, 102, 7))[1]) == 2
+
+
+def test_walk_remembers_the_greatest_durable_position_and_epoch() -> None:
+    salt = data_log_header(SMALL, 1).salt
+    walk, _ = behind_the_first(message(salt, 102, 7, durable=900) + message(salt, 103, 9, durable=800))
+    assert (walk.durable, walk.epoch) == (900, 9)
+
+
+class Meter:
+    """A file that notes how much is asked of it at once."""
+
+    def __init__(self, file: SimulatedFile) -> None:
+        self._file = file
+        self.longest = 0
+        self.size = file.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        self.longest = max(self.longest, length)
+        return self._file.read(offset, length)
+
+
+def test_length_that_lies_is_never_read() -> None:
+    salt = data_log_header(SMALL, 1).salt
+    huge = bytearray(encode(salt, 102 << 16 | MAGIC, 7, 0, ACK, 4, 1, bytes(16)))
+    for length in (1 << 30, 3 << 20, 5000):
+        huge[4:8] = length.to_bytes(4, "little")
+        meter = Meter(disk_with(IMAGE[: ENDS[1]] + huge).open_for_reading(NAME))
+        walk = Walk(meter, data_log_header(SMALL, 1), DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
+        assert len(list(walk)) == 2 and walk.problem == "the record reaches beyond the end of the file"
+        assert meter.longest <= 1 << 20
+        attested_behind(meter, data_log_header(SMALL, 1), ENDS[1])  # type: ignore[arg-type]
+        assert meter.longest <= 1 << 20
+
+
+def test_large_message_is_verified_in_pieces() -> None:
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    journal.append_one(4, 1, 0, 5, b"", bytes(3 << 20))
+    header = data_log_header(disk, journal.data_log)
+    meter = Meter(disk.open_for_reading(data_log_name(journal.data_log)))
+    walk = Walk(meter, header, DATA_LOG_HEADER_BYTES, verify_from=0)  # type: ignore[arg-type]
+    assert len(list(walk)) == 2 and walk.problem is None and meter.longest <= 1 << 20
+
+
+@given(st.integers(DATA_LOG_HEADER_BYTES, len(IMAGE)), st.binary(min_size=1, max_size=100), st.booleans())
+def test_walk_meets_arbitrary_bytes(at: int, noise: bytes, is_insertion: bool) -> None:
+    image = IMAGE[:at] + noise + IMAGE[at if is_insertion else at + len(noise) :]
+    walk, records = walk_of(image)
+    assert records[: len(before(at))] == before(at)
+    assert walk.end <= len(image) and len(records) <= len(RECORDS)
+    attested_behind(disk_with(image).open_for_reading(NAME), data_log_header(SMALL, 1), walk.end)
+
+
+# What lies behind damage.
+
+
+@pytest.mark.parametrize("chunk_bytes", [100, 1 << 20])
+def test_durable_position_is_found_behind_any_damage(monkeypatch: pytest.MonkeyPatch, chunk_bytes: int) -> None:
+    monkeypatch.setattr(data_log_module, "_CHUNK_BYTES", chunk_bytes)
+    header = data_log_header(SMALL, 1)
+    for gap in (*range(130), 500, 5000):
+        noise = Random(gap).randbytes(gap)
+        record = message(header.salt, 555, 1, durable=4711)
+        file = disk_with(IMAGE[: ENDS[0]] + noise + record + noise).open_for_reading(NAME)
+        assert attested_behind(file, header, ENDS[0]) == 4711, f"gap of {gap} bytes"
+
+
+def test_greatest_durable_position_counts_and_records_of_other_files_do_not() -> None:
+    header = data_log_header(SMALL, 1)
+    records = [message(header.salt, 1, 1, durable) for durable in (5, 900, 7)]
+    foreign = message(header.salt ^ 1, 1, 1, 10**9)
+    file = disk_with(IMAGE[: ENDS[0]] + b"noise".join([*records, foreign])).open_for_reading(NAME)
+    assert attested_behind(file, header, ENDS[0]) == 900
+
+
+def test_record_with_a_damaged_body_still_attests() -> None:
+    """Its head verifies, and so does what the head says."""
+    header = data_log_header(SMALL, 1)
+    torn, _ = encode_slice(header.salt, 1 << 16 | MAGIC, 1, 4711, 4, 1, 0, 0, [(b"", b"x" * 99)])
+    file = disk_with(IMAGE[: ENDS[0]] + torn[:-9] + b"y" * 9).open_for_reading(NAME)
+    assert attested_behind(file, header, ENDS[0]) == 4711
+
+
+def test_nothing_is_attested_by_zeros_noise_or_the_magic_alone() -> None:
+    header = data_log_header(SMALL, 1)
+    for behind in (
+        b"",
+        bytes(5000),
+        Random(1).randbytes(5000),
+        MAGIC_BYTES * 1000,
+        message(header.salt, 1, 1, 5)[:-20],
+    ):
+        assert attested_behind(disk_with(IMAGE[: ENDS[0]] + behind).open_for_reading(NAME), header, ENDS[0]) == 0

@@ -1,0 +1,73 @@
+"""Errors: one tree, numbers as attributes, a text that says what to do and never holds content."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import forebay
+from forebay.store import errors
+from forebay.store.errors import (
+    Closed,
+    ForebayError,
+    JournalCorrupt,
+    MessageTooLarge,
+    SelectorError,
+    SettingsError,
+    StoreFailed,
+    StoreFull,
+    StoreLocked,
+    TransactionError,
+)
+
+SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
+    (
+        StoreLocked("bay/localhost", "pid 7 on host", 0.5),
+        {"directory": "bay/localhost", "holder": "pid 7 on host", "waited_seconds": 0.5},
+        "close that one, or open with a larger lock_wait_seconds",
+    ),
+    (StoreFailed("a journal sync failed"), {"reason": "a journal sync failed"}, "close and open again"),
+    (
+        StoreFull(4096, 17, "store_limit", stored=3),
+        {"needed_bytes": 4096, "available_bytes": 17, "limit": "store_limit", "stored": 3},
+        "consume or clean up, or raise the limit",
+    ),
+    (
+        JournalCorrupt(86, 4711, "zeros where records were"),
+        {"data_log": 86, "offset": 4711, "problem": "zeros where records were"},
+        "forebay verify",
+    ),
+    (
+        MessageTooLarge(2048, 1024, "memory_limit"),
+        {"message_bytes": 2048, "limit_bytes": 1024, "limit": "memory_limit", "stored": 0},
+        "raise memory_limit or split it",
+    ),
+    (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
+    (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
+]
+
+
+@pytest.mark.parametrize("error, attributes, advice", SAMPLES, ids=lambda value: type(value).__name__)
+def test_error_carries_its_numbers_and_says_what_to_do(
+    error: ForebayError, attributes: dict[str, object], advice: str
+) -> None:
+    assert {name: getattr(error, name) for name in attributes} == attributes
+    assert advice in str(error)
+    assert all(str(value) in str(error) for name, value in attributes.items() if name != "stored")
+
+
+def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
+    found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
+    assert len(found) == 10
+    for error in found:
+        assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
+
+
+def test_errors_of_arguments_are_value_errors_too() -> None:
+    assert issubclass(SettingsError, ValueError) and issubclass(SelectorError, ValueError)
+
+
+def test_every_error_is_to_be_had_from_the_front_door() -> None:
+    for error in (*(type(sample) for sample, _, _ in SAMPLES), ForebayError, SettingsError, TransactionError):
+        assert getattr(forebay, error.__name__) is error

@@ -1,0 +1,109 @@
+"""The state: destinations, next sequences, data logs and counts come back, and damage is told from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forebay.store.record import RecordDamaged
+from forebay.store.state import (
+    NAME_BYTES_MAX,
+    QUEUE,
+    Destination,
+    LaneCounts,
+    State,
+    UseCounts,
+    decode_destination,
+    decode_root,
+    decode_state,
+    encode_destination,
+    encode_root,
+    encode_state,
+)
+
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
+NAMES = st.text(max_size=NAME_BYTES_MAX // 4)
+DESTINATIONS = st.builds(Destination, U32, st.integers(0, 255), NAMES)
+STATES = st.builds(
+    State,
+    st.lists(DESTINATIONS, max_size=4),
+    st.dictionaries(U64, U64, max_size=4),
+    st.lists(U32, max_size=6),
+)
+LANES = st.builds(LaneCounts, U64, U64, U64, U64)
+USES = st.builds(UseCounts, U32, U64, U64, st.lists(U32, max_size=5).map(tuple))
+
+STATE = State([Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")], {20: 7, 36: 2**40}, [1, 2, 9])
+ROOT = encode_root(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, ()), UseCounts(2, 0, 0, (1, 9))])
+
+
+@given(DESTINATIONS)
+def test_destination_comes_back(destination: Destination) -> None:
+    assert decode_destination(encode_destination(destination)) == destination
+
+
+def test_the_longest_name_fits() -> None:
+    destination = Destination(2**32 - 1, QUEUE, "x" * NAME_BYTES_MAX)
+    assert decode_destination(encode_destination(destination)) == destination
+
+
+@given(STATES)
+def test_state_comes_back(state: State) -> None:
+    assert decode_state(encode_state(state)) == state
+
+
+@given(STATES, U64, st.lists(LANES, max_size=4), st.lists(USES, max_size=4))
+def test_root_comes_back(state: State, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts]) -> None:
+    state.next_log_sequence = log_sequence
+    assert decode_root(encode_root(state, lanes, uses)) == (state, lanes, uses)
+
+
+def test_empty_state_is_three_counts() -> None:
+    assert encode_state(State()) == bytes(12)
+    assert decode_state(bytes(12)) == State()
+
+
+def test_state_of_ten_thousand_destinations_stays_small() -> None:
+    state = State([Destination(number, QUEUE, f"tenant.{number:05}") for number in range(10_000)])
+    assert len(encode_state(state)) < 20 * 10_000
+
+
+@pytest.mark.parametrize("decoder, data", [(decode_root, ROOT), (decode_state, encode_state(STATE))])
+def test_any_cut_is_damage(decoder: Callable[[bytes], object], data: bytes) -> None:
+    for length in range(len(data)):
+        with pytest.raises(RecordDamaged):
+            decoder(data[:length])
+
+
+@pytest.mark.parametrize("decoder", [decode_state, decode_root])
+def test_counts_are_not_trusted(decoder: Callable[[bytes], object]) -> None:
+    for data in (b"\xff" * 4, b"\xff" * 40, bytes(4) + b"\xff" * 4, bytes(8) + b"\xff\xff\xff\xff\x01\x02"):
+        with pytest.raises(RecordDamaged):
+            decoder(data)
+
+
+def test_name_that_is_no_text_is_damage() -> None:
+    with pytest.raises(RecordDamaged, match="not text"):
+        decode_destination(bytes(5) + b"\x01\xff")
+
+
+def meet(data: bytes) -> None:
+    for decoder in (decode_destination, decode_state, decode_root):
+        try:
+            decoder(data)
+        except RecordDamaged:
+            continue
+
+
+@given(st.binary(max_size=120))
+def test_decoders_meet_arbitrary_bytes(data: bytes) -> None:
+    meet(data)
+
+
+@given(st.binary(min_size=1, max_size=6), st.integers(0, len(ROOT)))
+def test_decoders_meet_mutated_bytes(patch: bytes, at: int) -> None:
+    meet(ROOT[:at] + patch + ROOT[at + len(patch) :])
+    meet(ROOT[:at] + patch + ROOT[at:])
