@@ -85,7 +85,7 @@ class EagerLoader:
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
                 continue
-            load = self.begin(target, is_needed=False)
+            load = self.begin(target, is_needed=target.interest.is_awaited and not target.direct)
             if load is not None:
                 self._previous = target
                 return load
@@ -174,9 +174,8 @@ class EagerLoader:
             if sequence in load.held:
                 continue
             if length > area.large_message_bytes:
-                if target.interest.selector is None:
-                    self._make_lazy(load, sequence)
-                    continue
+                self._make_lazy(load, sequence)
+                continue
             wanted += content_charge_bytes(length)
             if runs and runs[-1][1] == sequence - 1:
                 runs[-1] = (runs[-1][0], sequence)

@@ -37,6 +37,11 @@ class Interest:
         """Some consumer waits for its on_ready callback."""
         self.misses = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """A take waits, or a callback that the next message calls."""
+        return self.waiting > 0 or self.is_armed
+
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
         """Whether the selector matches. O(selector), decodes headers only if it names any."""
         selector = self.selector
