@@ -10,7 +10,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from io import TextIOWrapper
 
 from forebay.store.errors import ForebayError, SelectorError, SettingsError
 
@@ -22,6 +22,8 @@ DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; wrong usage leaves by SystemExit, as argparse does."""
     arguments = _parser().parse_args(argv)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no command
     try:
         exit_code: int = arguments.run(arguments)
         sys.stdout.flush()  # a reader that has gone shows itself here at the latest
@@ -44,11 +46,11 @@ def _parser() -> ArgumentParser:
     _add_load(commands.add_parser)
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
     verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
-    verify.set_defaults(run=_later("forebay.dispatch.offline", "verify_command"))
+    verify.set_defaults(run=_verify)
     dump = commands.add_parser("dump", help="print a store's journal as JSON Lines, a line a record or message")
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
-    dump.set_defaults(run=_later("forebay.dispatch.offline", "dump_command"))
+    dump.set_defaults(run=_dump)
     return parser
 
 
@@ -74,17 +76,31 @@ def _add_load(add_parser: Callable[..., ArgumentParser]) -> None:
     load.add_argument("--messages", metavar="N", type=int, help="how many messages (1000000)")
     load.add_argument("--size", metavar="SIZE", help="bytes of a body (1KiB)")
     load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
-    load.set_defaults(run=_later("forebay.benchmarks.load.command", "load"))
+    load.set_defaults(run=_load)
 
 
-def _later(module: str, function: str) -> Callable[[Namespace], int]:
-    """The function, imported when it is called."""
+def _load(arguments: Namespace) -> int:
+    from forebay.benchmarks.load import command
 
-    def run(arguments: Namespace) -> int:
-        exit_code: int = getattr(import_module(module), function)(arguments)
-        return exit_code
+    return command.load(arguments)
 
-    return run
+
+def _verify(arguments: Namespace) -> int:
+    from forebay.dispatch.offline import verify_command
+
+    return verify_command(arguments, print, _show_on_terminal)
+
+
+def _dump(arguments: Namespace) -> int:
+    from forebay.dispatch.offline import dump_command
+
+    return dump_command(arguments, print)
+
+
+def _show_on_terminal(text: str) -> None:
+    """In place of what was shown before."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

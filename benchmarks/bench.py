@@ -28,6 +28,7 @@ from forebay.benchmarks.bench_process import PassFailed, measure
 from forebay.benchmarks.bench_report import Measured, report
 from forebay.benchmarks.bench_stopwatch import Facts
 from forebay.benchmarks.bench_work import Work
+from forebay.benchmarks.load.words import counted
 from forebay.dispatch.sizes import GIB
 
 KAHADB_VARIABLE: Final = "FOREBAY_KAHADB"
@@ -113,7 +114,7 @@ def _about(arguments: Namespace) -> list[str]:
     if arguments.kahadb is not None:
         command.append("--kahadb FOLDER")
     return [
-        f"{datetime.now(UTC):%Y-%m-%d}, `{' '.join(command)}`: medians of {arguments.rounds} rounds, "
+        f"{datetime.now(UTC):%Y-%m-%d}, `{' '.join(command)}`: medians of {counted(arguments.rounds, 'round')}, "
         "each pass in a fresh process",
         f"{machine()}, {file_system(arguments.dir)}",
         software() + (f", {java_version()}" if arguments.kahadb is not None else ""),

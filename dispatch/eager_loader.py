@@ -16,7 +16,7 @@ from typing import Final
 from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ..store.block import BLOCK_MASK
-from ..store.errors import StoreFailed
+from ..store.errors import ForebayError, StoreFailed
 from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
 from .target_area import TargetArea
 from .target_list import TargetList
@@ -244,8 +244,9 @@ class EagerLoader:
                 try:
                     # A lazy one is read for its headers alone and let go again.
                     whole = message if message[2] is not None else area.read_one(sequence)
-                except StoreFailed as problem:
-                    load.unreadable.append((sequence, problem.reason))
+                except ForebayError as error:
+                    # Unless it was only settled meanwhile, which install finds out.
+                    load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
                     load.unwanted.add(sequence)
                     continue
                 if not interest.wants(area, whole):

@@ -7,10 +7,8 @@ process that owns the directory.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ..store.disk import OsDisk
 from ..store.dump import dump
@@ -19,21 +17,25 @@ from ..store.files import JOURNAL, LOCK, data_log_id
 from ..store.verify import DataLogFacts, Verdict, examine_all, judge
 from .sizes import MIB
 
+Print = Callable[[str], object]
+"""Where a line goes."""
+
 
 def stores_in(directory: str) -> list[OsDisk]:
     """The stores in what was given to `forebay.open`, by broker name, or the one that the directory itself is.
 
     SettingsError where there is none.
     """
-    if _is_store(directory):
-        return [OsDisk(directory)]
+    disk = OsDisk(directory)
+    if _is_store(disk):
+        return [disk]
+    if not disk.exists(""):
+        raise SettingsError(f"{directory} does not exist")
     try:
-        names = sorted(os.listdir(directory))
-    except FileNotFoundError:
-        raise SettingsError(f"{directory} does not exist") from None
+        names = disk.list("")
     except NotADirectoryError:
         raise SettingsError(f"{directory} is not a directory") from None
-    stores = [OsDisk(path) for path in (os.path.join(directory, name) for name in names) if _is_store(path)]
+    stores = [store for store in (OsDisk(f"{disk.root}/{name}") for name in names) if _is_store(store)]
     if not stores:
         raise SettingsError(
             f"{directory} is not a forebay directory: neither it nor a directory in it has a journal/ with data logs"
@@ -41,46 +43,49 @@ def stores_in(directory: str) -> list[OsDisk]:
     return stores
 
 
-def _is_store(directory: str) -> bool:
-    journal = os.path.join(directory, JOURNAL)
-    # A journal/ alone may be anybody's; the lock file tells a store that was opened and not yet written to.
-    return os.path.isdir(journal) and (
-        os.path.exists(os.path.join(directory, LOCK)) or any(data_log_id(name) for name in os.listdir(journal))
-    )
+def _is_store(disk: OsDisk) -> bool:
+    try:
+        # A journal/ alone may be anybody's; the lock file tells a store that was opened and not yet written to.
+        return disk.exists(JOURNAL) and (disk.exists(LOCK) or any(map(data_log_id, disk.list(JOURNAL))))
+    except NotADirectoryError:
+        return False
 
 
-def verify_command(arguments: Namespace) -> int:
-    """`forebay verify DIR`: 0 whole, 1 damaged; a line a place."""
+def verify_command(arguments: Namespace, print_line: Print, show: Print) -> int:
+    """`forebay verify DIR`: 0 whole, 1 damaged; a line a place. show: told how far it is, and "" at the end."""
     damaged = 0
     for disk in stores_in(arguments.directory):
-        examined = []
-        with _Progress() as progress:
-            for facts in examine_all(disk):
-                examined.append(facts)
-                progress.show(facts)
+        examined: list[DataLogFacts] = []
+        for facts in examine_all(disk):
+            examined.append(facts)
+            show(f"data-{facts.data_log}.log, {sum(one.end for one in examined) / MIB:,.0f} MiB so far")
+        show("")
         verdict = judge(examined)
         damaged += len(verdict.findings)
-        print(_summary(disk, examined))
+        print_line(_summary(disk, examined))
         for line in _lines(verdict):
-            print(line)
-    print(f"{damaged:,} damaged place{'' if damaged == 1 else 's'}" if damaged else "no damage")
+            print_line(line)
+    print_line(f"{damaged:,} damaged place{'' if damaged == 1 else 's'}" if damaged else "no damage")
     return 1 if damaged else 0
 
 
-def dump_command(arguments: Namespace) -> int:
+def dump_command(arguments: Namespace, print_line: Print) -> int:
     """`forebay dump DIR`: JSON Lines; 1 where one of them says damaged."""
     is_damaged = False
     for disk in stores_in(arguments.directory):
-        broker = os.path.basename(disk.root)
         for row in dump(disk, with_headers=arguments.headers):
             is_damaged = is_damaged or row["kind"] == "damaged"
-            print(json.dumps({"broker": broker} | row))
+            print_line(json.dumps({"broker": _broker(disk)} | row))
     return 1 if is_damaged else 0
+
+
+def _broker(disk: OsDisk) -> str:
+    return disk.root.rpartition("/")[2]
 
 
 def _summary(disk: OsDisk, examined: list[DataLogFacts]) -> str:
     return (
-        f"{os.path.basename(disk.root)}: {len(examined):,} data log{'' if len(examined) == 1 else 's'}, "
+        f"{_broker(disk)}: {len(examined):,} data log{'' if len(examined) == 1 else 's'}, "
         f"{sum(facts.end for facts in examined) / MIB:,.1f} MiB, "
         f"{sum(facts.records for facts in examined):,} records, "
         f"{sum(facts.messages for facts in examined):,} messages"
@@ -94,25 +99,3 @@ def _lines(verdict: Verdict) -> Iterator[str]:
         data_log, offset, problem = verdict.tail
         yield f"  tail    data-{data_log}.log at offset {offset}: {problem}"
         yield f"          {verdict.tail_bytes:,} bytes that were not yet durable at a crash, or are being written now"
-
-
-class _Progress:
-    """A line that overwrites itself, on a terminal only; a context manager that leaves it empty."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr.isatty()
-        self._data_logs = self._bytes = 0
-
-    def __enter__(self) -> _Progress:
-        return self
-
-    def show(self, facts: DataLogFacts) -> None:
-        self._data_logs += 1
-        self._bytes += facts.end
-        if self._is_shown:
-            text = f"data-{facts.data_log}.log: {self._data_logs:,} data logs, {self._bytes / MIB:,.0f} MiB"
-            print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

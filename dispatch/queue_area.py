@@ -43,14 +43,17 @@ class Interest:
         return self.waiting > 0 or self.is_armed
 
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
-        """Whether the selector matches. O(selector), decodes headers only if it names any."""
+        """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
         selector = self.selector
         if selector is None:
             return True
+        properties = message[1]
+        if selector.needles and not any(map(properties.__contains__, selector.needles)):
+            return False
         values: dict[str, HeaderValue] = {}
         own_id: str | None = None
-        if message[1]:
-            values, own_id = decode_properties(message[1])
+        if properties:
+            values, own_id = decode_properties(properties)
         if selector.field_names:
             values |= {
                 "JMSPriority": area.lane.priority,

@@ -13,6 +13,7 @@ without Java's L; octal and hexadecimal are refused.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 from threading import Lock
@@ -53,6 +54,8 @@ NODES_MAX: Final = 512
 """Operands and operators; a list behind IN counts as one."""
 IN_LIST_MAX: Final = 1_024
 """Strings in one list behind IN."""
+NEEDLES_MAX: Final = 4
+"""More of them would cost more than the headers that they save decoding."""
 CACHE_SELECTORS: Final = 1_024
 """Compiled selectors kept for the next subscription with the same text. One counts again for every 64 characters,
 because a long one can hold 130 KiB."""
@@ -75,6 +78,10 @@ class Selector:
     `field_names` are the caller's to put in, over any header so named. Never
     raises. About 0.1 microseconds a comparison.
     """
+
+    needles: tuple[bytes, ...] = field(default=(), compare=False)
+    """Where it matches, the UTF-8 of some header's value is one of these: what holds none need not be decoded to be
+    passed over. Empty: nothing is known."""
 
     @property
     def field_names(self) -> frozenset[str]:
@@ -102,7 +109,14 @@ def compile_selector(text: str) -> Selector:
         raise SelectorError(f"{len(canonical)} characters are above the limit of {CHARACTERS_MAX}", CHARACTERS_MAX)
     parser = _Parser(tokens)
     condition = parser.parse()
-    return Selector(canonical, frozenset(parser.names), condition.is_true)
+    return Selector(canonical, frozenset(parser.names), condition.is_true, _needles(parser.names, condition))
+
+
+def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:
+    strings = condition.strings or frozenset()
+    if names & FIELD_NAMES or len(strings) > NEEDLES_MAX:
+        return ()
+    return tuple(sorted(string.encode(errors="surrogatepass") for string in strings))
 
 
 class _Rank(IntEnum):

@@ -37,6 +37,8 @@ EXACT_BITS_MAX: Final = 4_096
 class Condition:
     is_true: Predicate
     is_false: Predicate
+    strings: frozenset[str] | None = None
+    """Where it is TRUE, one of them is the value of a header; None: nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,15 @@ def negation(condition: Condition) -> Condition:
 
 
 def all_of(conditions: Sequence[Condition]) -> Condition:
-    return Condition(_every([one.is_true for one in conditions]), _some([one.is_false for one in conditions]))
+    known = [one.strings for one in conditions if one.strings is not None]
+    is_true, is_false = _every([one.is_true for one in conditions]), _some([one.is_false for one in conditions])
+    return Condition(is_true, is_false, min(known, key=len, default=None))
 
 
 def any_of(conditions: Sequence[Condition]) -> Condition:
-    return Condition(_some([one.is_true for one in conditions]), _every([one.is_false for one in conditions]))
+    known = [one.strings for one in conditions if one.strings is not None]
+    is_true, is_false = _some([one.is_true for one in conditions]), _every([one.is_false for one in conditions])
+    return Condition(is_true, is_false, frozenset().union(*known) if len(known) == len(conditions) else None)
 
 
 def _every(tests: list[Predicate]) -> Predicate:
@@ -117,7 +123,7 @@ def comparison(sign: str, left: Value, right: Value, position: int) -> Condition
     if name is None or literal is None:
         return _computed_comparison(left, right, compare, _alike if sign == "=" else _are_numbers)
     if isinstance(literal, str):
-        return _string_test(name, literal.__eq__)
+        return _string_test(name, literal.__eq__, frozenset((literal,)))
     if isinstance(literal, bool):
         opposite = not literal
         return Condition(lambda values: values.get(name) is literal, lambda values: values.get(name) is opposite)
@@ -133,14 +139,14 @@ def is_null(name: str) -> Condition:
 
 
 def is_in(name: str, strings: frozenset[str]) -> Condition:
-    return _string_test(name, strings.__contains__)
+    return _string_test(name, strings.__contains__, strings)
 
 
 def is_like(name: str, pattern: str, escape: str | None) -> Condition:
     return _string_test(name, like_matcher(pattern, escape))
 
 
-def _string_test(name: str, test: Callable[[str], bool]) -> Condition:
+def _string_test(name: str, test: Callable[[str], bool], strings: frozenset[str] | None = None) -> Condition:
     def is_true(values: Values) -> bool:
         value = values.get(name)
         return isinstance(value, str) and test(value)
@@ -149,7 +155,7 @@ def _string_test(name: str, test: Callable[[str], bool]) -> Condition:
         value = values.get(name)
         return isinstance(value, str) and not test(value)
 
-    return Condition(is_true, is_false)
+    return Condition(is_true, is_false, strings)
 
 
 def _number_test(name: str, compare: Compare, literal: Number) -> Condition:

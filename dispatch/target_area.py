@@ -24,6 +24,7 @@ from ..cache.policy import (
     PENDING_CACHE_SHARE,
     high_watermark_bytes,
 )
+from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from .delivery import Delivery
@@ -418,8 +419,9 @@ class TargetArea:
     def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
         with self.lock:
+            self.store.raise_if_closed()
             if not area.lane.is_pending(sequence):
-                raise area.not_read("it was settled")
+                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
             regions = self.store.plan(area.lane, [(sequence, sequence)])
         messages, unreadable = self.store.read(regions)
         if unreadable:

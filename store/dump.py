@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
@@ -35,6 +35,8 @@ from .scan import Damage, Found, open_data_logs, scan
 from .state import decode_destination, decode_state
 
 Row = dict[str, Any]
+
+_PIECE_BYTES: Final = 1 << 20
 
 
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
@@ -95,7 +97,8 @@ def _messages(
     part = decode_slice(found.header, found.head)
     row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
     prefix = id_prefix(store_id, part.destination, part.priority)
-    begin = found.offset + found.header.head_bytes
+    first = begin = found.offset + found.header.head_bytes
+    content = file.read(first, min(sum(part.lengths), _PIECE_BYTES)) if any(part.table[2::3]) else b""
     for index in range(found.header.entries):
         sequence = part.first_sequence + index
         _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
@@ -104,7 +107,10 @@ def _messages(
         try:
             if index in found.bad_messages or properties_bytes > length:
                 raise RecordDamaged("the message does not verify")
-            headers, own_id = decode_properties(file.read(begin, properties_bytes)) if properties_bytes else ({}, None)
+            properties = content[begin - first : begin - first + properties_bytes]
+            if len(properties) < properties_bytes:
+                properties = file.read(begin, properties_bytes)
+            headers, own_id = decode_properties(properties)
         except RecordDamaged as damage:
             yield message | {"kind": "damaged", "message_id": None, "problem": str(damage)}
         else:

@@ -368,7 +368,8 @@ class Journal:
     def remove(self, data_logs: list[int]) -> None:
         """Unlink data logs, and make that durable. REQUIRES: a drop record that names them is synced."""
         for data_log in data_logs:
-            self._disk.remove(data_log_name(data_log))
+            with suppress(FileNotFoundError):  # an earlier attempt failed at another one
+                self._disk.remove(data_log_name(data_log))
         self._disk.sync_directory(JOURNAL)
 
     def forget(self, data_logs: list[int]) -> None:

@@ -14,6 +14,7 @@ from random import Random
 
 from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.message import Headers
+from forebay.store.message_store import MessageStore
 
 FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
@@ -193,9 +194,31 @@ def found_in(bay: Forebay) -> dict[str, list[Delivery]]:
         deliveries = found[name] = []
         while taken := consumer.take(EVERYTHING):
             deliveries += taken
+        depth = bay.queue(name).depth
+        assert len(deliveries) == depth, f"{name} has {depth} messages, {len(deliveries)} can be had"
     unreadable = [number.unreadable for number in bay.statistics().destinations.values()]
     assert not any(unreadable), f"unreadable: {unreadable}"
     return found
+
+
+def canonical(store: MessageStore) -> dict[int, tuple[int, list[tuple[int, int, int, int]]]]:
+    """By lane, the next sequence, and of each pending one its data log, offset and place in the record.
+
+    What two indexes over one journal must agree on, however they came about.
+    """
+    exported = {}
+    for number, lane in store.index.lanes.items():
+        places: list[tuple[int, int, int, int]] = []
+        run = lane.pending_run(0, EVERYTHING)
+        while run is not None:
+            for extent in lane.extents(*run):
+                places += [
+                    (extent.first_sequence + n, extent.data_log, extent.offset, extent.skip + n)
+                    for n in range(extent.messages)
+                ]
+            run = lane.pending_run(run[1] + 1, EVERYTHING)
+        exported[number] = lane.next_sequence, places
+    return exported
 
 
 @dataclass

@@ -34,7 +34,7 @@ CRASHES_MAX = 3
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 SETTINGS = {
     sync: Settings(
-        background=False, memory_limit="4MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
+        background=False, memory_limit="16MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
     )
     for sync in SYNC_MODES
 }
@@ -59,9 +59,7 @@ class Tally:
 class CrashRun:
     """One seed's workload, cut at its calls."""
 
-    def __init__(
-        self, seed: int, tally: Tally, *, sync: SyncMode = "always", with_power_cuts: bool = True
-    ) -> None:
+    def __init__(self, seed: int, tally: Tally, *, sync: SyncMode = "always", with_power_cuts: bool = True) -> None:
         self._seed = seed
         self._tally = tally
         self._sync: SyncMode = sync
@@ -165,9 +163,7 @@ class CrashRun:
         bay = self._open(image, metadata)
         return image, bay, found_in(bay)
 
-    def _open(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None
-    ) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[self._sync], clock), None)
 

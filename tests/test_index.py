@@ -184,6 +184,9 @@ class Store:
         index, model = self.index, self.model
         index._check()
         assert index.held_bytes == self.account.held_bytes
+        snapshot = self.metadata.load()
+        for lane in index.lanes.values():
+            assert list(lane.stored) == (snapshot.blocks.get(lane.number, []) if snapshot else [])
         messages, sizes = Counter[int](), Counter[int]()
         for destination, pending in model.pending.items():
             lane = self.lane(destination)

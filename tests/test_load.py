@@ -363,6 +363,8 @@ def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scen
     assert printed.count("killed with SIGKILL") == len(SCENARIOS[scenario].kills)
     [run] = json.loads(result.read_text(encoding="utf-8"))["runs"]
     assert (run["scenario"], run["messages"], run["all_held"]) == (scenario, 5000, True)
+    assert 0 < run["sent_seconds"] < run["seconds"] and 0 < run["acked_seconds"] < run["seconds"]
+    assert "acknowledged at " in printed
     assert len(run["recoveries"]) == len(SCENARIOS[scenario].kills)
     assert run["samples"]
 

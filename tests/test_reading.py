@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from zlib import crc32
 
 import pytest
 
@@ -13,7 +14,7 @@ from forebay.store.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.files import data_log_name
 from forebay.store.index import Index
 from forebay.store.journal import Journal
-from forebay.store.reading import GAP_BYTES_MAX, REGION_BYTES_MAX, StoredMessage, plan_regions, read_regions
+from forebay.store.reading import GAP_BYTES_MAX, REGION_BYTES_MAX, Region, StoredMessage, plan_regions, read_regions
 from forebay.store.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.simulated_disk import SimulatedDisk
 from journals import journal_on
@@ -69,7 +70,7 @@ class Lane:
         """(data log, offset, length) of each planned read."""
         return [(region.data_log, region.offset, region.length) for region in self.plan(*runs)]
 
-    def plan(self, *runs: tuple[int, int]) -> list:  # type: ignore[type-arg]
+    def plan(self, *runs: tuple[int, int]) -> list[Region]:
         return plan_regions(self.extents(*runs), self.journal.reader)
 
     def flip(self, data_log: int, offset: int) -> None:
@@ -155,7 +156,7 @@ def test_no_read_is_longer_than_a_region_unless_one_record_is() -> None:
 
 
 def test_each_data_log_is_read_by_itself() -> None:
-    lane = Lane(max_file_bytes=500)
+    lane = Lane(max_file_bytes=600)
     for _ in range(6):
         lane.add((b"", bytes(150)))
     regions = lane.regions((0, 5))
@@ -239,7 +240,7 @@ def test_data_log_that_ends_too_soon_costs_the_region() -> None:
 
 
 def test_failed_read_names_the_place_and_the_others_go_on() -> None:
-    lane = Lane(max_file_bytes=500)
+    lane = Lane(max_file_bytes=600)
     for _ in range(6):
         lane.add((b"", bytes(150)))
     lane.disk.fail("read", 2, errno.EIO)
@@ -266,6 +267,24 @@ def test_place_where_something_else_lies_is_told() -> None:
     ):
         messages, unreadable = read_regions(plan_regions([wrong], reader))
         assert messages == [] and len(unreadable) == wrong.messages, wrong
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_properties_longer_than_their_message_are_damage(count: int) -> None:
+    """Every checksum is right: somebody made it so."""
+    lane = Lane()
+    lane.add(*[(b"", b"body")] * count)
+    [extent] = lane.extents((0, count - 1))
+    file = lane.disk.open(data_log_name(1))
+    record = bytearray(file.read(extent.offset, extent.record_bytes))
+    head_bytes = SLICE_BYTES + count * ENTRY_BYTES
+    record[head_bytes - 4 : head_bytes] = (5).to_bytes(4, "little")
+    _, salt = lane.journal.reader(1)
+    record[:4] = crc32(record[4:head_bytes], salt).to_bytes(4, "little")
+    file.seek(extent.offset)
+    file.append(bytes(record))
+    messages, unreadable = lane.read((0, count - 1))
+    assert messages == lane.expected(*range(count - 1)) and places(unreadable) == [count - 1]
 
 
 def test_no_payload_is_in_a_problem() -> None:

@@ -399,6 +399,25 @@ def test_selector_names_what_it_reads() -> None:
     assert not compile_selector("JMSMessageID = 'x' OR JMSTimestamp > 0").header_names
 
 
+@pytest.mark.parametrize(
+    ("text", "needles"),
+    [
+        ("region = 'eu'", (b"eu",)),
+        ("region = 'ü' AND kg > 1", ("ü".encode(),)),
+        ("region IN ('eu', 'us') AND kind = 'rare'", (b"rare",)),
+        ("region = 'eu' OR region = 'us'", (b"eu", b"us")),
+        ("region = 'eu' OR kg > 1", ()),
+        ("NOT region = 'eu'", ()),
+        ("region <> 'eu'", ()),
+        ("region LIKE 'eu%'", ()),
+        ("JMSMessageID = 'x'", ()),
+        ("region IN ('a', 'b', 'c', 'd', 'e')", ()),
+    ],
+)
+def test_selector_knows_what_headers_must_hold_to_match(text: str, needles: tuple[bytes, ...]) -> None:
+    assert compile_selector(text).needles == needles
+
+
 def test_compiled_selectors_are_kept_up_to_a_limit() -> None:
     first = compile_selector("kept = 1")
     assert compile_selector("kept = 1") is first

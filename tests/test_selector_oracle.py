@@ -18,6 +18,7 @@ from forebay.dispatch.selector import compile_selector
 from forebay.dispatch.selector_like import like_matcher
 from forebay.store.errors import SelectorError
 from forebay.store.message import HeaderValue
+from forebay.store.properties import encode_properties
 
 Values = Mapping[str, HeaderValue]
 
@@ -259,6 +260,8 @@ def test_selector_agrees_with_a_slow_interpreter(condition: Node, batch: list[Va
         expected = judge(condition, values)
         assert selector.matches(values) is (expected is True), text
         assert negation.matches(values) is (expected is False), text
+        if expected is True and selector.needles:
+            assert any(needle in encode_properties(values) for needle in selector.needles), text
 
 
 # Hostile patterns and texts

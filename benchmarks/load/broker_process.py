@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import signal
 import sys
@@ -214,6 +215,8 @@ def _recovery(bay: forebay.Forebay) -> dict[str, object]:
 def main() -> None:
     """Read a plan from standard input and carry it out; events go to standard output."""
     pipe = Pipe(sys.stdout.fileno())
+    # Warnings are of what recovery cut or rebuilt, which its report tells.
+    logging.basicConfig(level=logging.ERROR, format="%(name)s: %(message)s")
     try:
         BrokerProcess(Plan.from_json(sys.stdin.buffer.read()), pipe).run()
     except BrokenPipeError:  # the supervisor is gone, and with it the sense of this process

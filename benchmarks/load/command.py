@@ -49,7 +49,7 @@ def load(arguments: Namespace) -> int:
             _check_free_disk(place, workload)
             report.begin(_title(scenario, workload, limit_bytes), 2 * sum(workload.counts))
             runs.append(Supervisor(scenario, workload, place, limit_bytes, report).run())
-            report.verdict(runs[-1].checks)
+            report.verdict(runs[-1].summary, runs[-1].checks)
             if arguments.dir is None:
                 shutil.rmtree(place, ignore_errors=True)
     if arguments.json is not None:

@@ -184,8 +184,8 @@ class Evidence:
         if doubtful_sends or self._acks_in_doubt:
             kept_acks = sum(states.count(_IN_DOUBT) for states in self._states)
             text += (
-                f"; under way at a kill: {doubtful_sends:,} sends, {kept_sends:,} kept, "
-                f"and {self._acks_in_doubt:,} acks, {kept_acks:,} kept"
+                f"\nunder way at a kill, so either is right: {doubtful_sends:,} sends, {kept_sends:,} kept; "
+                f"{self._acks_in_doubt:,} acks, {kept_acks:,} kept"
             )
         return Check("count", True, text)
 

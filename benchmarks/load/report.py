@@ -63,6 +63,7 @@ class Report:
         self._bar = _progress_bar() if sys.stdout.isatty() else None
         self._task = None if self._bar is None else self._bar.add_task("")
         self._lines = 0
+        self._legend = f"{_LEGEND}\n\n"
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -78,7 +79,8 @@ class Report:
     def begin(self, title: str, work: int) -> None:
         """A scenario begins; work is what `done` will count up to."""
         self._lines = 0
-        self._print(f"{title}\n\n{_LEGEND}\n\n{_HEADER}")
+        legend, self._legend = self._legend, ""
+        self._print(f"{title}\n\n{legend}{_HEADER}")
         if self._bar is not None and self._task is not None:
             self._bar.reset(self._task, total=work)
 
@@ -95,10 +97,14 @@ class Report:
         """Something happened between two lines."""
         self._print(f"{seconds:>7.1f}  {text}")
 
-    def verdict(self, checks: Iterable[Check]) -> None:
-        self._print("")
+    def verdict(self, summary: str, checks: Iterable[Check]) -> None:
+        """summary, and below it a line a check, or more where its text has more."""
+        self._print(f"\n{summary}\n")
         for check in checks:
-            self._print(f"  {'held' if check.held else 'FAILED':<7} {check.name:<13} {check.text}")
+            first, *others = check.text.split("\n")
+            self._print(f"  {'held' if check.held else 'FAILED':<8}{check.name:<14}{first}")
+            for other in others:
+                self._print(f"{'':<24}{other}")
         self._print("")
 
     def _print(self, text: str) -> None:

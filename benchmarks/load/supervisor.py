@@ -26,7 +26,7 @@ from .events import Decoder, Event, Kind
 from .evidence import Check, Evidence
 from .report import Report, Sample
 from .scenarios import Scenario
-from .words import counted
+from .words import counted, short
 from .workload import Workload
 
 STALL_SECONDS: Final = 60.0
@@ -50,6 +50,12 @@ class Run:
     body_bytes: int
     """Of all messages."""
     seconds: float = 0.0
+    sent_seconds: float = 0.0
+    """From the beginning to the last confirmed send, kills and recoveries included."""
+    acked_seconds: float = 0.0
+    """From the first take to the last confirmed ack, likewise."""
+    hit_ratio: float | None = None
+    """Of all deliveries that were counted before a kill or the end."""
     samples: list[Sample] = field(default_factory=list)
     recoveries: list[Mapping[str, Any]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -57,6 +63,20 @@ class Run:
     @property
     def failed(self) -> list[str]:
         return [check.name for check in self.checks if not check.held]
+
+    @property
+    def summary(self) -> str:
+        """How it went, in a line."""
+        parts = [f"{self.seconds:.1f} s"]
+        for word, seconds in (("sent", self.sent_seconds), ("acknowledged", self.acked_seconds)):
+            if seconds:
+                parts.append(f"{word} at {short(self.messages / seconds)}/s")
+        if self.hit_ratio is not None:
+            parts.append(f"{100 * self.hit_ratio:.1f} % hits")
+        if self.recoveries:
+            longest = max(recovery["seconds"] for recovery in self.recoveries)
+            parts.append(f"recovered in {longest:.2f} s at most")
+        return ", ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"all_held": not self.failed}
@@ -83,6 +103,8 @@ class Supervisor:
         self._failure: str | None = None
         self._gauges = self._lined_gauges = {"held_bytes": 0, "uss_bytes": 0, "depth": 0, **_NEW_COUNTERS}
         self._lined_sent = self._lined_settled = 0
+        self._delivered = self._misses = 0
+        self._first_taken: float | None = None
         self._started = self._lined = self._moved = time.monotonic()
 
     def run(self) -> Run:
@@ -92,6 +114,8 @@ class Supervisor:
             self._run_process(kills.pop(0) if kills else None)
         self._line()
         self._run.seconds = time.monotonic() - self._started
+        if self._delivered:
+            self._run.hit_ratio = max(0.0, 1 - self._misses / self._delivered)
         self._run.checks = self._evidence.judge(self._failure)
         return self._run
 
@@ -163,11 +187,16 @@ class Supervisor:
             case Kind.SENT:
                 evidence.sent(event.who)
                 self._moved = time.monotonic()
+                self._run.sent_seconds = self._moved - self._started
             case Kind.SETTLING:
                 evidence.settling(event.who, event.keys)
+                if self._first_taken is None:
+                    self._first_taken = time.monotonic()
             case Kind.SETTLED:
                 evidence.settled(event.who)
                 self._moved = time.monotonic()
+                if self._first_taken is not None:
+                    self._run.acked_seconds = self._moved - self._first_taken
             case Kind.DAMAGED:
                 evidence.damaged(event.facts["text"])
             case Kind.GAUGES:
@@ -213,6 +242,8 @@ class Supervisor:
             hit_ratio=max(0.0, 1 - misses / delivered) if delivered else None,
             blocked_seconds=blocked,
         )
+        self._delivered += delivered
+        self._misses += misses
         self._run.samples.append(sample)
         self._report.line(sample, sent + settled)
         self._lined, self._lined_sent, self._lined_settled = now, sent, settled

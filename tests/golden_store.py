@@ -1,0 +1,100 @@
+"""The golden stores: what a version of the format wrote once, kept so that every later version can show it reads it.
+
+`python tests/golden_store.py` writes the one of the version that this tree has. Do that for a new format version
+alone: what a released version wrote never changes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from forebay.store.data_log import FORMAT_VERSION
+from forebay.store.disk import OsDisk
+from forebay.store.files import INDEX_DIRECTORY
+from forebay.store.message import HeaderValue
+from forebay.store.metadata_store import SqliteMetadataStore
+from forebay.store.properties import encode_properties
+from manual_clock import ManualClock
+from message_stores import OpenStore
+
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = "expected.json"
+SEED = 1
+PAGE_BYTES = 1024
+
+HEADERS: dict[str, HeaderValue] = {
+    "region": "eu → 𝄞",
+    "kg": -1,
+    "big": 2**80,
+    "ratio": -0.0,
+    "none": math.inf,
+    "raw": b"\x00\xff",
+    "yes": True,
+    "nothing": None,
+}
+
+Pending = dict[str, list[tuple[int, str, str, int]]]
+"""Lane -> (sequence, properties, body, timestamp in ms) of each pending message, the bytes in hexadecimal."""
+
+
+def golden(version: int) -> Path:
+    return GOLDEN / f"version-{version}"
+
+
+def open_golden(root: Path, clock: ManualClock) -> OpenStore:
+    """Open the store in a directory, with its index in SQLite."""
+    store_id = ManualClock(SEED).random_bytes(16)
+    metadata = SqliteMetadataStore(str(root / INDEX_DIRECTORY), store_id, PAGE_BYTES, 64 * 1024)
+    disk = OsDisk(str(root))
+    disk.make_directory("")
+    return OpenStore(disk, metadata, clock=clock, max_file_bytes=2048)
+
+
+def pending_in(opened: OpenStore) -> Pending:
+    names = {destination.number: destination.name for destination in opened.store.destinations.values()}
+    return {
+        f"{names[lane.destination]}:{lane.priority}": [
+            (sequence, properties.hex(), (body or b"").hex(), timestamp)
+            for sequence, properties, body, timestamp in opened.pending(lane)
+        ]
+        for lane in opened.store.index.lanes.values()
+    }
+
+
+def write_golden(root: Path) -> Pending:
+    """A life with every kind of record that this version writes; data logs come and go. Returns what stays pending."""
+    clock = ManualClock(SEED)
+    opened = open_golden(root, clock)
+    store = opened.store
+    orders, urgent, other = opened.lane("orders"), opened.lane("orders", 9), opened.lane("ß.other", 0)
+    for n in range(40):
+        clock.advance(0.25)
+        opened.add(*[b"%d of %d" % (m, n) * 5 for m in range(1 + n % 4)], lane=(orders, urgent, other)[n % 3])
+        if n % 5 == 4:
+            opened.remove(n - 3, n - 1, orders)
+            opened.remove(n - 4, lane=other)
+        if n == 20:
+            opened.remove(0, 30, urgent)
+    for lane in (orders, urgent, other):
+        opened.remove(0, lane.next_sequence * 3 // 4, lane)
+    assert store.cleanup().deleted, "a drop record belongs to what is shown"
+    opened.add(b"to a queue that came late", lane=opened.lane("late"))
+    store.journal.sync()
+    store.attest()
+    with opened.lock:
+        store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
+    pending = pending_in(opened)
+    store.close()
+    return pending
+
+
+def main() -> None:
+    root = golden(FORMAT_VERSION)
+    pending = write_golden(root)
+    (root / EXPECTED).write_text(json.dumps(pending, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Dump: every record is a row, every message one of its own, and no body is among them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from closed_stores import place_of, records, small_bay, two_data_logs
+from forebay import Message
+from forebay.store.disk import Disk
+from forebay.store.dump import Row, dump
+from forebay.store.files import data_log_name
+from forebay.store.record import ACK, MESSAGE
+
+
+def rows_of(disk: Disk, *, with_headers: bool = False, kind: str | None = None) -> list[Row]:
+    return [row for row in dump(disk, with_headers=with_headers) if kind in (None, row["kind"])]
+
+
+def test_dump_has_a_row_a_record_and_a_row_a_message_of_a_batch() -> None:
+    disk = two_data_logs()
+    kinds = [row["kind"] for row in rows_of(disk)]
+    assert kinds[:3] == ["state", "destination", "message"]
+    assert (kinds.count("message"), kinds.count("ack"), kinds.count("directory")) == (11, 1, 2)
+    for data_log in (1, 2):
+        places = {(row["offset"], row["length"]) for row in rows_of(disk) if row["data_log"] == data_log}
+        assert places == {(offset, record.length) for offset, record in records(disk, data_log)}
+
+
+def test_message_rows_tell_all_but_the_body_and_headers_on_request() -> None:
+    disk = two_data_logs()
+    row = rows_of(disk, kind="message")[4]
+    assert {name: row[name] for name in ("destination", "priority", "sequence", "timestamp")} == {
+        "destination": "orders",
+        "priority": 4,
+        "sequence": 4,
+        "timestamp": 1_700_000_000_000,
+    }
+    assert "headers" not in row
+    assert [row["headers"] for row in rows_of(disk, kind="message", with_headers=True)] == [{"n": n} for n in range(11)]
+    assert "body" not in json.dumps(rows_of(disk, with_headers=True))
+
+
+def test_ids_are_those_that_send_returned() -> None:
+    store = small_bay()
+    sent = store.queue("a").send_many(
+        [Message(b""), Message(b"", message_id="own"), Message(b"", {"x": 1}, priority=9)]
+    )
+    sent.append(store.queue("b").send(b""))
+    assert [row["message_id"] for row in rows_of(store.disk, kind="message")] == sent
+
+
+def test_headers_behind_a_body_of_megabytes_are_read_too() -> None:
+    store = small_bay(memory_limit="64MiB")
+    store.queue().send(bytes(2 << 20), headers={"n": 1})
+    store.queue().send_many([Message(b"", {"n": 2}), Message(bytes(2 << 20), {"n": 3})])
+    assert [row["headers"] for row in rows_of(store.disk, kind="message", with_headers=True)] == [
+        {"n": 1},
+        {"n": 2},
+        {"n": 3},
+    ]
+
+
+def test_acks_are_ranges() -> None:
+    [row] = rows_of(two_data_logs(), kind="ack")
+    assert (row["destination"], row["priority"], row["ranges"]) == ("orders", 4, [[0, 3]])
+
+
+def test_every_header_value_becomes_json() -> None:
+    store = small_bay()
+    headers: dict[str, Any] = {
+        "a": b"\xff",
+        "b": float("inf"),
+        "c": 1 << 100,
+        "d": None,
+        "e": True,
+        "f": 0.5,
+        "g": "\u00fc",
+    }
+    store.queue().send(b"", headers=headers)
+    [row] = rows_of(store.disk, kind="message", with_headers=True)
+    plain = headers | {"a": {"base64": "/w=="}, "b": {"float": "inf"}}
+    assert json.loads(json.dumps(row["headers"], allow_nan=False)) == plain
+
+
+def test_damage_is_a_row_and_costs_only_what_it_hit() -> None:
+    disk = two_data_logs()
+    name, offset = data_log_name(1), place_of(disk, 1, MESSAGE, 1)
+    _, record = next(found for found in records(disk, 1) if found[0] == offset)
+    disk.flip_bit(name, offset + record.length - 1, 0)  # a body
+    disk.flip_bit(name, place_of(disk, 1, ACK), 0)  # a head
+    damaged = rows_of(disk, kind="damaged")
+    assert [row.get("sequence") for row in damaged] == [5, None]
+    assert len(rows_of(disk, kind="message")) == 10
