@@ -7,9 +7,10 @@ not verify costs that message alone.
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from .block import Extent
 from .disk import File
@@ -35,10 +36,26 @@ _ONE: Final = struct.Struct("<IIBBHQIQIQQIII")
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 
 
+class Readable(Protocol):
+    """As much of a `File` as a region needs."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+class _Unopened:
+    """Stands for a data log that could not be opened: its messages are unreadable, the others are not."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise self._error
+
+
 class Region(NamedTuple):
     """One read: length bytes at offset, and the extents that lie in it."""
 
-    file: File
+    file: Readable
     salt: int
     data_log: int
     offset: int
@@ -65,13 +82,22 @@ def plan_regions(extents: Iterable[Extent], reader: Callable[[int], tuple[File, 
                 gathered.append(extent)  # another run of the same record
                 continue
             if gathered:
-                regions.append(Region(*reader(data_log), data_log, begin, end - begin, gathered))
+                regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
             gathered, data_log, begin = [], extent.data_log, extent.offset
         gathered.append(extent)
         end = extent_end
     if gathered:
-        regions.append(Region(*reader(data_log), data_log, begin, end - begin, gathered))
+        regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
     return regions
+
+
+def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[Readable, int]:
+    try:
+        return reader(data_log)
+    except OSError as error:
+        return _Unopened(error), 0
+    except RecordDamaged as damage:
+        return _Unopened(OSError(errno.EIO, str(damage))), 0
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:

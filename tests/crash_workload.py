@@ -108,6 +108,8 @@ class Model:
     """What was confirmed, in order: the number of each message sent, and its complement for each acknowledged."""
     synced: int = 0
     """How much of the history the device must hold whatever `sync` says."""
+    ids: list[str] = field(default_factory=list)
+    """What confirmed sends returned."""
 
     def fork(self) -> Model:
         return Model(
@@ -118,6 +120,7 @@ class Model:
             self.going,
             self.history.copy(),
             self.synced,
+            self.ids.copy(),
         )
 
     def sending(self, messages: Mapping[int, Sent]) -> None:
@@ -129,8 +132,9 @@ class Model:
         """A call that acknowledges these begins."""
         self.going = tuple(numbers)
 
-    def done(self) -> None:
-        """The call in flight was confirmed."""
+    def done(self, ids: Iterable[str] = ()) -> None:
+        """The call in flight was confirmed, and returned these ids."""
+        self.ids += ids
         self.history += [*self.coming, *(~number for number in self.going)]
         self.pending.update(self.coming)
         self.pending.difference_update(self.going)
@@ -271,16 +275,18 @@ class Workload:
         name, messages = self._new_messages(1)
         queue = self._bay.queue(name)
         self._model.sending(messages)
-        for sent in messages.values():
-            queue.send(sent.body, headers=sent.headers, priority=sent.priority)
-        self._model.done()
+        (sent,) = messages.values()
+        self._model.done([queue.send(sent.body, headers=sent.headers, priority=sent.priority)])
 
     def _send_many(self) -> None:
         name, messages = self._new_messages(self._random.choice((2, 3, 12, 40)))
         queue = self._bay.queue(name)
         self._model.sending(messages)
-        queue.send_many(Message(sent.body, headers=sent.headers, priority=sent.priority) for sent in messages.values())
-        self._model.done()
+        self._model.done(
+            queue.send_many(
+                Message(sent.body, headers=sent.headers, priority=sent.priority) for sent in messages.values()
+            )
+        )
 
     def _take(self) -> None:
         if not self._takers or (len(self._takers) < 4 and self._random.random() < 0.2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from random import Random
 from typing import NamedTuple
 
 from forebay.store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
@@ -10,6 +11,7 @@ from forebay.store.disk import Disk
 from forebay.store.files import JOURNAL, data_log_id, data_log_name
 from forebay.store.journal import Journal
 from forebay.store.record import MESSAGE, STATE, Header, decode_slice
+from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 
 STORE_ID = bytes(range(16))
@@ -45,6 +47,11 @@ class FoundRecord(NamedTuple):
     offset: int
     header: Header
     head: bytes
+
+
+def power_cut(disk: SimulatedDisk) -> SimulatedDisk:
+    """What is left when nothing arrived that was not synced."""
+    return disk.crash_power(Random(0), PowerCut.SYNCED)
 
 
 def data_logs(disk: Disk) -> list[int]:

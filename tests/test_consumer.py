@@ -698,8 +698,8 @@ class _Hook:
 @pytest.mark.parametrize("most", [1, 10])
 def test_a_consumer_closed_just_before_a_take_has_the_lock_is_handed_nothing(bay: SimulatedBay, most: int) -> None:
     queue = bay.queue()
-    sent = send(queue, 5)
     consumer, other = queue.subscribe(), queue.subscribe()
+    sent = send(queue, 5)
     bay.engine.lock = _Hook(bay, consumer.close)  # type: ignore[assignment]
     with pytest.raises(Closed):
         consumer.take(most)

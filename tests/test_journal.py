@@ -28,8 +28,8 @@ from forebay.store.record import (
     decode_ranges,
     encode_one,
 )
-from forebay.store.simulated_disk import PowerCut, SimulatedDisk
-from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, walked
+from forebay.store.simulated_disk import SimulatedDisk
+from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, power_cut, walked
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
 FILE_BYTES = 4096
@@ -55,10 +55,6 @@ def fill(journal: Journal, left_bytes: int = 0) -> bytes:
     body = bytes(FILE_BYTES - journal.offset - 64 - left_bytes)
     send(journal, body)
     return body
-
-
-def power_cut(disk: SimulatedDisk) -> SimulatedDisk:
-    return disk.crash_power(Random(1), PowerCut.SYNCED)
 
 
 APPENDS: dict[str, Callable[[Journal], object]] = {

@@ -18,7 +18,7 @@ from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged, M
 from forebay.store.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.state import decode_state
-from journals import all_records, data_logs, walked
+from journals import all_records, data_logs, power_cut, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
 
@@ -54,10 +54,6 @@ def metadata() -> Metadata:
 @pytest.fixture
 def opened(disk: SimulatedDisk, metadata: Metadata) -> OpenStore:
     return OpenStore(disk, metadata)
-
-
-def power_cut(disk: SimulatedDisk) -> SimulatedDisk:
-    return disk.crash_power(Random(1), PowerCut.SYNCED)
 
 
 def fill_data_logs(opened: OpenStore, count: int) -> list[int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
-from crash_workload import canonical
+from crash_workload import canonical, found_in
 from forebay.store.account import Unlimited
 from forebay.store.errors import JournalCorrupt
 from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
@@ -16,6 +17,7 @@ from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_bay import SimulatedBay
 
 BODY = bytes(1000)
 LIVES = iter(range(1, 1 << 30))
@@ -387,6 +389,34 @@ def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, met
         with pytest.raises(JournalCorrupt, match="missing") as caught:
             reopen(disk, metadata)
         assert caught.value.data_log == 3
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_data_log_that_cannot_be_opened_costs_its_messages_alone_until_it_can(is_gone: bool) -> None:
+    """It was moved away below the open store, or the process has no descriptor left."""
+    simulated = SimulatedBay(max_file_length="64KiB")
+    bodies = [b"%03d" % n + bytes(10_000) for n in range(20)]
+    for body in bodies:
+        simulated.queue().send(body)
+    simulated.reopen()
+    content = simulated.disk.image()[data_log_name(2)]
+    if is_gone:
+        simulated.disk.remove(data_log_name(2))
+    else:
+        simulated.disk.fail("open", 2, errno.EMFILE)
+    consumer = simulated.queue().subscribe()
+    taken: list[bytes] = []
+    while deliveries := consumer.take(100):
+        taken += [delivery.body for delivery in deliveries]
+    unreadable = simulated.bay.statistics().destinations["orders"].unreadable
+    assert 0 < unreadable < len(bodies) - unreadable
+    assert taken == [body for body in bodies if body in taken] and len(taken) == len(bodies) - unreadable
+    if is_gone:
+        file = simulated.disk.open(data_log_name(2), create=True)
+        file.append(content)
+    simulated.reopen()
+    found = found_in(simulated.bay)["orders"]
+    assert [delivery.body for delivery in found] == bodies
 
 
 # Sizes.
