@@ -12,6 +12,7 @@ Who syncs: the first caller that needs it, for all that have appended by then.
 from __future__ import annotations
 
 import errno
+import sys
 import threading
 from array import array
 from collections.abc import Callable
@@ -266,7 +267,10 @@ class Journal:
             raise self.failure
         old, old_end = self._file, self.offset
         assert old is not None
-        payload = directory_payload(self._offsets.tobytes(), old_end)
+        offsets = self._offsets[:]
+        if sys.byteorder == "big":
+            offsets.byteswap()
+        payload = directory_payload(offsets.tobytes(), old_end)
         seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
         try:
             old.append(seal)

@@ -19,7 +19,7 @@ from .block import Extent
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
-from .errors import Closed, JournalCorrupt, StoreFailed
+from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
@@ -207,10 +207,18 @@ class MessageStore:
     def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
         """Append one message; returns its sequence. REQUIRES: state lock. Raises StoreFull or StoreFailed."""
         journal = self.journal
-        offset = journal.append_one(lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body)
-        data_log = journal.data_log
-        self.adds += 1
-        return lane.add_one(data_log, offset, len(properties) + len(body), self.index.uses[data_log])
+        try:
+            offset = journal.append_one(
+                lane.priority, lane.destination, lane.next_sequence, timestamp, properties, body
+            )
+            data_log = journal.data_log
+            self.adds += 1
+            return lane.add_one(data_log, offset, len(properties) + len(body), self.index.uses[data_log])
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
 
     def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
         """Append (properties, body) pairs as one record, all or nothing; returns the first sequence.
@@ -218,22 +226,50 @@ class MessageStore:
         REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them.
         """
         journal = self.journal
-        offset, lengths = journal.append_slice(lane.priority, lane.destination, lane.next_sequence, timestamp, contents)
-        data_log = journal.data_log
-        self.adds += len(lengths)
-        return lane.add_slice(data_log, offset, lengths, self.index.uses[data_log])
+        try:
+            offset, lengths = journal.append_slice(
+                lane.priority, lane.destination, lane.next_sequence, timestamp, contents
+            )
+            data_log = journal.data_log
+            self.adds += len(lengths)
+            return lane.add_slice(data_log, offset, lengths, self.index.uses[data_log])
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
 
     def remove(self, lane: Lane, first: int, last: int) -> int:
         """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
         journal = self.journal
-        journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
-        return lane.remove(first, last, journal.data_log)
+        try:
+            journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
+            return lane.remove(first, last, journal.data_log)
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
 
     def remove_one(self, lane: Lane, sequence: int) -> int:
         """As remove, for one: the path of every single ack. REQUIRES: state lock."""
         journal = self.journal
-        journal.append_ack(lane.priority, lane.destination, sequence, 1)
-        return lane.remove_one(sequence, journal.data_log)
+        try:
+            journal.append_ack(lane.priority, lane.destination, sequence, 1)
+            return lane.remove_one(sequence, journal.data_log)
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def _interrupted(self) -> None:
+        """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
+
+        They may disagree now, and what is confirmed later could be lost with
+        a sequence that is used twice. The journal alone is right: reopen.
+        """
+        self.journal.fail("a call was interrupted while it wrote")
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
@@ -351,7 +387,8 @@ class MessageStore:
         """Delete the data logs that nothing needs. REQUIRES: no lock.
 
         A drop record that names them is synced before the first is unlinked,
-        so no crash can turn a deletion into a loss or a redelivery.
+        so no crash can turn a deletion into a loss or a redelivery. What the
+        disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
         with self._checkpoint_lock:
@@ -366,9 +403,10 @@ class MessageStore:
                 self.journal.sync()
                 try:
                     self.journal.remove(doomed)
+                    self._forget(doomed)
                 except OSError as error:
-                    raise StoreFailed(f"a data log could not be deleted ({error.strerror})") from error
-                self._forget(doomed)
+                    logger.warning("a data log could not be deleted (%s); the next cleanup tries again", error.strerror)
+                    doomed = []
             with self._lock:
                 remaining = tuple(sorted(self.journal.sizes))
         return CleanupReport(tuple(doomed), remaining)

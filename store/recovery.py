@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .block import BlockDamaged
 from .data_log import (
@@ -48,6 +48,9 @@ from .record import (
 from .state import Destination, State, decode_destination, decode_root, decode_state
 
 logger = logging.getLogger("forebay.store.recovery")
+
+QUARANTINE_FILES_MAX: Final = 16
+"""The newest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +328,8 @@ class Recovery:
             file = self._disk.open(data_log_name(data_log))
             try:
                 torn_bytes = used_bytes(file, cut_bytes)
-                if cut_bytes:
-                    file.truncate(cut_bytes)
-                    file.sync()
+                file.truncate(cut_bytes or torn_bytes)
+                file.sync()
             finally:
                 file.close()
             self._result.truncated_bytes += torn_bytes
@@ -344,6 +346,8 @@ class Recovery:
         else:
             self._disk.make_directory(QUARANTINE)
             self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
+            for old in sorted(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))[:-QUARANTINE_FILES_MAX]:
+                self._disk.remove(f"{QUARANTINE}/data-{old}.log")
             self._disk.sync_directory(QUARANTINE)
             self._result.quarantined += 1
         self._disk.sync_directory(JOURNAL)

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from crash_workload import Mix, Model, Workload, found_in
-from manual_clock import ManualClock
 
+from crash_workload import Mix, Model, Workload, found_in
 from forebay import Delivery, Forebay, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
+from manual_clock import ManualClock
 
 STATES = 20_000
 SHARES = 10

@@ -14,6 +14,7 @@ from forebay.store.account import Unlimited
 from forebay.store.errors import JournalCorrupt
 from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.recovery import QUARANTINE_FILES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from manual_clock import ManualClock
 from message_stores import OpenStore
@@ -108,6 +109,21 @@ def test_ids_in_quarantine_are_not_given_again(opened: OpenStore) -> None:
     disk.on_call = None
     assert disk.list(QUARANTINE) == ["data-2.log"]
     assert reopen(disk).store.journal.data_log == 3
+
+
+def test_quarantine_is_bounded_and_keeps_the_newest_without_the_space_they_had_in_reserve(opened: OpenStore) -> None:
+    disk = disk_of(opened)
+    for _ in range(30):
+        opened = reopen(disk)
+        opened.store.journal.sync()
+        opened.add(b"torn")
+        fill(opened, 1)
+        disk = disk_of(opened).crash_process()
+        disk.flip_bit(data_log_name(opened.store.journal.data_log - 1), 400, 0)
+    reopen(disk)
+    assert len(disk.list(QUARANTINE)) == QUARANTINE_FILES_MAX
+    assert f"data-{opened.store.journal.data_log}.log" in disk.list(QUARANTINE)
+    assert all(len(content) < 4096 for name, content in disk.image().items() if name.startswith(QUARANTINE))
 
 
 def test_empty_next_data_log_is_removed(opened: OpenStore) -> None:

@@ -179,7 +179,7 @@ MIXES = {
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_four_producers_and_four_consumers_deliver_each_message_once_and_in_order(bay: Forebay, mix: str) -> None:
-    traffic = Traffic(bay, producers=4, each=250)
+    traffic = Traffic(bay, producers=4, each=800)
     for seed, selector in enumerate(MIXES[mix]):
         consumer = traffic.subscribe(selector)
         traffic.crew.start(lambda consumer=consumer, seed=seed: traffic.consume(consumer, seed))  # type: ignore[misc]
@@ -193,7 +193,7 @@ def test_four_producers_and_four_consumers_deliver_each_message_once_and_in_orde
 
 
 def test_messages_that_come_back_meanwhile_are_neither_lost_nor_doubled(bay: Forebay) -> None:
-    traffic = Traffic(bay, producers=2, each=300)
+    traffic = Traffic(bay, producers=2, each=800)
     for seed, selector in enumerate((None, "n >= 0", None)):
         consumer = traffic.subscribe(selector, prefetch=60)
         traffic.crew.start(lambda c=consumer, seed=seed: traffic.consume(c, seed, return_share=0.3))  # type: ignore[misc]
@@ -202,7 +202,7 @@ def test_messages_that_come_back_meanwhile_are_neither_lost_nor_doubled(bay: For
 
 
 def test_consumers_that_come_and_go_take_nothing_along(bay: Forebay) -> None:
-    traffic = Traffic(bay, producers=2, each=300)
+    traffic = Traffic(bay, producers=2, each=800)
     staying = traffic.subscribe()
     is_over = threading.Event()
 
@@ -375,7 +375,7 @@ def test_closing_wakes_all_who_wait(bay: Forebay, what: str) -> None:
 
 def test_on_ready_is_never_lost(bay: Forebay) -> None:
     """Hosts that take only when they are called, until nothing is left, get everything."""
-    traffic = Traffic(bay, producers=4, each=200)
+    traffic = Traffic(bay, producers=4, each=400)
 
     def host(prefetch: int, selector: str | None) -> None:
         calls, mine = SimpleQueue[None](), list[Key]()

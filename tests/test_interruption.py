@@ -1,0 +1,57 @@
+"""Ctrl-C, a signal handler or a lack of memory in the middle of a call: no confirmed message is lost for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from manual_clock import ManualClock
+
+from forebay import Forebay, Message, Settings, StoreFailed
+from forebay.dispatch.engine import Engine
+from forebay.store.index import Lane
+from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.simulated_disk import SimulatedDisk
+
+
+def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    settings = Settings(background=False, memory_limit="4MiB")
+    return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(1)), None)
+
+
+def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter((True,))
+
+    def call(*arguments: Any) -> Any:
+        if next(calls, False):
+            raise KeyboardInterrupt
+        return method(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("method", ["add_one", "add_slice", "remove_one", "remove"])
+def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    queue = opened(disk, metadata).queue("orders")
+    queue.send_many([Message(b"first"), Message(b"second"), Message(b"third")])
+    consumer = queue.subscribe()
+    deliveries = consumer.take(3)
+    monkeypatch.setattr(Lane, method, interrupted_once(getattr(Lane, method)))
+    with pytest.raises(KeyboardInterrupt):
+        if method == "add_one":
+            queue.send(b"interrupted")
+        elif method == "add_slice":
+            queue.send_many([Message(b"interrupted")])
+        else:
+            consumer.ack(deliveries[0] if method == "remove_one" else deliveries[:2])
+    with pytest.raises(StoreFailed):
+        queue.send(b"never confirmed")
+
+    found = opened(disk.crash_process(), metadata).queue("orders").subscribe().take(10)
+    bodies = [delivery.body for delivery in found]
+    assert bodies[-1] == b"interrupted" if method.startswith("add") else b"third" in bodies
+    assert {b"first", b"second", b"third"} <= set(bodies) or method.startswith("remove")
