@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
 from forebay.cache.charge import OVERHEAD_BYTES
 from simulated_bay import SimulatedBay

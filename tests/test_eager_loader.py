@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+
 from forebay import Consumer, Message, Queue
 from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.dispatch.eager_loader import Load

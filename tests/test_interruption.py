@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from manual_clock import ManualClock
 
 from forebay import Forebay, Message, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.store.index import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import SimulatedDisk
+from manual_clock import ManualClock
 
 
 def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:

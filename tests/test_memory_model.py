@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, Message
 from forebay.cache.budget import Holder
 from forebay.store.message import Headers
 from simulated_bay import SimulatedBay
-from sortedcontainers import SortedDict
 
 KIB = 1024
 LIMIT_BYTES = 4096 * KIB

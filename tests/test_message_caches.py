@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+
 from forebay.cache.budget import Budget
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from forebay.cache.head_queue_cache import HeadQueueCache

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
+
 from forebay import (
     Closed,
     Consumer,

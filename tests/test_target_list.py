@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from forebay import Message
 from forebay.cache import policy
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes

@@ -17,8 +17,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from random import Random
 
-import forebay
 import pytest
+
+import forebay
 from forebay import Closed, Consumer, Delivery, Forebay, Message, SettingsError
 
 KIB = 1024
@@ -179,7 +180,8 @@ MIXES = {
 
 @pytest.mark.parametrize("mix", MIXES)
 def test_four_producers_and_four_consumers_deliver_each_message_once_and_in_order(bay: Forebay, mix: str) -> None:
-    traffic = Traffic(bay, producers=4, each=800)
+    traffic = Traffic(bay, producers=5, each=800)
+    traffic.produce(4)  # a backlog, so that the loader has work
     for seed, selector in enumerate(MIXES[mix]):
         consumer = traffic.subscribe(selector)
         traffic.crew.start(lambda consumer=consumer, seed=seed: traffic.consume(consumer, seed))  # type: ignore[misc]
@@ -187,7 +189,7 @@ def test_four_producers_and_four_consumers_deliver_each_message_once_and_in_orde
         traffic.crew.start(lambda producer=producer: traffic.produce(producer))  # type: ignore[misc]
     traffic.end()
     for mine in traffic.acknowledged:
-        for producer in range(4):
+        for producer in range(5):
             numbers = [number for sender, number in mine if sender == producer]
             assert numbers == sorted(numbers), f"out of order for producer {producer}"
 
