@@ -57,7 +57,11 @@ class KahaDB:
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         if ended.returncode or not lines:
             raise PassFailed(f"run.sh {case} ended with exit code {ended.returncode}: {ended.stderr[-2000:].strip()}")
-        return _facts(json.loads(lines[-1]))
+        line = json.loads(lines[-1])
+        facts = _facts(line)
+        if case.startswith("W1"):  # elsewhere it is what cleanup has not come to yet
+            facts["disk_bytes"] = (line["journal_alloc_mib"] + line["index_alloc_mib"]) * MIB
+        return facts
 
 
 def java_version() -> str:
@@ -72,5 +76,4 @@ def _facts(line: dict[str, Any]) -> Facts:
         "cpu_seconds": line["cpu_us_per_msg"] * line["msgs"] / 1e6,
         "others_seconds": max(0.0, line["other_cpu_s"]),
         "written_bytes": line["written_mib"] * MIB,
-        "disk_bytes": (line["journal_alloc_mib"] + line["index_alloc_mib"]) * MIB,
     }

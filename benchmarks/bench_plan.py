@@ -105,4 +105,4 @@ def _rows(messages: int) -> Iterator[Row]:
 
 
 def _deep(work: str, body_bytes: int, backlog: int) -> str:
-    return f"{work}; {backlog:,} behind, {body_bytes} B"
+    return f"{work}; {backlog:,} behind, {body_bytes:,} B"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay import Consumer, Delivery, Message, Queue, SettingsError
 from simulated_bay import SimulatedBay
 
 KIB = 1024
@@ -316,7 +314,7 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
                 call(consumer, duplicates)
         for bad in (foreign[0], settled, None, own):
             with pytest.raises(SettingsError):
-                consumer.ack_up_to(bad)  # type: ignore[arg-type]
+                consumer.ack_up_to(bad)
         assert unsettled(bay, consumer) == before
         consumer.ack([])
         consumer.nack([])
@@ -388,10 +386,12 @@ def test_max_bytes_bounds_deliveries_that_are_read_later_too(bay: SimulatedBay, 
         assert len(consumer.take(100, max_bytes=10 * KIB + 500)) <= 10
 
 
+BAD_SECONDS: list[Any] = [-1, -0.001, math.nan, math.inf, "1", "", [], True, False, 10**400, 1j]
+BAD_SIZES: list[Any] = [0, -1, 1.5, "1", True, math.nan, []]
 BAD_TAKES: list[dict[str, Any]] = [
     *({"max_messages": count} for count in (0, -1, True, 1.0, "1", None, math.nan)),
-    *({"timeout": seconds} for seconds in (-1, -0.001, math.nan, math.inf, "1", "", [], True, False, 10**400, 1j)),
-    *({"max_bytes": size} for size in (0, -1, 1.5, "1", True, math.nan, [])),
+    *({"timeout": seconds} for seconds in BAD_SECONDS),
+    *({"max_bytes": size} for size in BAD_SIZES),
 ]
 
 
@@ -429,220 +429,6 @@ def test_a_bad_prefetch_is_refused_and_the_old_one_stays(queue: Queue, prefetch:
         assert consumer.prefetch == 7
 
 
-# Memory.
-
-
-def test_deliveries_beyond_half_of_memory_are_lazy_and_whole(bay: SimulatedBay, queue: Queue) -> None:
-    sent = send(queue, 2000, bytes(range(256)) * 4)
-    with queue.subscribe(prefetch=0) as consumer:
-        deliveries: list[Delivery] = []
-        while len(deliveries) < 1500:
-            deliveries += consumer.take(100)
-        half, most = bay.engine.targets.dispatch_bytes_max, bay.engine.targets.in_flight_bytes_max
-        assert half < bay.bay.statistics().memory.holders["dispatch_area"] <= most
-        for number, delivery in enumerate(deliveries):
-            assert delivery.body == bytes(range(256)) * 4
-            assert (delivery.id, delivery.headers, delivery.attempts) == (sent[number], {"n": number}, 1)
-            assert delivery.timestamp == bay.clock.time_ms()
-        bay.check()
-        consumer.ack(deliveries)
-        assert bay.bay.statistics().memory.holders["dispatch_area"] == 0
-
-
-def test_a_lazy_delivery_that_is_settled_says_so_instead_of_its_body(bay: SimulatedBay) -> None:
-    bay.queue().send(bytes(600 * KIB))
-    bay.reopen()
-    with bay.queue().subscribe() as consumer:
-        (delivery,) = consumer.take()
-        delivery.ack()
-        with pytest.raises(SettingsError, match="settled"):
-            _ = delivery.body
-
-
-def test_a_lazy_delivery_of_a_closed_store_says_so(bay: SimulatedBay) -> None:
-    bay.queue().send(bytes(600 * KIB))
-    bay.reopen()
-    (delivery,) = bay.queue().subscribe().take()
-    bay.bay.close()
-    with pytest.raises(Closed):
-        _ = delivery.body
-
-
-def test_at_full_usage_every_other_consumer_still_gets_something(bay: SimulatedBay) -> None:
-    names = ("one", "two", "three")
-    sent = {name: send(bay.queue(name), 4000, BODY) for name in names}
-    hog = bay.queue("one").subscribe(prefetch=0)
-    held = take_all(hog)
-    assert 1000 < len(held) < 4000, "memory is full of what it holds"
-    others = [bay.queue(name).subscribe(selector=selector) for name in names for selector in (None, "n >= 0")]
-    for other in others:
-        for _ in range(3):
-            (delivery,) = other.take(10, timeout=1000.0)
-            assert len(delivery.body) == KIB
-            assert delivery.id in sent[delivery.destination]
-            delivery.ack()
-    assert hog.take() == []
-    hog.ack(held[:1000])
-    assert len(hog.take(100)) == 100
-    memory = bay.bay.statistics().memory
-    assert memory.held_bytes_max <= memory.limit_bytes
-    bay.check()
-
-
-def test_who_waits_for_memory_is_called_when_others_settle(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 4000, BODY)
-    hog, called = queue.subscribe(prefetch=0), []
-    with queue.subscribe(on_ready=lambda: called.append(1)) as other:
-        assert len(other.take(1)) == 1
-        held = take_all(hog)
-        assert other.take() == []
-        called.clear()
-        hog.ack(held[:500])
-        assert called == [1]
-        assert other.take()
-
-
-# Callbacks.
-
-
-class Bell:
-    """An on_ready callback that counts."""
-
-    def __init__(self) -> None:
-        self.rings = 0
-
-    def __call__(self) -> None:
-        self.rings += 1
-
-    def heard(self) -> int:
-        """How often since the last question."""
-        rings, self.rings = self.rings, 0
-        return rings
-
-
-def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(queue: Queue) -> None:
-    bell = Bell()
-    with queue.subscribe(on_ready=bell) as consumer:
-        assert bell.heard() == 0
-        send(queue, 5)
-        queue.send(b"x")
-        assert bell.heard() == 1
-        consumer.take(3)
-        queue.send(b"x")
-        assert bell.heard() == 0, "the last take found something, so the next one is due anyway"
-        drain(consumer)
-        assert bell.heard() == 0
-        queue.send(b"x")
-        assert bell.heard() == 1
-
-
-def test_on_ready_is_called_for_a_backlog_at_once(queue: Queue) -> None:
-    queue.send(b"x")
-    bell = Bell()
-    with queue.subscribe(on_ready=bell):
-        assert bell.heard() == 1
-
-
-def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 3)
-    holder, bell = queue.subscribe(), Bell()
-    held = holder.take(3)
-    with queue.subscribe(on_ready=bell) as consumer:
-        bell.heard()
-        assert consumer.take() == []
-        held[0].nack()
-        assert bell.heard() == 1
-        drain(consumer)
-        held[1].nack(delay=5.0)
-        assert bell.heard() == 0
-        bay.clock.advance(6.0)
-        bay.bay.step()
-        assert bell.heard() == 1
-        drain(consumer)
-        holder.close()
-        assert bell.heard() == 1
-
-
-def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) -> None:
-    bell = Bell()
-    with queue.subscribe(selector="n = 2", on_ready=bell) as consumer:
-        assert consumer.take() == []
-        send(queue, 2)
-        assert bell.heard() == 0
-        send(queue, 3)
-        assert bell.heard() == 1
-
-
-def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> None:
-    bell = Bell()
-    with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
-        send(queue, 10)
-        deliveries = consumer.take(5)
-        assert consumer.take() == []
-        bell.heard()
-        queue.send(b"x")
-        assert bell.heard() == 0, "a take would still return nothing"
-        deliveries[0].ack()
-        assert bell.heard() == 1
-        assert len(consumer.take(5)) == 1 and consumer.take() == []
-        consumer.prefetch = 3
-        assert bell.heard() == 1
-        assert len(consumer.take(5)) == 1 and consumer.take() == []
-        consumer.nack(deliveries[1])
-        assert bell.heard() == 1
-
-
-def test_on_ready_is_not_called_for_credit_while_there_is_nothing_to_take(queue: Queue) -> None:
-    bell = Bell()
-    with queue.subscribe(prefetch=1, on_ready=bell) as consumer:
-        queue.send(b"x")
-        (delivery,) = consumer.take()
-        assert consumer.take() == []
-        bell.heard()
-        delivery.ack()
-        assert bell.heard() == 0
-        queue.send(b"x")
-        assert bell.heard() == 1
-
-
-def test_a_callback_may_use_everything(queue: Queue) -> None:
-    seen: list[bytes] = []
-
-    def use() -> None:
-        for delivery in consumer.take(10):
-            seen.append(delivery.body)
-            delivery.ack()
-            if len(seen) < 5:
-                queue.send(b"again")
-        while consumer.take():
-            pass
-        consumer.statistics()
-        queue.subscribe().close()
-
-    consumer = queue.subscribe(on_ready=use)
-    consumer.take()
-    queue.send(b"first")
-    assert seen[0] == b"first"
-
-
-def test_a_callback_that_raises_is_logged_once_and_hurts_nobody(
-    bay: SimulatedBay, queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    bell = Bell()
-    with queue.subscribe(on_ready=fail) as failing, queue.subscribe(on_ready=bell) as sound:
-        failing.take()
-        sound.take()
-        message_id = queue.send(b"secret")
-        assert len(caplog.records) == 1
-        assert "secret" not in caplog.text
-        assert bell.heard() == 1
-        assert ids(failing.take()) == [message_id]
-    bay.check()
-
-
 # The end.
 
 
@@ -670,11 +456,16 @@ def test_a_closed_consumer_takes_and_settles_nothing(bay: SimulatedBay, queue: Q
     deliveries = consumer.take(2)
     consumer.close()
     consumer.close()
-    for call in (consumer.take, lambda: consumer.take(10), lambda: consumer.take(timeout=None)):
+    for fields in ({}, {"max_messages": 10}, {"timeout": None}):
         with pytest.raises(Closed):
-            call()
+            consumer.take(**fields)  # type: ignore[arg-type]
     assert list(consumer) == []
-    for settle in (deliveries[0].ack, deliveries[0].nack, lambda: consumer.ack_up_to(deliveries[0])):
+    settles: list[Callable[[], None]] = [
+        deliveries[0].ack,
+        deliveries[0].nack,
+        lambda: consumer.ack_up_to(deliveries[0]),
+    ]
+    for settle in settles:
         with pytest.raises(SettingsError):
             settle()
     assert queue.depth == 5
@@ -713,9 +504,11 @@ def test_a_take_that_may_not_wait_does_not_wait_for_what_others_have_settled(
     send(queue, 5)
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
         assert len(drain(one)) == 5
-        monkeypatch.setattr(
-            other, "_wait", lambda deadline, is_coming, has_credit: pytest.fail("it waits") if is_coming else False
-        )
+
+        def wait(seconds: float | None) -> None:
+            pytest.fail(f"it waits {seconds} seconds")
+
+        monkeypatch.setattr(other.interest.arrived, "wait", wait)
         assert other.take() == []
 
 
@@ -733,10 +526,3 @@ def test_statistics_tell_one_consumer_from_another(bay: SimulatedBay, queue: Que
         assert (destination.consumers, destination.delivered, destination.redelivered) == (1, 35, 5)
         assert (destination.enqueued, destination.acknowledged, destination.depth) == (100, 10, 90)
         assert one.statistics().delivered == 15
-
-
-def test_what_is_in_flight_is_charged_with_all_that_stands_around_it(bay: SimulatedBay, queue: Queue) -> None:
-    queue.send(BODY)
-    with queue.subscribe() as consumer:
-        consumer.take()
-        assert bay.bay.statistics().memory.holders["dispatch_area"] == KIB + OVERHEAD_BYTES

@@ -33,8 +33,8 @@ POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.STALE, PowerCut.EXTE
 CRASHES_MAX = 3
 """One, one of what was recovered from it, and one more."""
 
-SHARP_SEEDS = (177,)
-"""Found by planting bugs: where an ack is deleted before its message, where ..."""
+SHARP_SEEDS = (488, 678)
+"""In these a power cut during a cleanup leaves messages of which the acks are deleted already."""
 
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 SETTINGS = {
@@ -106,7 +106,7 @@ class CrashRun:
 
     def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
-        if random.random() < (0.05 if self._with_power_cuts else 1.0):
+        if random.random() < (0.05 if self._with_power_cuts else 0.5):
             self._place += " KILL"
             self._tally.kills += 1
             self._examine(disk.crash_process(), _same(metadata), model, crashes)
@@ -200,13 +200,14 @@ def test_power_cut_without_syncs_leaves_what_some_moment_left(sync: SyncMode) ->
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode) -> None:
     tally = Tally()
-    for seed in range(FIRST_SEED, FIRST_SEED + 5):
+    seed = FIRST_SEED
+    while tally.kills < STATES // SHARES:
         CrashRun(seed, tally, sync=sync, with_power_cuts=False).run()
-    assert tally.kills > 500
+        seed += 1
 
 
 @pytest.mark.parametrize("seed", SHARP_SEEDS)
-def test_seed_that_sees_what_few_others_see(seed: int) -> None:
+def test_seed_that_meets_what_few_others_meet(seed: int) -> None:
     CrashRun(seed, Tally()).run()
 
 

@@ -368,6 +368,15 @@ def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(opened: OpenStore, m
     assert reopen(disk).report.quarantined == 0
 
 
+def test_dropped_data_logs_are_forgotten_by_the_next_life(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+    fill(opened, 3)
+    opened.remove(0, opened.add(b"last"))
+    assert opened.store.cleanup().deleted == (1, 2, 3)
+    again = reopen(disk_of(opened).crash_process(), metadata)
+    assert set(again.store.index.uses) == {4, 5}
+    assert again.store.cleanup().deleted == (4,)
+
+
 def test_sequences_go_on_after_all_was_consumed_cleaned_up_and_the_index_lost(opened: OpenStore) -> None:
     fill(opened, 3)
     last = opened.add(b"last")
