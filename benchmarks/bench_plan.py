@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
 from forebay.dispatch.sizes import KIB, MIB
 
 from .bench_kahadb import LAG
@@ -54,6 +55,7 @@ class Depth:
 
     work: str
     body_bytes: int
+    limit_bytes: int
     backlogs: tuple[int, int]
     titles: tuple[str, str]
 
@@ -73,10 +75,23 @@ def rows(messages: int, groups: Collection[str], has_kahadb: bool) -> list[Row]:
 
 
 def depths(messages: int) -> list[Depth]:
-    """Bodies of 16 bytes for the deepest, so that it needs a gigabyte of disk and not eleven."""
+    """Under the usual limit the shallow backlog is served from RAM; under the smallest one, neither is.
+
+    Bodies of 16 bytes for the deepest, so that it needs a gigabyte of disk and not eleven.
+    """
+    shallow = messages // 20
     return [
-        Depth(work, body_bytes, backlogs, (_deep(work, body_bytes, backlogs[0]), _deep(work, body_bytes, backlogs[1])))
-        for body_bytes, backlogs in ((KIB, (messages // 20, 5 * messages)), (16, (messages // 20, 50 * messages)))
+        Depth(
+            work,
+            body_bytes,
+            limit_bytes,
+            (shallow, deep),
+            (_deep(work, body_bytes, shallow), _deep(work, body_bytes, deep)),
+        )
+        for body_bytes, limit_bytes, deep in (
+            (KIB, MEMORY_LIMIT_BYTES, 5 * messages),
+            (16, MIN_MEMORY_LIMIT_BYTES, 50 * messages),
+        )
         for work in (_SINGLE, _BATCHED)
     ]
 
@@ -100,7 +115,7 @@ def _rows(messages: int) -> Iterator[Row]:
             batch = batched if depth.work == _BATCHED else 1
             # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
             moved = messages if depth.body_bytes == KIB else 5 * messages
-            yield Row("W8", title, Work("path", moved, depth.body_bytes, batch, backlog))
+            yield Row("W8", title, Work("path", moved, depth.body_bytes, batch, depth.limit_bytes, backlog))
     yield Row("memory", "memory", Work("memory", 5 * messages))
 
 

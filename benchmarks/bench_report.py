@@ -120,15 +120,17 @@ def _depths(messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
         return
     yield from _section(
         "Depth",
-        f"The rate over a deep backlog over the rate over a shallow one, under {MEMORY_LIMIT_BYTES // MIB} MiB. "
+        "The rate over a deep backlog over the rate over a shallow one. Where the limit holds the whole shallow "
+        "backlog, that one is served from RAM and the deep one read back; under the smallest limit both are read. "
         "A miss is a delivery that `take` had to wait for, because the eager loader was behind.",
     )
-    yield from _heading("work", "body B", "deep", "shallow", "ratio", "wanted", "misses %")
+    yield from _heading("work", "body B", "limit MiB", "deep", "shallow", "ratio", "wanted", "misses %")
     for depth in known:
         shallow, deep = by_title[depth.titles[0]], by_title[depth.titles[1]]
         yield _line(
             depth.work,
             f"{depth.body_bytes:,}",
+            f"{depth.limit_bytes // MIB}",
             f"{depth.backlogs[1]:,}",
             f"{depth.backlogs[0]:,}",
             f"{deep.rate / shallow.rate:.2f}",

@@ -45,6 +45,7 @@ class Work:
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
+    limit_bytes: int = MEMORY_LIMIT_BYTES
     backlog: int = 0
     """Messages that stand in the queue meanwhile, sent in the same way."""
 
@@ -82,7 +83,7 @@ def _send(work: Work, directory: Path) -> Facts:
 
 
 def _path(work: Work, directory: Path) -> Facts:
-    with _opened(directory) as bay:
+    with _opened(directory, work.limit_bytes) as bay:
         queue = bay.queue("bench")
         _fill(queue, work.backlog, work)
         bay.checkpoint()
@@ -127,8 +128,8 @@ def _memory(work: Work, directory: Path) -> Facts:
 # ---------------------------------------------------------------------- their loops
 
 
-def _opened(directory: Path) -> forebay.Forebay:
-    return forebay.open(directory / "store", memory_limit=MEMORY_LIMIT_BYTES, sync="never")
+def _opened(directory: Path, limit_bytes: int = MEMORY_LIMIT_BYTES) -> forebay.Forebay:
+    return forebay.open(directory / "store", memory_limit=limit_bytes, sync="never")
 
 
 def _bodies(body_bytes: int, messages: int) -> Iterator[bytes]:

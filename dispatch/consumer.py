@@ -285,7 +285,8 @@ class Consumer:
             self._engine.targets.offer_again(delivery._area, message)
 
     def _check_held(self, deliveries: Sequence[Delivery]) -> None:
-        seen: set[int] = set()
+        last_number = -1
+        is_ascending = True
         for delivery in deliveries:
             if type(delivery) is not Delivery:
                 raise SettingsError(f"a delivery is expected, not {type(delivery).__name__}")
@@ -293,10 +294,11 @@ class Consumer:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
                 raise SettingsError("the delivery is settled already, or its consumer was closed")
-            if len(deliveries) > 1:
-                if id(delivery) in seen:
-                    raise SettingsError("the same delivery is in the batch twice")
-                seen.add(id(delivery))
+            is_ascending = is_ascending and delivery._number > last_number
+            last_number = delivery._number
+        # In the order in which they were taken there can be none twice, and nothing to remember.
+        if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
+            raise SettingsError("the same delivery is in the batch twice")
 
     def credit_came(self) -> None:
         """It may be able to take again, if that was what it waited for. REQUIRES: the lock."""

@@ -17,9 +17,12 @@ def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
     return f"{store_id[:4].hex()}-{destination}-{priority}-"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
-    """One message to send with `send_many`. Nothing is copied: do not change the headers before it is stored."""
+    """One message to send with `send_many`. Nothing is copied: do not change it before it is stored.
+
+    Not frozen, because that would double what making one costs.
+    """
 
     body: bytes
     headers: Headers | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from forebay import Consumer, Delivery, Message, Queue, SettingsError
+from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
 from simulated_bay import SimulatedBay
 
 KIB = 1024
@@ -314,7 +315,7 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
                 call(consumer, duplicates)
         for bad in (foreign[0], settled, None, own):
             with pytest.raises(SettingsError):
-                consumer.ack_up_to(bad)
+                consumer.ack_up_to(bad)  # type: ignore[arg-type]
         assert unsettled(bay, consumer) == before
         consumer.ack([])
         consumer.nack([])
@@ -458,7 +459,7 @@ def test_a_closed_consumer_takes_and_settles_nothing(bay: SimulatedBay, queue: Q
     consumer.close()
     for fields in ({}, {"max_messages": 10}, {"timeout": None}):
         with pytest.raises(Closed):
-            consumer.take(**fields)  # type: ignore[arg-type]
+            consumer.take(**fields)
     assert list(consumer) == []
     settles: list[Callable[[], None]] = [
         deliveries[0].ack,

@@ -33,7 +33,7 @@ POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.STALE, PowerCut.EXTE
 CRASHES_MAX = 3
 """One, one of what was recovered from it, and one more."""
 
-SHARP_SEEDS = (488, 678)
+SHARP_SEEDS = (385, 488, 678, 737, 780)
 """In these a power cut during a cleanup leaves messages of which the acks are deleted already."""
 
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
