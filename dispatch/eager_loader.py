@@ -263,9 +263,11 @@ class EagerLoader:
         lane = target.area.lane
         kept: list[StoredMessage] = []
         kept_bytes = 0
+        # What came back, was loaded, went to another interest and came back once more.
+        doubled = target.direct_up_to(load.last) if load.is_return else ()
         for sequence in sorted(load.held):
             message = load.held[sequence]
-            if sequence in load.unwanted or sequence > load.last or not is_alive:
+            if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
                 continue
             if target.is_shared and not lane.is_pending(sequence):
                 continue

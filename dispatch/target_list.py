@@ -18,6 +18,7 @@ first; lists of other interests that name it too pass over it ("stale").
 from __future__ import annotations
 
 from collections import deque
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -93,6 +94,10 @@ class TargetList:
         """Put a message that is charged already behind the direct ones."""
         self.direct.append(message)
         self.direct_bytes += charge
+
+    def direct_up_to(self, sequence: int) -> set[int]:
+        """Which of the sequences up to this one are direct. O(that many)."""
+        return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def put_back(self, messages: list[StoredMessage]) -> None:
         """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""

@@ -263,9 +263,8 @@ class Recovery:
             next_sequence, previous = walk.next_sequence, data_log
             position = data_log << OFFSET_BITS | walk.end
             self._result.sizes[data_log] = walk.end
-            is_last = data_log == ids[-1]
             # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
-            is_whole = walk.end == size and (is_last or walk.problem is None) or (walk.is_sealed and not is_last)
+            is_whole = walk.end == size or (walk.is_sealed and data_log != ids[-1])
             if not is_whole:
                 return self._checked(_End(position, ids[at:], position, walk.problem or "zeros where records were"))
         return self._checked(_End(position, [], position, "the data log ends"))

@@ -20,6 +20,7 @@ FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
 EVERYTHING = 1_000_000
 PENDING_MAX = 50
+"""With so many nothing more is sent: a larger backlog would only make each check dearer."""
 
 WEIGHTS = {
     "send": (1, 3, 8),
@@ -261,7 +262,7 @@ class Workload:
         self._next_number = max(model.sent, default=-1) + 1
 
     def step(self) -> None:
-        """One operation; no more sends where the backlog would only make each check dearer."""
+        """One operation."""
         name = self._random.choices(self._operations, self._weights)[0]
         if name.startswith("send") and len(self._model.pending) >= PENDING_MAX:
             name = self._random.choice(("take", "ack"))
