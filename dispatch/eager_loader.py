@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
-from ..store.block import BLOCK_MASK
+from ..store.block import BLOCK_MASK, BLOCK_SHIFT
 from ..store.errors import ForebayError, StoreFailed
 from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ..store.runs import Runs
 from .target_area import TargetArea
 from .target_list import TargetList
 
@@ -31,10 +33,12 @@ class Load:
     """One load under way. held: messages by sequence; those too large to hold have no body."""
 
     target: TargetList
-    first: int
+    runs: list[tuple[int, int]]
+    """What is loaded, in order, all in one block."""
     last: int
+    """What lies behind it is not loaded after all."""
     is_scan: bool
-    """The selector is still to be evaluated: the run comes from behind the frontier."""
+    """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
     is_return: bool
     held: dict[int, StoredMessage] = field(default_factory=dict)
     from_cache: set[int] = field(default_factory=set)
@@ -43,6 +47,10 @@ class Load:
     buffer_bytes: int = 0
     unwanted: set[int] = field(default_factory=set)
     unreadable: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        return self.runs[0][0]
 
 
 class EagerLoader:
@@ -114,35 +122,51 @@ class EagerLoader:
         return load
 
     def _choose(self, target: TargetList) -> Load | None:
-        """The next run of pending messages inside one block: returned ones, then references, then the frontier."""
-        lane = target.area.lane
+        """The next pending messages: returned ones, then references, then those behind the frontier."""
         for runs, is_return in ((target.returned, True), (target.references, False)):
-            while runs:
-                first, last = next(iter(runs))
-                found = lane.pending_run(first, LOAD_MESSAGES_MAX)
-                if found is None or found[0] > last:
-                    runs.remove(first, last)
-                    continue
-                if found[0] > first:
-                    runs.remove(first, found[0] - 1)
-                last = self._cut(target, found[0], min(found[1], last))
-                return Load(target, found[0], last, is_scan=is_return, is_return=is_return)
+            chosen = self._gather(target, runs)
+            if chosen:
+                return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return)
+        unseen = Runs()
         if target.frontier < target.area.published:
-            found = lane.pending_run(target.frontier, LOAD_MESSAGES_MAX)
-            if found is not None and found[0] < target.area.published:
-                last = self._cut(target, found[0], min(found[1], target.area.published - 1))
-                return Load(target, found[0], last, is_scan=True, is_return=False)
-            target.frontier = target.area.published
+            unseen.add(target.frontier, target.area.published - 1)
+        chosen = self._gather(target, unseen)
+        if chosen:
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False)
+        target.frontier = target.area.published
         return None
 
-    def _cut(self, target: TargetList, first: int, last: int) -> int:
-        """Shorten a run to what one load may bring: a region's bytes, at least one message."""
+    def _gather(self, target: TargetList, runs: Runs) -> list[tuple[int, int]]:
+        """The first pending ones of runs in one block, as many as one load may bring, at least one if there is one.
+
+        What is no longer pending is taken out of runs.
+        """
+        lane = target.area.lane
         room = min(REGION_BYTES_MAX, max(target.high_watermark_bytes - target.direct_bytes, 0))
-        lengths = target.area.lane.lengths(first, last)
-        total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
-        while total > room and len(lengths) > 1:
-            total -= lengths.pop() + OVERHEAD_BYTES
-        return first + len(lengths) - 1
+        chosen: list[tuple[int, int]] = []
+        at = 0
+        while (run := runs.next_from(at)) is not None:
+            first, last = run
+            found = lane.pending_run(first, LOAD_MESSAGES_MAX)
+            if found is None or found[0] > first:
+                at = last + 1 if found is None else min(found[0], last + 1)
+                runs.remove(first, at - 1)
+                continue
+            if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
+                break
+            last = min(found[1], last)
+            lengths = lane.lengths(first, last)
+            total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+            while total > room and len(lengths) > (not chosen):
+                total -= lengths.pop() + OVERHEAD_BYTES
+            if not lengths:
+                break
+            at = first + len(lengths)
+            chosen.append((first, at - 1))
+            room -= total
+            if at <= last:
+                break
+        return chosen
 
     def _take_from_caches(self, load: Load) -> None:
         area = self._area
@@ -150,7 +174,7 @@ class EagerLoader:
         for cache in (area.pending_cache, area.head_queue_cache):
             if not cache.has(lane):
                 continue
-            for sequence in range(load.first, load.last + 1):
+            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
@@ -166,11 +190,10 @@ class EagerLoader:
         """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
         area, target = self._area, load.target
         lane = target.area.lane
-        lengths = lane.lengths(load.first, load.last)
+        lengths = [item for first, last in load.runs for item in enumerate(lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
         wanted = 0
-        for index, length in enumerate(lengths):
-            sequence = load.first + index
+        for sequence, length in lengths:
             if sequence in load.held:
                 continue
             if length > area.large_message_bytes:
@@ -273,16 +296,16 @@ class EagerLoader:
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)
-        if load.is_return:
-            target.returned.remove(load.first, load.last)
-        is_behind = bool(target.references) and target.references.first < load.first
-        target.references.remove(load.first, load.last)
+        for first, last in load.runs:
+            if first <= load.last:
+                for runs in (target.returned, target.references) if load.is_return else (target.references,):
+                    runs.remove(first, min(last, load.last))
         target.frontier = max(target.frontier, load.last + 1)
-        if is_behind:
-            # Memory ran short meanwhile and the watermark fell below this run: it becomes a reference, or stays one.
-            for message in kept:
-                target.references.add(message[0], message[0])
-            kept, kept_bytes = [], 0
+        # Where memory ran short meanwhile, the watermark fell: what lies behind it becomes a reference.
+        while kept and target.references and kept[-1][0] > target.references.first:
+            message = kept.pop()
+            kept_bytes -= charge_bytes(message)
+            target.references.add(message[0], message[0])
         area.targets.release(load.reserved_bytes - kept_bytes)
         if load.is_return:
             target.put_back(kept)

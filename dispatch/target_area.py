@@ -57,7 +57,7 @@ class TargetArea:
         self.waits_for_memory: dict[Consumer, None] = {}
         """Those who can't take because others hold what was handed out to them."""
         self.large_message_bytes = int(limit * LARGE_MESSAGE_SHARE)
-        self.lists: list[TargetList] = []
+        self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.wake_loader: Callable[[], None] = lambda: None
@@ -89,8 +89,9 @@ class TargetArea:
         target = TargetList(area, interest, 0)
         target.is_shared = bool(area.parked)
         interest.lists.append(target)
-        self.lists.append(target)
-        self.measure(None)
+        self.lists[target] = None
+        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
+        target.move_high_watermark(high_watermark_bytes(self.budget.limit_bytes, len(self.lists), None))
         self.feed(target)
 
     def settle_interests(self, queue: QueueArea) -> None:
@@ -112,7 +113,7 @@ class TargetArea:
         queue.misses += interest.misses
         for target in interest.lists:
             self.hungry.pop(target, None)
-            self.lists.remove(target)
+            del self.lists[target]
             self.targets.release(target.direct_bytes)
             lane = target.area.lane.number
             self.head_queue_cache.reopen(lane)
@@ -122,19 +123,17 @@ class TargetArea:
             target.direct.clear()
             target.direct_bytes = 0
         interest.lists.clear()
-        self.measure(None)
         self.settle_interests(queue)
 
-    def measure(self, seconds: float | None) -> None:
-        """Move every list's high watermark by what its consumers took in the last seconds; None: nothing measured."""
+    def measure(self, seconds: float) -> None:
+        """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
         for target in self.lists:
             rate: float | None = None
             taken_bytes = target.taken_bytes
-            if seconds is not None and taken_bytes:
+            if taken_bytes:
                 rate = (taken_bytes - target.measured_bytes) / seconds
                 target.measured_bytes = taken_bytes
-            target.high_watermark_bytes = high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate)
-            target.low_watermark_bytes = target.high_watermark_bytes // 2
+            target.move_high_watermark(high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate))
             evicted: list[StoredMessage] = []
             while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
                 evicted.append(target.evict_last())

@@ -90,6 +90,10 @@ class TargetList:
         first = self.returned.first
         return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
 
+    def move_high_watermark(self, high_watermark_bytes: int) -> None:
+        self.high_watermark_bytes = high_watermark_bytes
+        self.low_watermark_bytes = high_watermark_bytes // 2
+
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""
         self.direct.append(message)

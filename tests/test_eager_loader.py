@@ -54,6 +54,8 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
         fill(bay.queue(name), 24_000 // queues)
     bay.reopen()  # so that no cache has anything
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names]
+    bay.clock.advance(1.0)
+    bay.engine.housekeep()
     if loads_ahead:
         bay.bay.step()
     step_bytes = min(REGION_BYTES_MAX, consumers[0].statistics().high_watermark_bytes // 2)
@@ -153,6 +155,43 @@ def test_a_step_ends_although_nothing_more_can_be_held() -> None:
         bay.bay.step()
         other.release(other.held_bytes)
         assert len(list(drain(consumer))) == 3000
+
+
+@pytest.mark.parametrize("left_bytes", [0, 300, OVERHEAD_BYTES, 10 * OVERHEAD_BYTES])
+def test_a_take_that_finds_no_memory_gets_what_it_can_read_later(left_bytes: int) -> None:
+    bay = SimulatedBay()
+    ids = fill(bay.queue(), 300)
+    bay.reopen()
+    other = bay.engine.budget.holder("others")
+    with bay.queue().subscribe() as consumer:
+        assert other.reserve(bay.engine.budget.free_bytes - left_bytes)
+        deliveries = consumer.take(20)
+        assert len(deliveries) == left_bytes // OVERHEAD_BYTES
+        assert [delivery.body for delivery in deliveries] == [BODY] * len(deliveries)
+        bay.check()
+        other.release(other.held_bytes)
+        assert [delivery.id for delivery in deliveries] + list(drain(consumer)) == ids
+
+
+def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay()
+    ids = fill(bay.queue(), 100)
+    bay.reopen()
+    with bay.queue().subscribe() as consumer:
+        (target,) = bay.lists()
+        cached = bay.engine.targets.read_one(target.area, 50)
+        assert bay.engine.targets.pending_cache.put(target.area.lane.number, cached)
+        other = bay.engine.budget.holder("others")
+        assert other.reserve(bay.engine.budget.free_bytes)
+        monkeypatch.setattr(bay.engine.targets, "make_room", lambda *_, **__: None)
+        bay.bay.step()
+        assert bay.engine.targets.pending_cache.peek(target.area.lane.number, 50) is cached
+        bay.check()
+        monkeypatch.undo()
+        other.release(other.held_bytes)
+        assert list(drain(consumer)) == ids
 
 
 # Large messages.
