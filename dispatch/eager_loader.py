@@ -298,8 +298,8 @@ class EagerLoader:
             kept_bytes += charge_bytes(message)
         for first, last in load.runs:
             if first <= load.last:
-                for runs in (target.returned, target.references) if load.is_return else (target.references,):
-                    runs.remove(first, min(last, load.last))
+                target.returned.remove(first, min(last, load.last))
+                target.references.remove(first, min(last, load.last))
         target.frontier = max(target.frontier, load.last + 1)
         # Where memory ran short meanwhile, the watermark fell: what lies behind it becomes a reference.
         while kept and target.references and kept[-1][0] > target.references.first:
