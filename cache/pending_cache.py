@@ -23,6 +23,16 @@ class PendingCache(MessageCache):
         self._head_queue_cache = head_queue_cache
         self._share_bytes = share_bytes
 
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_next: bool) -> bool:
+        """Keep an arrival that a list could not take, if nothing between that list and it has to be read anyway.
+
+        is_next: the list is loaded up to this message. Else the one before it must be here: behind a gap the loader
+        comes so late that whatever is kept only takes room from what is nearer.
+        """
+        if is_next or self.peek(lane, message[0] - 1) is not None:
+            return self.put(lane, message)
+        return False
+
     def put(self, lane: int, message: StoredMessage) -> bool:
         """Keep the message, taking room from the HeadQueueCache; False when the share or the budget is used up."""
         charge = charge_bytes(message)

@@ -18,7 +18,7 @@ from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ..store.block import BLOCK_MASK, BLOCK_SHIFT
 from ..store.errors import ForebayError, StoreFailed
-from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ..store.reading import Region, StoredMessage
 from ..store.runs import Runs
 from .target_area import TargetArea
 from .target_list import TargetList
@@ -26,11 +26,19 @@ from .target_list import TargetList
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
+LOAD_BYTES_MAX: Final = 1 << 20
+"""So much that the fixed costs of a load, locks and hand-overs between threads, hardly count."""
+LOAD_SHARE: Final = 1 / 16
+"""Most of the memory limit that one load may bring."""
 
 
 @dataclass(slots=True)
 class Load:
-    """One load under way. held: messages by sequence; those too large to hold have no body."""
+    """One load under way.
+
+    held: messages by sequence; those too large to hold have no body. messages: in order, those of a *plain* load,
+    which brings what it chose as it is: the usual case, and one pass less over all of them.
+    """
 
     target: TargetList
     runs: list[tuple[int, int]]
@@ -40,6 +48,8 @@ class Load:
     is_scan: bool
     """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
     is_return: bool
+    is_plain: bool = False
+    messages: list[StoredMessage] = field(default_factory=list)
     held: dict[int, StoredMessage] = field(default_factory=dict)
     from_cache: set[int] = field(default_factory=set)
     regions: list[Region] = field(default_factory=list)
@@ -61,6 +71,7 @@ class EagerLoader:
         self._area = target_area
         self._reading = reading
         self._previous: TargetList | None = None
+        self.load_bytes_max = min(LOAD_BYTES_MAX, int(target_area.budget.limit_bytes * LOAD_SHARE))
         self.loads = 0
 
     def step(self) -> bool:
@@ -88,7 +99,7 @@ class EagerLoader:
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.direct_bytes))
-            step_bytes = min(REGION_BYTES_MAX, target.low_watermark_bytes)
+            step_bytes = min(self.load_bytes_max, target.low_watermark_bytes)
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.direct
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
@@ -142,7 +153,7 @@ class EagerLoader:
         What is no longer pending is taken out of runs.
         """
         lane = target.area.lane
-        room = min(REGION_BYTES_MAX, max(target.high_watermark_bytes - target.direct_bytes, 0))
+        room = min(self.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
@@ -157,6 +168,9 @@ class EagerLoader:
             last = min(found[1], last)
             lengths = lane.lengths(first, last)
             total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+            if total > 2 * room:
+                lengths = lengths[: 2 * room * len(lengths) // total + 1]
+                total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
             while total > room and len(lengths) > (not chosen):
                 total -= lengths.pop() + OVERHEAD_BYTES
             if not lengths:
@@ -183,13 +197,18 @@ class EagerLoader:
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     load.from_cache.add(sequence)
-        if load.from_cache:
-            area.is_pending_cache_full = False
 
     def _reserve(self, load: Load, is_needed: bool) -> None:
         """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
         area, target = self._area, load.target
         lane = target.area.lane
+        if not load.held:
+            columns = [lane.lengths(first, last) for first, last in load.runs]
+            if max(map(max, columns)) <= area.large_message_bytes:
+                load.is_plain = not load.is_return and (not load.is_scan or target.interest.selector is None)
+                total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
+                self._reserve_runs(load, load.runs, total, is_needed)
+                return
         lengths = [item for first, last in load.runs for item in enumerate(lane.lengths(first, last), first)]
         runs: list[tuple[int, int]] = []
         wanted = 0
@@ -204,15 +223,20 @@ class EagerLoader:
                 runs[-1] = (runs[-1][0], sequence)
             else:
                 runs.append((sequence, sequence))
-        if not runs:
-            return
-        regions = area.store.plan(lane, runs)
+        if runs:
+            self._reserve_runs(load, runs, wanted, is_needed)
+
+    def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
+        area, target = self._area, load.target
+        regions = area.store.plan(target.area.lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
         richer_than = 0 if is_needed else target.direct_bytes + wanted
         if self._afford(load, wanted, buffer_bytes, richer_than):
             load.regions = regions
-        elif not is_needed:
+            return
+        load.is_plain = False
+        if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
             for first, last in runs:
@@ -257,6 +281,9 @@ class EagerLoader:
     def read(self, load: Load) -> None:
         """Read what is missing and evaluate the selector. REQUIRES: no lock."""
         interest, area = load.target.interest, load.target.area
+        if load.is_plain:
+            load.messages, load.unreadable = self._area.store.read(load.regions)
+            return
         for region in load.regions:
             messages, unreadable = self._area.store.read((region,))
             load.unreadable += unreadable
@@ -284,18 +311,10 @@ class EagerLoader:
             self._reading.release(load.buffer_bytes)
         is_alive = target in area.lists
         lane = target.area.lane
-        kept: list[StoredMessage] = []
-        kept_bytes = 0
-        # What came back, was loaded, went to another interest and came back once more.
-        doubled = target.direct_up_to(load.last) if load.is_return else ()
-        for sequence in sorted(load.held):
-            message = load.held[sequence]
-            if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
-                continue
-            if target.is_shared and not lane.is_pending(sequence):
-                continue
-            kept.append(message)
-            kept_bytes += charge_bytes(message)
+        if load.is_plain and is_alive and not target.is_shared and not load.unreadable:
+            kept, kept_bytes = load.messages, load.reserved_bytes
+        else:
+            kept, kept_bytes = self._kept(load, is_alive)
         for first, last in load.runs:
             if first <= load.last:
                 target.returned.remove(first, min(last, load.last))
@@ -324,6 +343,24 @@ class EagerLoader:
             area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
             area.feed(target)
+
+    def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
+        """What of a load belongs into its list, in order, and the charge of that."""
+        target, lane = load.target, load.target.area.lane
+        load.held.update((message[0], message) for message in load.messages)
+        kept: list[StoredMessage] = []
+        kept_bytes = 0
+        # What came back, was loaded, went to another interest and came back once more.
+        doubled = target.direct_up_to(load.last) if load.is_return else ()
+        for sequence in sorted(load.held):
+            message = load.held[sequence]
+            if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
+                continue
+            if target.is_shared and not lane.is_pending(sequence):
+                continue
+            kept.append(message)
+            kept_bytes += charge_bytes(message)
+        return kept, kept_bytes
 
 
 assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1

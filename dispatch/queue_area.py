@@ -117,9 +117,9 @@ class LaneArea:
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
             else:
-                target_area.pending_cache.put(self.lane.number, message)
-        elif not target_area.is_pending_cache_full:
-            target_area.keep_pending(self.lane.number, message)
+                target_area.pending_cache.put_overflow(self.lane.number, message, is_next=True)
+        else:
+            target_area.pending_cache.put_overflow(self.lane.number, message, is_next=False)
         interest = sole.interest
         if interest.waiting:
             interest.arrived.notify()

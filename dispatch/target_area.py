@@ -63,7 +63,6 @@ class TargetArea:
         self.wake_loader: Callable[[], None] = lambda: None
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
-        self.is_pending_cache_full = False
 
     # ------------------------------------------------------------------ interests
 
@@ -155,14 +154,13 @@ class TargetArea:
                 area.published = sole.frontier = messages[-1][0] + 1
                 self.wake(sole.interest)
                 return
-        for message in messages:
-            area.arrive(message)
+        if sole is not None and sole.frontier < messages[0][0] and not self.pending_cache.has(area.lane.number):
+            area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
+        else:
+            for message in messages:
+                area.arrive(message)
         if sole is not None:
             self.wake(sole.interest)
-
-    def keep_pending(self, lane: int, message: StoredMessage) -> None:
-        """Keep an arrival that no list can hold directly, while the PendingCache has room for it."""
-        self.is_pending_cache_full = not self.pending_cache.put(lane, message)
 
     def arrive(self, area: LaneArea, message: StoredMessage) -> None:
         """An arrival in a queue without consumers, or with several interests, or with a selector."""
@@ -188,8 +186,8 @@ class TargetArea:
                     self.wake(interest)
                     continue
             if not is_kept:
-                self.pending_cache.put(lane, message)
-                is_kept = True
+                is_next = target.frontier == sequence
+                is_kept = self.pending_cache.put_overflow(lane, message, is_next=is_next)
             self.feed(target)
             self.wake(interest)
 
@@ -405,7 +403,6 @@ class TargetArea:
             self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
         if self.budget.free_bytes < wanted_bytes:
             self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
-            self.is_pending_cache_full = False
         while self.budget.free_bytes < wanted_bytes:
             others = [target for target in self.lists if target is not keep and len(target.direct) > least]
             fullest = max(others, key=lambda target: target.direct_bytes, default=None)

@@ -41,6 +41,35 @@ class Extent(NamedTuple):
     messages: int
 
 
+class Singles(NamedTuple):
+    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
+
+    data_log: int
+    first_sequence: int
+    offsets: array[int]
+    lengths: array[int]
+    """Content bytes of each."""
+
+    @property
+    def offset(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def record_bytes(self) -> int:
+        """From the first to behind the last, what lies between them included."""
+        return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
+
+    @property
+    def messages(self) -> int:
+        return len(self.offsets)
+
+    def part(self, first: int, behind: int) -> Singles:
+        """Those with these indexes."""
+        return Singles(
+            self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
+        )
+
+
 class Block:
     """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
 
@@ -120,14 +149,13 @@ class Block:
         first += skip
         return first, first + min(length, most) - 1
 
-    def extents(self, first: int, last: int) -> Iterator[Extent]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         """Where first..last lie; all of them are pending, so none is a hole."""
         base = self.number << BLOCK_SHIFT
         starts, offsets, lengths = self.starts, self.offsets, self.lengths
         for data_log, low, high in self.files(first, last):
             if starts is None:
-                for at in range(low, high + 1):
-                    yield Extent(data_log, offsets[at], SLICE_BYTES + ENTRY_BYTES + lengths[at], 1, 0, base + at, 1)
+                yield Singles(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
                 continue
             record = bisect_right(starts, low) - 1
             while low <= high:

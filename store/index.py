@@ -16,7 +16,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from .account import Account
-from .block import BLOCK_CHARGE_BYTES, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent
+from .block import BLOCK_CHARGE_BYTES, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent, Singles
 from .runs import Runs
 from .state import LaneCounts, UseCounts
 
@@ -279,7 +279,7 @@ class Lane:
         assert block is not None
         return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
-    def extents(self, first: int, last: int) -> Iterator[Extent]:
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         """Where first..last lie; they lie in one block and are pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .account import Account
-from .block import Extent
+from .block import Extent, Singles
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
@@ -273,7 +273,7 @@ class MessageStore:
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
-        extents: list[Extent] = []
+        extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self.journal.reader)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
-from .block import Extent
+from .block import Extent, Singles
 from .disk import File
 from .record import (
     ENTRY_BYTES,
@@ -26,14 +27,17 @@ from .record import (
 
 REGION_BYTES_MAX: Final = 256 * 1024
 GAP_BYTES_MAX: Final = 8 * 1024
-"""Bytes of other records between two wanted ones that are cheaper to read than to skip."""
+"""Bytes of other records between two wanted ones that are cheaper to read than to skip. Among single records of one run
+as many bytes as are wanted may be read along."""
 
 StoredMessage = tuple[int, bytes, bytes | None, int]
 """(sequence, properties, body, timestamp in ms). A plain tuple: the collector soon stops tracking it.
 A body of None is still to be read, when somebody looks at it."""
 
-_ONE: Final = struct.Struct("<IIBBHQIQIQQIII")
+_ONE: Final = struct.Struct("<I32xQQIII")
+"""Of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+assert _ONE.size == _ONE_BYTES
 
 
 class Readable(Protocol):
@@ -60,35 +64,48 @@ class Region(NamedTuple):
     data_log: int
     offset: int
     length: int
-    extents: list[Extent]
+    extents: list[Extent | Singles]
 
 
-def plan_regions(extents: Iterable[Extent], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
+def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
     """Gather extents, in the order given, into regions. A record larger than a region is a region of its own.
 
     reader: the open file of a data log, and its salt.
     """
     regions: list[Region] = []
-    gathered: list[Extent] = []
+    gathered: list[Extent | Singles] = []
     data_log = begin = end = -1
-    for extent in extents:
-        extent_end = extent.offset + extent.record_bytes
+    for extent in chain.from_iterable(_halved(extent) for extent in extents):
+        offset = extent.offset
+        extent_end = offset + extent.record_bytes
         if (
             extent.data_log != data_log
-            or not end <= extent.offset <= end + GAP_BYTES_MAX
+            or not end <= offset <= end + GAP_BYTES_MAX
             or extent_end - begin > REGION_BYTES_MAX
         ):
-            if extent.data_log == data_log and gathered and extent.offset == gathered[-1].offset:
+            if extent.data_log == data_log and gathered and offset == gathered[-1].offset:
                 gathered.append(extent)  # another run of the same record
                 continue
             if gathered:
                 regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
-            gathered, data_log, begin = [], extent.data_log, extent.offset
+            gathered, data_log, begin = [], extent.data_log, offset
         gathered.append(extent)
         end = extent_end
     if gathered:
         regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
     return regions
+
+
+def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+    """Single records that fit into one region and lie close to each other; halves of them until that is so."""
+    if isinstance(extent, Singles) and extent.messages > 1:
+        wanted_bytes = sum(extent.lengths) + _ONE_BYTES * extent.messages
+        if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
+            middle = extent.messages // 2
+            yield from _halved(extent.part(0, middle))
+            yield from _halved(extent.part(middle, extent.messages))
+            return
+    yield extent
 
 
 def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[Readable, int]:
@@ -105,51 +122,70 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
     for region in regions:
+        data = b""  # the one before goes first: memory was reserved for one of them
         try:
             data = region.file.read(region.offset, region.length)
         except OSError as error:
-            data = b""
             problem = f"the read failed ({error.strerror})"
         else:
             problem = "" if len(data) == region.length else "the data log ends before it"
         for extent in region.extents:
             if problem:
                 _unreadable(extent, problem, unreadable)
-                continue
-            at = extent.offset - region.offset
-            try:
-                if extent.record_messages == 1:
-                    messages.append(_read_one(extent, data, at, region.salt))
-                else:
-                    _read_slice(extent, data, at, region.salt, messages, unreadable)
-            except (RecordDamaged, struct.error) as damage:
-                _unreadable(extent, str(damage), unreadable)
+            elif isinstance(extent, Singles):
+                _read_singles(extent, data, region.offset, region.salt, messages, unreadable)
+            else:
+                try:
+                    _read_slice(extent, data, extent.offset - region.offset, region.salt, messages, unreadable)
+                except (RecordDamaged, struct.error) as damage:
+                    _unreadable(extent, str(damage), unreadable)
     return messages, unreadable
 
 
-def _unreadable(extent: Extent, problem: str, unreadable: list[tuple[int, str]]) -> None:
-    place = f"data-{extent.data_log}.log at {extent.offset}: {problem}"
-    unreadable += [(extent.first_sequence + n, place) for n in range(extent.messages)]
+def _unreadable(extent: Extent | Singles, problem: str, unreadable: list[tuple[int, str]]) -> None:
+    if isinstance(extent, Singles):
+        unreadable += [
+            (extent.first_sequence + n, f"data-{extent.data_log}.log at {offset}: {problem}")
+            for n, offset in enumerate(extent.offsets)
+        ]
+    else:
+        place = f"data-{extent.data_log}.log at {extent.offset}: {problem}"
+        unreadable += [(extent.first_sequence + n, place) for n in range(extent.messages)]
 
 
-def _read_one(extent: Extent, data: bytes, at: int, salt: int) -> StoredMessage:
-    """A record of one message: header, table and place unpacked in one go, because drains are made of this."""
-    fields = _ONE.unpack_from(data, at)
-    if crc32(data[at + 4 : at + _ONE_BYTES], salt) != fields[0]:
-        raise RecordDamaged("the record's checksum does not match")
-    crc, length, properties_bytes = fields[11:]
-    begin = at + _ONE_BYTES
-    if fields[9] != extent.first_sequence or length != extent.record_bytes - _ONE_BYTES or properties_bytes > length:
-        raise RecordDamaged("another record lies there")
-    if properties_bytes:
+def _read_singles(
+    extent: Singles,
+    data: bytes,
+    base: int,
+    salt: int,
+    messages: list[StoredMessage],
+    unreadable: list[tuple[int, str]],
+) -> None:
+    """Records of one message each. The loop is as flat as it is because every backlog is drained through it."""
+    unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
+    for offset, length in zip(extent.offsets, extent.lengths, strict=True):
+        sequence += 1
+        at = offset - base
+        begin = at + _ONE_BYTES
         content = data[begin : begin + length]
-        if crc32(content) != crc:
-            raise RecordDamaged("the checksum of the message does not match")
-        return extent.first_sequence, content[:properties_bytes], content[properties_bytes:], fields[10]
-    body = data[begin : begin + length]
-    if crc32(body) != crc:
-        raise RecordDamaged("the checksum of the message does not match")
-    return extent.first_sequence, b"", body, fields[10]
+        try:
+            head_crc, found, timestamp, crc, content_bytes, properties_bytes = unpack(data, at)
+        except struct.error:
+            problem = "it does not lie there whole"
+        else:
+            if crc32(data[at + 4 : begin], salt) != head_crc:
+                problem = "the record's checksum does not match"
+            elif found != sequence or content_bytes != length or properties_bytes > length:
+                problem = "another record lies there"
+            elif crc32(content) != crc:
+                problem = "the checksum of the message does not match"
+            elif properties_bytes:
+                messages.append((sequence, content[:properties_bytes], content[properties_bytes:], timestamp))
+                continue
+            else:
+                messages.append((sequence, b"", content, timestamp))
+                continue
+        unreadable.append((sequence, f"data-{extent.data_log}.log at {offset}: {problem}"))
 
 
 def _read_slice(
@@ -166,8 +202,8 @@ def _read_slice(
     begin = at + header.head_bytes + sum(table[1 : 3 * extent.skip : 3])
     sequence = extent.first_sequence
     timestamp = part.timestamp
-    for index in range(3 * extent.skip, 3 * (extent.skip + extent.messages), 3):
-        crc, length, properties_bytes = table[index : index + 3]
+    wanted = table[3 * extent.skip : 3 * (extent.skip + extent.messages)]
+    for crc, length, properties_bytes in zip(wanted[::3], wanted[1::3], wanted[2::3], strict=True):
         content = data[begin : begin + length]
         if crc32(content) != crc or properties_bytes > length:
             place = f"data-{extent.data_log}.log at {extent.offset}: the checksum of the message does not match"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from extents import by_record
 from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.message import Headers
 from forebay.store.message_store import MessageStore
@@ -217,7 +218,7 @@ def canonical(store: MessageStore) -> dict[int, tuple[int, list[tuple[int, int, 
         places: list[tuple[int, int, int, int]] = []
         run = lane.pending_run(0, EVERYTHING)
         while run is not None:
-            for extent in lane.extents(*run):
+            for extent in by_record(lane.extents(*run)):
                 places += [
                     (extent.first_sequence + n, extent.data_log, extent.offset, extent.skip + n)
                     for n in range(extent.messages)

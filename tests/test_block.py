@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from extents import by_record
 from forebay.store.block import BLOCK_CHARGE_BYTES, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent
 from forebay.store.record import ENTRY_BYTES, SLICE_BYTES
 
@@ -72,7 +73,7 @@ class Model:
     def check_extents(self, first: int, last: int) -> None:
         """Every message once, in order, each in the record that it was added with."""
         found: list[int] = []
-        for extent in self.block.extents(first, last):
+        for extent in by_record(self.block.extents(first, last)):
             place = self.places[extent.first_sequence - BASE]
             assert place is not None
             mates = [other for other in self.places if other and other.record == place.record]
@@ -233,7 +234,7 @@ def unpack_or_refuse(data: bytes) -> None:
     block._check()
     at = 0
     while (run := block.pending_run(at, BLOCK_MESSAGES)) is not None:
-        assert sum(extent.messages for extent in block.extents(*run)) == run[1] - run[0] + 1
+        assert sum(extent.messages for extent in by_record(block.extents(*run))) == run[1] - run[0] + 1
         at = run[1] + 1
     assert len(block.pack()) <= len(data)
 

@@ -58,7 +58,7 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
     bay.engine.housekeep()
     if loads_ahead:
         bay.bay.step()
-    step_bytes = min(REGION_BYTES_MAX, consumers[0].statistics().high_watermark_bytes // 2)
+    step_bytes = min(bay.engine.loader.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
     most = step_bytes * 8 // 10 // (KIB + 20 + OVERHEAD_BYTES)
     delivered = 0
     for _ in range(10_000 // most // queues):
@@ -247,9 +247,9 @@ def test_an_arrival_during_a_load_stays_behind_what_is_loaded() -> None:
 
 def test_what_came_back_during_a_load_is_offered_first() -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 400)
+    ids = fill(bay.queue(), 2000)
     bay.reopen()
-    with bay.queue().subscribe() as consumer:
+    with bay.queue().subscribe(prefetch=0) as consumer:
         deliveries = consumer.take(2)
         (target,) = bay.lists()
         with under_way(bay, target):

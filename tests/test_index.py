@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from extents import by_record
 from forebay.store.account import Unlimited
 from forebay.store.block import BLOCK_CHARGE_BYTES, BLOCK_MESSAGES, BLOCK_SHIFT, Block
 from forebay.store.index import Index, Lane
@@ -217,7 +218,7 @@ class Store:
         assert last - first + 1 == most or ends_block or last + 1 not in pending, "the run ends too soon"
         assert list(lane.lengths(first, last)) == [pending[other].length for other in range(first, last + 1)]
         at = first
-        for extent in lane.extents(first, last):
+        for extent in by_record(lane.extents(first, last)):
             assert extent.first_sequence == at
             for skip in range(extent.skip, extent.skip + extent.messages):
                 place = pending[at]
