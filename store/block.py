@@ -111,6 +111,17 @@ class Block:
         self.lengths.extend(lengths)
         assert len(self.lengths) <= BLOCK_MESSAGES
 
+    def add_singles(self, data_log: int, offsets: array[int], lengths: array[int]) -> None:
+        """Several records of one message each behind what is here."""
+        if not self.file_ids or self.file_ids[-1] != data_log:
+            self.begin_file(data_log)
+        at = len(self.lengths)
+        if self.starts is not None:
+            self.starts.extend(range(at, at + len(lengths)))
+        self.offsets.extend(offsets)
+        self.lengths.extend(lengths)
+        assert len(self.lengths) <= BLOCK_MESSAGES
+
     def fill(self, index: int) -> None:
         """Make everything before index that was never seen a hole: gone, and a record of its own at offset 0."""
         missing = index - len(self.lengths)

@@ -17,11 +17,18 @@ from typing import Final, NamedTuple
 
 from .disk import File
 from .record import (
+    ACK,
+    ACK_ONE,
     DIRECTORY,
     HEADER_BYTES,
+    MAGIC,
     MAGIC_BYTES,
     MAGIC_OFFSET,
     MESSAGE,
+    MESSAGE_ONE,
+    PLAIN_ACK,
+    PLAIN_MASK,
+    PLAIN_MESSAGE,
     Header,
     RecordDamaged,
     crc32,
@@ -80,6 +87,13 @@ def directory_payload(offsets: bytes, directory_offset: int) -> bytes:
     return offsets + _TRAILER.pack(directory_offset, len(offsets) // 4, DIRECTORY_MARK)
 
 
+Plain = tuple[int, int, int, int, int]
+"""A record of one message, or an ack of one run: what most of a journal consists of.
+
+(offset, lane number, first sequence, 0 and the message's content bytes, or messages of the run and 0).
+"""
+
+
 class Walk:
     """Walks the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
 
@@ -104,14 +118,16 @@ class Walk:
         """The greatest durable position that an intact record attested."""
         self.is_sealed = False
         self.problem: str | None = None
+        self._chunk = b""
+        self._base = offset
+        """Offset of the chunk."""
 
     def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
         """Yields (offset, header, head): all bytes of the record but a slice's messages."""
-        chunk, base = b"", self.end
         while not self.is_sealed:
-            at = self.end - base
+            chunk, at = self._chunk, self.end - self._base
             if at + HEADER_BYTES > len(chunk):
-                chunk, base, at = self._file.read(self.end, _CHUNK_BYTES), self.end, 0
+                chunk, at = self._read(_CHUNK_BYTES), 0
                 if len(chunk) < HEADER_BYTES:
                     self.problem = "an incomplete record" if chunk.strip(b"\0") else None
                     return
@@ -121,7 +137,7 @@ class Walk:
                     raise RecordDamaged("the record reaches beyond the end of the file")
                 wanted = header.length if self._is_verified() and header.length <= _CHUNK_BYTES else header.head_bytes
                 if at + wanted > len(chunk):
-                    chunk, base, at = self._file.read(self.end, max(wanted, _CHUNK_BYTES)), self.end, 0
+                    chunk, at = self._read(max(wanted, _CHUNK_BYTES)), 0
                 head = chunk[at : at + header.head_bytes]
                 verify_head(header, head, self._salt)
                 if header.kind == MESSAGE:
@@ -135,6 +151,54 @@ class Walk:
             self.end = offset + header.length
             self.is_sealed = header.kind == DIRECTORY
             yield offset, header, head
+
+    def gather(self, most: int) -> list[Plain]:
+        """Up to most plain records that follow here, verified as the iteration does; it goes on behind them.
+
+        Ends at whatever is not plain and perfect, and at the end of what is in RAM: that is left to the iteration.
+        Four times as fast.
+        """
+        found: list[Plain] = []
+        chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
+        at, behind = self.end - base, min(len(chunk), self._size - base)
+        verify_at = self._verify_from - base if self._verify_from is not None else behind
+        sequence, durable = self.next_sequence, self.durable
+        assert sequence is not None
+        due = sequence << 16 | MAGIC
+        while len(found) < most and at + MESSAGE_ONE.size <= behind:
+            if chunk[at + 8] == MESSAGE:
+                head_crc, length, kind, word, found_epoch, found_durable, destination, first, crc, size = (
+                    MESSAGE_ONE.unpack_from(chunk, at)
+                )
+                content, messages = at + MESSAGE_ONE.size, 0
+                end = content + size
+                is_plain = kind & PLAIN_MASK == PLAIN_MESSAGE
+                if end > behind or (at >= verify_at and crc32(chunk[content:end]) != crc):
+                    break
+            elif chunk[at + 8] == ACK:
+                head_crc, length, kind, word, found_epoch, found_durable, destination, first, messages = (
+                    ACK_ONE.unpack_from(chunk, at)
+                )
+                size = 0
+                content = end = at + ACK_ONE.size
+                is_plain = kind & PLAIN_MASK == PLAIN_ACK and messages > 0
+            else:
+                break
+            if not is_plain or word != due or found_epoch != epoch or length != end - at:
+                break
+            if crc32(chunk[at + 4 : content], salt) != head_crc:
+                break
+            if found_durable > durable:
+                durable = found_durable
+            found.append((base + at, destination << 4 | kind >> 8 & 15, first, messages, size))
+            due += 1 << 16
+            at = end
+        self.end, self.next_sequence, self.durable = base + at, due >> 16, durable
+        return found
+
+    def _read(self, size: int) -> bytes:
+        self._chunk, self._base = self._file.read(self.end, size), self.end
+        return self._chunk
 
     def _is_verified(self) -> bool:
         return self._verify_from is not None and self.end >= self._verify_from

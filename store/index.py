@@ -109,6 +109,25 @@ class Lane:
         use.pending_bytes += total
         return sequence
 
+    def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
+        """As add_one for each, block by block. REQUIRES: there is room for the blocks (`Index.is_crowded`)."""
+        begin = 0
+        while begin < len(offsets):
+            sequence = self.next_sequence
+            block = self.tail
+            if block is None or not sequence & BLOCK_MASK:
+                block = self._begin_block(sequence)
+            behind = min(begin + self.slice_room, len(offsets))
+            block.add_singles(data_log, offsets[begin:behind], lengths[begin:behind])
+            self._touched(block)
+            self.next_sequence = sequence + behind - begin
+            begin = behind
+        total = sum(lengths)
+        self.pending_messages += len(lengths)
+        self.pending_bytes += total
+        use.pending_messages += len(lengths)
+        use.pending_bytes += total
+
     @property
     def slice_room(self) -> int:
         """How many messages the next slice may have so that it does not cross a block."""

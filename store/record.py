@@ -40,6 +40,10 @@ HEADER_BYTES: Final = HEADER.size
 SLICE: Final = struct.Struct("<IQQ")
 ENTRY: Final = struct.Struct("<III")
 RANGE: Final = struct.Struct("<QI")
+MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
+"""A slice of one message as recovery reads it: kind, flags and count in one, without timestamp and properties."""
+ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
+"""An ack of one run, likewise."""
 SLICE_BYTES: Final = HEADER_BYTES + SLICE.size
 ENTRY_BYTES: Final = ENTRY.size
 RECORD_BYTES_MAX: Final = (1 << 30) + (1 << 20)
@@ -75,6 +79,11 @@ KIND_NAMES: Final = {
     DROP: "drop",
     DIRECTORY: "directory",
 }
+
+PLAIN_MASK: Final = 0xFFFFF0FF
+PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
+PLAIN_ACK: Final = 1 << 16 | ACK
+"""Kind, flags and count of the two, the priority masked out."""
 
 
 class RecordDamaged(Exception):

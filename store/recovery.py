@@ -12,6 +12,7 @@ off go to quarantine. Recovering twice gives what recovering once gives.
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from .block import BlockDamaged
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
+    Plain,
     UnknownVersion,
     Walk,
     attested_behind,
@@ -51,6 +53,8 @@ logger = logging.getLogger("forebay.store.recovery")
 
 QUARANTINE_FILES_MAX: Final = 16
 """The newest are kept."""
+PLAIN_RECORDS_MAX: Final = 1024
+"""So many are applied together: at most three blocks when they follow each other in one lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +312,48 @@ class Recovery:
             except RecordDamaged as damage:
                 raise JournalCorrupt(header.data_log, place, str(damage)) from None
             self._result.replayed_records += 1
-            if self._index.is_crowded:
-                file.sync()
-                position = header.data_log << OFFSET_BITS | walk.end
-                state = State(list(self._destinations.values()), {}, sorted(self._expected), record.sequence + 1)
-                self._write_checkpoint(position, walk.epoch, state)
+            self._checkpoint_if_crowded(
+                file, header.data_log << OFFSET_BITS | walk.end, walk.epoch, record.sequence + 1
+            )
+            while plain := walk.gather(PLAIN_RECORDS_MAX):
+                self._apply_plain(plain, file, header.data_log, walk)
         self._durable = max(self._durable, walk.durable)
         self._result.epoch = max(self._result.epoch, walk.epoch)
         assert walk.next_sequence is not None
         self._result.next_sequence = walk.next_sequence
         return walk
+
+    def _checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
+        """So that the index stays bounded, however long the replay. position: what was applied ends there."""
+        if self._index.is_crowded:
+            file.sync()
+            state = State(list(self._destinations.values()), {}, sorted(self._expected), next_sequence)
+            self._write_checkpoint(position, epoch, state)
+
+    def _apply_plain(self, records: list[Plain], file: File, data_log: int, walk: Walk) -> None:
+        """As _apply for each; messages that follow each other in their lane are added together."""
+        index = self._index
+        use = index.use(data_log)
+        assert walk.next_sequence is not None
+        next_sequence = walk.next_sequence - len(records)
+        at = 0
+        while at < len(records):
+            offset, number, sequence, messages, _ = records[at]
+            position = data_log << OFFSET_BITS | offset
+            self._checkpoint_if_crowded(file, position, walk.epoch, next_sequence + at)
+            lane = index.lane_numbered(number)
+            behind = at + 1
+            if messages:
+                lane.remove(sequence, sequence + messages - 1, data_log)
+            elif sequence >= lane.next_sequence:
+                while behind < len(records) and records[behind][1:4] == (number, sequence + behind - at, 0):
+                    behind += 1
+                lane.skip_to(sequence)
+                run = records[at:behind]
+                offsets = array("I", [record[0] for record in run])
+                lane.add_singles(data_log, offsets, array("I", [record[4] for record in run]), use)
+            at = behind
+        self._result.replayed_records += len(records)
 
     def _cut(self, end: _End) -> None:
         """Nothing behind the end was ever durable: cut the data log there, and set aside those that follow."""

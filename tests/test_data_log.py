@@ -16,6 +16,7 @@ from forebay.store.data_log import (
     DIRECTORY_MARK,
     FORMAT_VERSION,
     DataLogHeader,
+    Plain,
     UnknownVersion,
     Walk,
     attested_behind,
@@ -32,6 +33,8 @@ from forebay.store.record import (
     MESSAGE,
     STATE,
     RecordDamaged,
+    decode_ranges,
+    decode_slice,
     encode,
     encode_one,
     encode_slice,
@@ -310,6 +313,81 @@ def test_walk_meets_arbitrary_bytes(at: int, noise: bytes, is_insertion: bool) -
     assert records[: len(before(at))] == before(at)
     assert walk.end <= len(image) and len(records) <= len(RECORDS)
     attested_behind(disk_with(image).open_for_reading(NAME), data_log_header(SMALL, 1), walk.end)
+
+
+# The short cut over plain records.
+
+
+def plain_data_log(seed: int) -> SimulatedDisk:
+    """Single messages of two lanes and acks of one run, now and then something else."""
+    random = Random(seed)
+    disk = SimulatedDisk()
+    journal = journal_on(disk, max_file_bytes=1 << 20)
+    for number in range(40):
+        body = random.randbytes(random.choice((0, 1, 300)))
+        dice = random.random()
+        if dice < 0.6:
+            journal.append_one(random.choice((4, 9)), 1, number, 5, random.choice((b"", b"properties")), body)
+        elif dice < 0.85:
+            journal.append_ack(4, 1, random.randrange(number + 1), random.randint(1, 3))
+        elif dice < 0.95:
+            journal.append_slice(4, 1, number, 5, [(b"", body), (b"p", b"second")])
+        else:
+            journal.append(ATTEST, 0, 0, b"")
+    return disk
+
+
+def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[Walk, list[Plain]]:
+    """Every plain record, however the walk came to it, and the walk."""
+    file = disk.open_for_reading(NAME)
+    walk = Walk(file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_sequence=100, verify_from=verify_from)
+    plain: list[Plain] = []
+    for offset, header, head in walk:
+        plain += as_plain([FoundRecord(offset, header, head)])
+        while found := walk.gather(3):
+            plain += found
+    return walk, plain
+
+
+def as_plain(records: list[FoundRecord]) -> list[Plain]:
+    plain: list[Plain] = []
+    for offset, header, head in records:
+        if header.kind == MESSAGE and header.entries == 1:
+            part = decode_slice(header, head)
+            plain.append((offset, part.destination << 4 | part.priority, part.first_sequence, 0, part.lengths[0]))
+        elif header.kind == ACK and header.entries == 1:
+            destination, [run] = decode_ranges(header, head)
+            plain.append((offset, destination << 4 | header.priority, run.first, run.messages, 0))
+    return plain
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("chunk_bytes", [150, 700, 1 << 20])
+def test_short_cut_takes_the_same_records_as_the_walk_whatever_is_damaged(
+    monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, seed: int
+) -> None:
+    monkeypatch.setattr(data_log_module, "_CHUNK_BYTES", chunk_bytes)
+    disk = plain_data_log(seed)
+    image = disk.image()[NAME].rstrip(b"\0")
+    random = Random(seed)
+    for round_number in range(60):
+        damaged = bytearray(image)
+        if round_number:
+            damaged[random.randrange(DATA_LOG_HEADER_BYTES, len(image))] ^= 1 << random.randrange(8)
+        file = disk_with(bytes(damaged))
+        verify_from = random.choice((None, 0, random.randrange(len(image))))
+        plainly = Walk(
+            file.open_for_reading(NAME),
+            data_log_header(disk, 1),
+            DATA_LOG_HEADER_BYTES,
+            next_sequence=100,
+            verify_from=verify_from,
+        )
+        expected = as_plain([FoundRecord(*record) for record in plainly])
+        walk, plain = gathered(file, verify_from)
+        assert plain == expected
+        for name in ("end", "next_sequence", "epoch", "durable", "problem"):
+            assert getattr(walk, name) == getattr(plainly, name), name
 
 
 # What lies behind damage.
