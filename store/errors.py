@@ -4,6 +4,7 @@
       ├─ SettingsError        a setting, argument or name that cannot be honoured
       ├─ StoreLocked          another process holds the directory
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
+      ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
       ├─ StoreFull            an admission limit or the disk itself is full
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
@@ -65,6 +66,21 @@ class StoreFull(ForebayError):
         self.available_bytes = available_bytes
         self.limit = limit
         self.stored = stored
+
+
+class SpillFailed(ForebayError):
+    """The disk failed a write to tmp-storage. Nothing was stored or lost: the messages are still in RAM.
+
+    The journal is not touched by it, and the next spill tries again.
+    """
+
+    def __init__(self, needed_bytes: int, problem: str) -> None:
+        super().__init__(
+            f"{needed_bytes} bytes could not be written to tmp-storage ({problem}): "
+            "nothing of them was stored; cure the disk, then send again"
+        )
+        self.needed_bytes = needed_bytes
+        self.problem = problem
 
 
 class JournalCorrupt(ForebayError):

@@ -4,6 +4,7 @@
                               journal/data-<id>.log
                               kr-store/data, kr-store/state
                               quarantine/
+                              tmp-storage/tmp-<number>.dat
 
 The lock is the kernel's (flock), so that whatever ends the process frees it;
 the file stays behind and its content is only for the message to whoever comes
@@ -26,12 +27,14 @@ JOURNAL = "journal"
 INDEX_DIRECTORY = "kr-store/data"
 STATE_DIRECTORY = "kr-store/state"
 QUARANTINE = "quarantine"
+TMP_STORAGE = "tmp-storage"
 LOCK = "lock"
 
 MAX_DATA_LOG_ID = 2**31 - 1
 MAX_BROKER_NAME_CHARACTERS = 64
 
 _DATA_LOG = re.compile(r"data-([1-9][0-9]{0,9})\.log")
+_TMP_FILE = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
 _BROKER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOLDER = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
 _RETRY_SECONDS = 0.02
@@ -50,6 +53,18 @@ def data_log_id(base_name: str) -> int | None:
         return None
     data_log = int(match[1])
     return data_log if data_log <= MAX_DATA_LOG_ID else None
+
+
+def tmp_file_name(number: int) -> str:
+    """Name of the tmp file with this number."""
+    assert number >= 1, f"no tmp file has number {number}"
+    return f"{TMP_STORAGE}/tmp-{number}.dat"
+
+
+def tmp_file_number(base_name: str) -> int | None:
+    """The number in a base name exactly as tmp_file_name makes it; None for any other file."""
+    match = _TMP_FILE.fullmatch(base_name)
+    return int(match[1]) if match is not None else None
 
 
 PathArgument = str | os.PathLike[str]
