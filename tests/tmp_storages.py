@@ -7,10 +7,11 @@ from random import Random
 from forebay.store.files import TMP_STORAGE
 from forebay.store.reading import StoredMessage
 from forebay.store.simulated_disk import SimulatedDisk
-from forebay.store.tmp_file import SpilledMessage, read_regions
+from forebay.store.tmp_file import HEAD_BYTES, SpilledMessage, read_regions
 from forebay.store.tmp_storage import TmpStorage
 
 TIMESTAMP = 1_700_000_000_000
+ALL = (0, 1 << 60)
 
 
 class Ledger:
@@ -71,7 +72,7 @@ class Spilling:
         return read_regions(self.storage.plan(owner, runs, max_messages=max_messages, max_bytes=max_bytes).regions)
 
     def all_of(self, owner: int) -> list[StoredMessage]:
-        messages, unreadable = self.read(owner, (0, 1 << 60))
+        messages, unreadable = self.read(owner, ALL)
         assert unreadable == []
         return messages
 
@@ -85,3 +86,21 @@ class Spilling:
 def numbered(first: int, count: int, size: int = 100) -> list[SpilledMessage]:
     """Messages of consecutive sequences, each with a content of its own."""
     return [(n, b"p%d" % n, (b"%d " % n).ljust(size, b"."), TIMESTAMP + n) for n in range(first, first + count)]
+
+
+def one_record(size: int) -> int:
+    """Bytes on disk of one of numbered's messages with sequences 0 to 9."""
+    return HEAD_BYTES + 2 + size
+
+
+def sparse(spilling: Spilling, kept: tuple[int, ...] = (3,)) -> None:
+    """A file of ten messages of which few are live, and one more that is written to."""
+    spilling.storage.spill([1], numbered(0, 10, 1_000))
+    spilling.storage.spill([2], numbered(10, 60, 1_000))
+    for n in set(range(10)) - set(kept):
+        spilling.storage.remove(1, n, n)
+    spilling.check()
+
+
+def two_files() -> Spilling:
+    return Spilling(max_file_bytes=10 * one_record(1_000))
