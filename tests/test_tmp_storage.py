@@ -15,7 +15,7 @@ from forebay.store.disk import OsDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.files import TMP_STORAGE, tmp_file_name, tmp_file_number
 from forebay.store.reading import GAP_BYTES_MAX, REGION_BYTES_MAX
-from forebay.store.tmp_file import HEAD_BYTES, read_regions
+from forebay.store.tmp_file import HEAD_BYTES, TmpFile, read_regions
 from forebay.store.tmp_files import BATCH_BYTES_MAX, READERS_MAX
 from forebay.store.tmp_storage import TmpStorage, TmpStorageStatistics
 from tmp_storages import ALL, TIMESTAMP, Ledger, Spilling, numbered, sparse, two_files
@@ -403,7 +403,7 @@ def test_on_the_system_s_disk(tmp_path: Path) -> None:
 
 def test_counts_of_owners_are_exact_for_any_number_of_them() -> None:
     for owners in (1, 2, 3, 7, 8, 64):
-        chunk = tmp_chunk.Chunk(tmp_chunk.TmpFile(1, 0), 0)
+        chunk = tmp_chunk.Chunk(TmpFile(1, 0), 0)
         bits = chunk.add(range(5), 0, [10] * 5, owners)
         gone = [chunk.release(bits) for _ in range(owners)]
         assert gone == [0] * (owners - 1) + [5] and chunk.live_bytes == 0
