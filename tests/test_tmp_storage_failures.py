@@ -145,6 +145,16 @@ def test_file_that_was_cut_costs_its_messages() -> None:
     assert found == [] and all("tmp-1.dat ends before it" in problem for _, problem in unreadable)
 
 
+def test_messages_that_changed_places_are_noticed() -> None:
+    spilling = Spilling()
+    spilling.storage.spill([1], numbered(0, 3, 8))
+    content = spilling.disk.image()[tmp_file_name(1)]
+    size = len(content) // 3
+    spilling.disk.open(tmp_file_name(1)).append(content[size : 2 * size] + content[:size])
+    found, unreadable = spilling.read(1, ALL)
+    assert found == numbered(2, 1, 8) and [n for n, _ in unreadable] == [0, 1]
+
+
 def test_the_same_message_in_another_file_does_not_verify() -> None:
     spilling = two_files()
     spilling.storage.spill([1], numbered(0, 10, 1_000))
