@@ -397,19 +397,20 @@ class TargetArea:
     def make_room(self, wanted_bytes: int, keep: TargetList, *, least: int = 1, richer_than: int = 0) -> None:
         """Give back in the fixed order until wanted_bytes are free.
 
-        `keep` stays, and `least` messages of each list, and lists that hold no more than richer_than bytes.
+        `keep` stays, and `least` messages of each list, and the last richer_than bytes of each list. The last one:
+        a list that gave more than it had above the taker would take it back, and so on for ever.
         """
         if self.budget.free_bytes < wanted_bytes:
             self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
         if self.budget.free_bytes < wanted_bytes:
             self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
         while self.budget.free_bytes < wanted_bytes:
-            others = [target for target in self.lists if target is not keep and len(target.direct) > least]
+            others = [target for target in self.lists if target is not keep and _can_give(target, least, richer_than)]
             fullest = max(others, key=lambda target: target.direct_bytes, default=None)
-            if fullest is None or fullest.direct_bytes <= richer_than:
+            if fullest is None:
                 return
             stop = len(fullest.direct) // 2
-            while len(fullest.direct) > max(stop, least) and self.budget.free_bytes < wanted_bytes:
+            while self.budget.free_bytes < wanted_bytes and _can_give(fullest, max(stop, least), richer_than):
                 self.targets.release(charge_bytes(fullest.evict_last()))
 
     def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
@@ -440,3 +441,9 @@ class TargetArea:
             ),
             "index": self.store.index.held_bytes,
         }
+
+
+def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:
+    """Whether it keeps both when its last direct message goes."""
+    direct = target.direct
+    return len(direct) > least and target.direct_bytes - charge_bytes(direct[-1]) >= least_bytes
