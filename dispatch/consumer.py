@@ -139,10 +139,12 @@ class Consumer:
                         if is_missed:
                             self.interest.misses += len(deliveries)
                         return deliveries
+                    target = engine.targets.starving(self.interest)
                     if is_scanned and deadline is not None and engine.monotonic() >= deadline:
+                        if target is not None:
+                            engine.targets.feed(target)  # the loader may have given it up while memory was short
                         self.arm()
                         return []  # nothing matched so far: the scan goes on in the background, or with the next take
-                    target = engine.targets.starving(self.interest)
                     if target is not None and not target.is_loading:
                         load = engine.loader.begin(target, is_needed=True)
                         if load is None and not target.has_supply:

@@ -171,3 +171,19 @@ def test_a_callback_that_raises_is_logged_once_and_hurts_nobody(
         assert bell.heard() == 1
         assert ids(failing.take()) == [message_id]
     bay.check()
+
+
+def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_that_left_it(
+    bay: SimulatedBay, queue: Queue
+) -> None:
+    queue.send(b"x", headers={"n": 1}, priority=9)
+    wanted = queue.send(b"x", headers={"n": 0}, priority=0)
+    bay.reopen()
+    bell = Bell()
+    with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
+        bay.engine.targets.hungry.clear()  # which is what giving up is
+        bell.heard()
+        assert consumer.take() == []
+        bay.bay.step()
+        assert bell.heard() == 1
+        assert ids(consumer.take()) == [wanted]
