@@ -11,10 +11,11 @@
 
 from forebay.dispatch.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.delivery import Delivery
+from forebay.dispatch.destination_policy import DestinationPolicy
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
-from forebay.dispatch.settings import Settings
+from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics
 from forebay.store.errors import (
     Closed,
@@ -38,6 +39,7 @@ __all__ = [
     "Consumer",
     "ConsumerStatistics",
     "Delivery",
+    "DestinationPolicy",
     "DestinationStatistics",
     "Forebay",
     "ForebayError",
@@ -49,6 +51,7 @@ __all__ = [
     "SelectorError",
     "Settings",
     "SettingsError",
+    "SettingsWarning",
     "Statistics",
     "StoreFailed",
     "StoreFull",

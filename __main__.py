@@ -51,6 +51,9 @@ def _parser() -> ArgumentParser:
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_dump)
+    settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
+    settings.add_argument("file", metavar="FILE", help="the configuration of an ActiveMQ broker")
+    settings.set_defaults(run=_settings)
     return parser
 
 
@@ -95,6 +98,12 @@ def _dump(arguments: Namespace) -> int:
     from forebay.dispatch.offline import dump_command
 
     return dump_command(arguments, print)
+
+
+def _settings(arguments: Namespace) -> int:
+    from forebay.dispatch.activemq import settings_command
+
+    return settings_command(arguments, print)
 
 
 def _show_on_terminal(text: str) -> None:

@@ -10,7 +10,8 @@ from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.state import NAME_BYTES_MAX
-from .consumer import Consumer, check_prefetch
+from .consumer import Consumer
+from .destination_policy import check_prefetch, policy_for
 from .queue_area import LaneArea, QueueArea
 from .selector import compile_selector
 
@@ -182,14 +183,17 @@ class Queue:
         self,
         *,
         selector: str | None = None,
-        prefetch: int = 1000,
+        prefetch: int | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> Consumer:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
+        prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
         on_ready is called, never under a lock, when a take would find
         something after one that found nothing. SelectorError, SettingsError, Closed.
         """
+        if prefetch is None:
+            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
         check_prefetch(prefetch)
         if on_ready is not None and not callable(on_ready):
             raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")

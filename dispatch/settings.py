@@ -17,11 +17,13 @@ import dataclasses
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..cache.process_memory import default_limit_bytes
 from ..store.errors import SettingsError
-from ..store.files import validate_broker_name
+from ..store.files import PathArgument, validate_broker_name
+from .destination_policy import DestinationPolicy, check_policies
 from .sizes import GIB, KIB, MIB, format_size, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
@@ -34,6 +36,10 @@ MAX_MESSAGE_BYTES = GIB
 
 _MIN_INTERVAL_SECONDS = 0.001
 _MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
+
+
+class SettingsWarning(UserWarning):
+    """A property of another broker's configuration cannot be honoured; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +76,10 @@ class Settings:
     background: bool = True
     """Whether threads of the library load ahead, checkpoint and clean up.
     False: no thread is started, and none of that happens but in `step()`, which the host must call."""
+
+    policies: Mapping[str, DestinationPolicy] = field(default_factory=dict, hash=False)
+    """Rules by pattern of destination names, such as {"orders.*": DestinationPolicy(prefetch=10)}.
+    Of the patterns that match, the most specific one decides alone; where none matches, the defaults."""
 
     # Performance: the same promises at another price.
 
@@ -119,6 +129,9 @@ class Settings:
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
 
+        check_policies(self.policies)
+        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
         sizes = {
@@ -132,6 +145,17 @@ class Settings:
         }
         for name, size_bytes in sizes.items():
             object.__setattr__(self, name, size_bytes)  # frozen for everybody else
+
+    @classmethod
+    def from_activemq(cls, path: PathArgument) -> Settings:
+        """What an `activemq.xml` says, in our words; a SettingsWarning names each property that can't be honoured.
+
+        Reads that file alone and resolves no placeholder. SettingsError, with
+        the line, where it is no such file. `forebay settings FILE` prints the same.
+        """
+        from .activemq import settings_from_activemq
+
+        return settings_from_activemq(path)
 
 
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
@@ -153,7 +177,10 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
 
 def defaults_table() -> str:
     """All fields as a Markdown table, for the documentation. Reads this file's own source."""
-    defaults = {entry.name: entry.default for entry in dataclasses.fields(Settings)}
+    defaults = {
+        entry.name: {} if entry.default is dataclasses.MISSING else entry.default
+        for entry in dataclasses.fields(Settings)
+    }
     rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
     for name, documentation in _documented_fields():
         meaning, price = documentation.split("\n")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from forebay.cache.process_memory import default_limit_bytes
+from forebay.dispatch.destination_policy import DestinationPolicy
 from forebay.dispatch.settings import Settings, defaults_table, settings_from
 from forebay.dispatch.sizes import GIB, KIB, MIB, format_size, parse_size
 from forebay.store.errors import SettingsError
@@ -99,6 +100,7 @@ ACCEPTED: list[tuple[str, object]] = [
     *(("broker_name", name) for name in ("b", "...", "broker-1.eu", "n" * 64)),
     *(("sync", mode) for mode in ("always", "interval", "never")),
     *(("background", flag) for flag in (True, False)),
+    *(("policies", {pattern: DestinationPolicy()}) for pattern in (">", "*", "a.*.>", "a..b", "a b", "\u00e9.>")),
     *(("memory_limit", size) for size in ("4MiB", 4 * MIB, 2**50)),
     *(("max_message_bytes", size) for size in ("1KiB", "1GiB", GIB)),
     *(("max_file_length", size) for size in ("64KiB", "1GiB")),
@@ -134,6 +136,14 @@ REFUSED: list[tuple[str, object, str]] = [
     ("background", 1, "True or False"),
     ("background", "false", "True or False"),
     ("background", None, "True or False"),
+    ("policies", [], "must map patterns"),
+    ("policies", None, "must map patterns"),
+    ("policies", {"a": {}}, "'a' must have a DestinationPolicy, not dict"),
+    ("policies", {"": DestinationPolicy()}, "a pattern must be a str"),
+    ("policies", {1: DestinationPolicy()}, "a pattern must be a str"),
+    ("policies", {"a.>.b": DestinationPolicy()}, "goes on behind"),
+    ("policies", {"a*": DestinationPolicy()}, "must be whole words"),
+    ("policies", {"a.b>": DestinationPolicy()}, "must be whole words"),
     ("memory_limit", 4 * MIB - 1, "at least 4MiB"),
     ("memory_limit", "1KiB", "at least 4MiB"),
     ("memory_limit", 0, "at least 4MiB"),
