@@ -23,6 +23,7 @@ from ..store.files import after_fork_in_child
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
+from ..store.record import SLICE_MESSAGES_MAX
 from .consumer import Consumer
 from .eager_loader import EagerLoader
 from .queue_area import LaneArea, QueueArea
@@ -35,6 +36,8 @@ logger = logging.getLogger("forebay.dispatch")
 
 WRITE_BUFFER_BYTES: Final = 3 << 19
 """A slice and its parts while they are joined, and the directory of the newest data log."""
+VOLATILE_INDEX_SHARE: Final = 1 / 8
+"""Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
 MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
@@ -58,22 +61,27 @@ class Engine:
         self.budget = Budget(settings.memory_limit_bytes)
         index_bytes = settings.index_cache_size_bytes
         index_holder = self.budget.holder("index", guaranteed_bytes=index_bytes * 3 // 4)
-        # SQLite's page cache and the buffers of writing are charged whole, whatever they hold at the moment.
-        for name, charge in (("metadata_store", index_bytes // 4), ("write_buffers", WRITE_BUFFER_BYTES)):
+        metadata_bytes = index_bytes // 4
+        if not settings.persistent_index:
+            metadata_bytes = int(settings.memory_limit_bytes * VOLATILE_INDEX_SHARE)
+        # What the metadata store has in RAM and the buffers of writing are charged whole, whatever they hold now.
+        for name, charge in (("metadata_store", metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
             reserved = self.budget.holder(name).reserve(charge)
             assert reserved, "the smallest memory limit has room for the fixed parts"
         self.store = MessageStore(
             disk,
-            lambda store_id: metadata(store_id, index_bytes // 4),
+            lambda store_id: metadata(store_id, metadata_bytes),
             state_lock=self.lock,
             account=index_holder,
             index_cache_bytes=index_bytes // 2,
             max_file_bytes=settings.max_file_length_bytes,
             max_checkpoint_adds=settings.max_checkpoint_adds,
+            verifies_all=settings.verify_on_open,
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
         )
+        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..store.block import BLOCK_MESSAGES
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.errors import StoreFailed
 from ..store.files import DirectoryLock, PathArgument, index_path, store_root
 from ..store.message_store import CleanupReport
-from ..store.metadata_store import SqliteMetadataStore
+from ..store.metadata_store import MetadataStore, SqliteMetadataStore
 from ..store.recovery import RecoveryReport
+from ..store.volatile_metadata_store import VolatileMetadataStore
 from .engine import Engine
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
@@ -92,15 +94,22 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         lock.acquire(chosen.lock_wait_seconds)
     except OSError as error:
         raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
-    try:
-        engine = Engine(
-            disk,
-            lambda store_id, cache_bytes: SqliteMetadataStore(
-                index_path(root), store_id, chosen.index_page_size_bytes, cache_bytes
-            ),
-            chosen,
-            SystemClock(),
+
+    def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        on_disk = SqliteMetadataStore(
+            index_path(root),
+            store_id,
+            chosen.index_page_size_bytes,
+            cache_bytes,
+            transaction_blocks=chosen.index_transaction_adds // BLOCK_MESSAGES,
         )
+        if chosen.persistent_index:
+            return on_disk
+        on_disk.clear()  # nobody brings it up to date from now on
+        return VolatileMetadataStore(cache_bytes)
+
+    try:
+        engine = Engine(disk, metadata, chosen, SystemClock())
     except BaseException:
         lock.release()
         raise

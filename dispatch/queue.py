@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from ..store.errors import ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.properties import encode_properties
-from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
 from .consumer import Consumer
 from .destination_policy import check_prefetch, policy_for
@@ -96,21 +96,21 @@ class Queue:
         """Store messages in order and return their ids.
 
         Written in slices of up to 256 messages or 256 KiB, each atomic, one
-        write each; synced at the end, and on the way every 2 MiB. An error says in `.stored` how
-        many of the first are in. O(messages).
+        write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
+        error says in `.stored` how many of the first are in. O(messages).
         """
         engine = self._engine
         ids: list[str] = []
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, batch_bytes = DEFAULT_PRIORITY, 0
+        priority, batch_bytes, slice_messages = DEFAULT_PRIORITY, 0, engine.slice_messages_max
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         try:
             for message in messages:
                 content = self._content(message)
                 size = len(content[0]) + len(content[1])
-                is_full = len(batch) >= SLICE_MESSAGES_MAX or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
+                is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
                 if batch and (is_full or message.priority != priority):
                     self._store(priority, batch, batch_ids, ids)
                     batch, batch_ids, batch_bytes = [], [], 0

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..cache.process_memory import default_limit_bytes
+from ..store.block import BLOCK_MESSAGES
 from ..store.errors import SettingsError
 from ..store.files import PathArgument, validate_broker_name
 from .destination_policy import DestinationPolicy, check_policies
@@ -73,6 +74,10 @@ class Settings:
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
     More: a take-over succeeds without retries, a mistaken second start is noticed later."""
 
+    verify_on_open: bool = False
+    """Whether opening reads the whole journal and refuses with JournalCorrupt where anything in it is damaged.
+    True: opening takes as long as reading the journal. False: old damage shows when the message is loaded."""
+
     background: bool = True
     """Whether threads of the library load ahead, checkpoint and clean up.
     False: no thread is started, and none of that happens but in `step()`, which the host must call."""
@@ -86,6 +91,10 @@ class Settings:
     sync_interval_seconds: float = 1.0
     """Seconds between two syncs with sync="interval".
     More: fewer syncs, more to lose in a power cut."""
+
+    use_vectored_io: bool = True
+    """Whether the messages of a batch are joined, up to 256 in one record and one write.
+    False: a record and a write for each, at about a third of the speed; damage to a record costs one message."""
 
     max_file_length: int | str = "32MiB"
     """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.
@@ -102,6 +111,14 @@ class Settings:
     cleanup_interval_seconds: float = 30.0
     """Seconds between two looks for data logs that nothing needs any more.
     More: less work, disk given back later."""
+
+    persistent_index: bool = True
+    """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
+    False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
+
+    index_transaction_adds: int = 4_096
+    """References that one transaction of a checkpoint brings into the index on disk, at least 512; a block has 512.
+    More: fewer transactions a checkpoint, each of them larger; a kill between them costs a replay of the journal."""
 
     index_page_size: int | str = "16KiB"
     """Bytes of a page of the index, a power of two from 512B to 64KiB.
@@ -122,12 +139,14 @@ class Settings:
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
-        _check_choice("background", self.background, (True, False))
+        for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index"):
+            _check_choice(name, getattr(self, name), (True, False))
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
+        _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 
         check_policies(self.policies)
         object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
@@ -204,9 +223,9 @@ def _check_seconds(name: str, value: object, *, minimum: float) -> None:
         )
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least 1")
+def _check_count(name: str, value: object, *, minimum: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least {minimum}")
 
 
 def _index_page_size_bytes(value: object) -> int:

@@ -12,14 +12,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .account import Account
 from .block import Extent, Singles
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
-from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed
+from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
@@ -66,11 +66,15 @@ class MessageStore:
         index_cache_bytes: int,
         max_file_bytes: int,
         max_checkpoint_adds: int,
+        verifies_all: bool = False,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        """metadata: makes the metadata store for a store id. account: pays for the index's blocks."""
+        """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
+
+        verifies_all: opening reads every byte of the journal and refuses damage.
+        """
         self._disk = disk
         self._make_metadata = metadata
         self._lock = state_lock
@@ -80,12 +84,14 @@ class MessageStore:
         self._random_bytes = random_bytes
         self._max_file_bytes = max_file_bytes
         self._max_checkpoint_adds = max_checkpoint_adds
+        self._verifies_all = verifies_all
         self._checkpoint_lock = threading.Lock()
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
+        self._are_adds_refused = False
         self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
@@ -116,7 +122,15 @@ class MessageStore:
         found_id = mark.store_id if mark is not None else self._find_store_id()
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         self._metadata = self._make_metadata(self._store_id)
-        recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
+        recovery = Recovery(
+            self._disk,
+            self.index,
+            self._metadata,
+            mark,
+            self._store_id,
+            self._recovery_checkpoint,
+            verifies_all=self._verifies_all,
+        )
         found = recovery.run()
         self.destinations = found.destinations
         self.journal = Journal(
@@ -142,7 +156,10 @@ class MessageStore:
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
-            clean=mark is not None and mark.is_clean and not found.truncated_bytes and not found.index_rebuilt,
+            clean=mark is not None
+            and mark.is_clean
+            and not found.truncated_bytes
+            and not (found.index_rebuilt and self._metadata.is_persistent),
             index_rebuilt=found.index_rebuilt,
             replayed_records=found.replayed_records,
             truncated_bytes=found.truncated_bytes,
@@ -263,6 +280,20 @@ class MessageStore:
             self._interrupted()
             raise
 
+    def _admit_adds(self, are_admitted: bool) -> None:
+        """Refuse messages, or no longer. REQUIRES: state lock.
+
+        The refusal stands in the place of the methods, so that while there is room no message pays for the question.
+        """
+        if self._are_adds_refused and are_admitted:
+            del self.add, self.add_slice  # the class's own are found again
+        elif not (self._are_adds_refused or are_admitted):
+            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
+        self._are_adds_refused = not are_admitted
+
+    def _refuse_add(self, *_: Any, **__: Any) -> Any:
+        raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
+
     def _interrupted(self) -> None:
         """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
 
@@ -333,10 +364,11 @@ class MessageStore:
                 next_sequence = self.journal.next_sequence
                 root = self._root(State(list(self.destinations.values()), {}, data_logs, next_sequence))
             is_stored = False
+            metadata = self._metadata
+            assert metadata is not None
             try:
                 self.journal.sync(position)
-                assert self._metadata is not None
-                self._metadata.commit(
+                metadata.commit(
                     position,
                     self.journal.epoch,
                     root,
@@ -351,6 +383,7 @@ class MessageStore:
             finally:
                 with self._lock:
                     self.index.settle(taken, deletes, is_stored)
+                    self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             if is_stored:
                 self._checkpoint_end = position

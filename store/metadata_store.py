@@ -48,6 +48,14 @@ class Snapshot:
 class MetadataStore(Protocol):
     """Blocks by (lane, block) and one root value, replaced together. Everything may be called from any thread."""
 
+    @property
+    def is_persistent(self) -> bool:
+        """What is committed outlives the process."""
+
+    @property
+    def is_filling(self) -> bool:
+        """There should be no further blocks until some are deleted."""
+
     def load(self) -> Snapshot | None:
         """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
 
@@ -62,7 +70,8 @@ class MetadataStore(Protocol):
     ) -> None:
         """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
 
-        `position` must be one that the journal has synced. MetadataFull: the old checkpoint stands.
+        `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
+        since; until then `load` gives the old checkpoint or refuses.
         """
 
     def read_block(self, lane: int, block: int) -> bytes:
@@ -100,6 +109,8 @@ _MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
 _MASK = 2**64 - 1
 _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 _LAST_BLOCK = 2**63 - 1
+UNBOUNDED = 1 << 62
+"""Blocks a transaction: each checkpoint is one."""
 _SURPLUS_BYTES = 8 << 20
 """Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
 _BUSY_SECONDS = 0.5
@@ -115,14 +126,31 @@ class SqliteMetadataStore:
 
     `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
     page caches, of which a writer and a reader connection have half each.
+
+    A checkpoint of more than `transaction_blocks` blocks takes several transactions, the last of which has the root.
+    What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
     """
 
-    def __init__(self, directory: str, store_id: bytes, page_bytes: int, cache_bytes: int) -> None:
+    is_persistent = True
+    is_filling = False
+
+    def __init__(
+        self,
+        directory: str,
+        store_id: bytes,
+        page_bytes: int,
+        cache_bytes: int,
+        *,
+        transaction_blocks: int = UNBOUNDED,
+    ) -> None:
         assert len(store_id) == 16, len(store_id)
         assert 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0, page_bytes
         self._directory = directory
         self._store_id = store_id
         self._page_bytes = page_bytes
+        self._transaction_blocks = transaction_blocks
+        self._unfinished: set[tuple[int, int]] = set()
+        """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
         self._path = os.path.join(directory, _FILES[0])
         # Where both are held, _writing was taken first.
@@ -138,6 +166,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._is_sound = False
             self._census = _Census()
+            self._unfinished.clear()
             try:
                 snapshot = self._load()
             except _TROUBLE as error:
@@ -211,11 +240,30 @@ class SqliteMetadataStore:
         deletes: Sequence[tuple[int, int]],
         delete_lanes: Sequence[int],
     ) -> None:
+        places = {(lane, block) for lane, block, _ in puts}
+        assert len(places) == len(puts), "a block is put twice"
+        # A block that was put in vain and died since is known to nobody else.
+        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges({*deletes, *self._unfinished} - places)
+        at = 0
+        while len(puts) - at > self._transaction_blocks:
+            part = puts[at : at + self._transaction_blocks]
+            self._transact(doomed, part, None)
+            self._unfinished.update((lane, block) for lane, block, _ in part)
+            at += len(part)
+            doomed = []
+        self._transact(doomed, puts[at:], (position, epoch, root))
+        self._unfinished.clear()
+
+    def _transact(
+        self,
+        doomed: Sequence[tuple[int, int, int]],
+        puts: Sequence[tuple[int, int, bytes]],
+        root: tuple[int, int, bytes] | None,
+    ) -> None:
+        """One transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
-        assert len(places) == len(puts), "a block is put twice"
-        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges(deletes)
         rows = [(lane, block, zlib.crc32(packed)) for lane, block, packed in puts]
         _, census = _survey(rows)
         census += self._census
@@ -236,8 +284,11 @@ class SqliteMetadataStore:
                 "REPLACE INTO blocks (id, lane, block, crc, packed) VALUES (?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
-            head = (self._store_id, position, epoch, census.blocks, census.checksum)
-            writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", (*head, _root_crc(head, root), root))
+            if root is not None:
+                position, epoch, value = root
+                head = (self._store_id, position, epoch, census.blocks, census.checksum)
+                row = (*head, _root_crc(head, value), value)
+                writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
         self._census = census
 
     def read_block(self, lane: int, block: int) -> bytes:
@@ -260,6 +311,7 @@ class SqliteMetadataStore:
             self._disconnect()
             self._remove_files()
             self._census = _Census()
+            self._unfinished.clear()
             self._is_sound = True
 
     def close(self) -> None:
@@ -421,7 +473,11 @@ class MemoryMetadataStore:
     Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
     """
 
-    def __init__(self, checkpoint: _Checkpoint | None = None) -> None:
+    is_persistent = True
+    is_filling = False
+
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_blocks: int = UNBOUNDED) -> None:
+        self._transaction_blocks = transaction_blocks
         self._history = [checkpoint]
         """The last synced state, then every newer one; None: empty."""
 
@@ -448,6 +504,9 @@ class MemoryMetadataStore:
         before = self._history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
+        if len(puts) > self._transaction_blocks:
+            # What a crash between the transactions of one checkpoint leaves.
+            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
         lanes = frozenset(delete_lanes)
         blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
         for place in deletes:
@@ -485,4 +544,4 @@ class MemoryMetadataStore:
             checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
         elif damaged:
             checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
-        return MemoryMetadataStore(checkpoint)
+        return MemoryMetadataStore(checkpoint, transaction_blocks=self._transaction_blocks)

@@ -48,6 +48,7 @@ from .record import (
     decode_slice,
 )
 from .state import Destination, State, decode_destination, decode_root, decode_state
+from .verify import raise_first_damage
 
 logger = logging.getLogger("forebay.store.recovery")
 
@@ -113,8 +114,14 @@ class Recovery:
         mark: Mark | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
+        *,
+        verifies_all: bool = False,
     ) -> None:
-        """write_checkpoint(position, epoch, state) stores the index as it is now."""
+        """write_checkpoint(position, epoch, state) stores the index as it is now.
+
+        verifies_all: what the replay does not read is verified too.
+        """
+        self._verifies_all = verifies_all
         self._disk = disk
         self._index = index
         self._metadata = metadata
@@ -141,6 +148,8 @@ class Recovery:
         missing = sorted(self._expected - set(result.sizes))
         if missing:
             raise JournalCorrupt(missing[0], 0, f"{len(missing)} data logs are missing, this is the first")
+        if self._verifies_all:
+            raise_first_damage(self._disk, [data_log for data_log in ids if data_log in self._expected], end.position)
         self._cut(end)
         result.leftovers = tuple(sorted(set(result.sizes) - self._expected))
         result.sizes = {data_log: result.sizes[data_log] for data_log in self._expected}

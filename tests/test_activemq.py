@@ -34,6 +34,10 @@ VALUES = {
     "index_cache_size": ("1024", "4MiB"),
     "memory_limit": ("64 mb", "64MiB"),
     "prefetch": ("10", 10),
+    "use_vectored_io": ("false", False),
+    "verify_on_open": ("true", True),
+    "persistent_index": ("false", False),
+    "index_transaction_adds": ("8kb", 8192),
 }
 """For each field that there is: a property's text, and what the field should be."""
 
