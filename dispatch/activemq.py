@@ -309,7 +309,7 @@ def _policy_call(policy: DestinationPolicy) -> str:
     chosen = [
         f"{field.name}={_written(getattr(policy, field.name))}"
         for field in dataclasses.fields(DestinationPolicy)
-        if getattr(policy, field.name) != field.default
+        if field.init and getattr(policy, field.name) != field.default
     ]
     return f"DestinationPolicy({', '.join(chosen)})"
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
 
 from ..store.errors import SettingsError
+from .sizes import parse_size
+
+WhenFull = Literal["block", "fail"]
 
 PREFETCH_MAX: Final = 1_000_000
+TIMEOUT_SECONDS_MAX: Final = 1_000_000
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -28,8 +32,47 @@ class DestinationPolicy:
     """Most deliveries that a consumer may hold unsettled, where `subscribe` does not say it; from 0 to 1,000,000.
     More: fewer waits for acks, more to come again when the consumer dies."""
 
+    max_messages: int | None = None
+    """Messages that a queue may hold, those in flight included; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    max_bytes: int | str | None = None
+    """Their bodies and headers in bytes, or as a size such as "64MiB"; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    when_full: WhenFull = "block"
+    """What a send does where a limit is reached: "block" waits for acks, "fail" raises StoreFull at once.
+    "block": senders slow down to the pace of consumers, and a thread that both sends and consumes waits for itself."""
+
+    block_timeout_seconds: float | None = None
+    """Seconds that a send waits for room before it raises StoreFull; None: for ever.
+    More: fewer failed sends, slower to notice that nobody consumes."""
+
+    # max_bytes as a number.
+    max_size_bytes: int | None = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         check_prefetch(self.prefetch)
+        if self.max_messages is not None:
+            _check_number("max_messages", self.max_messages, type(self.max_messages) is int and self.max_messages >= 1)
+        max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
+        object.__setattr__(self, "max_size_bytes", max_size_bytes)
+        if self.when_full not in get_args(WhenFull):
+            raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
+        seconds = self.block_timeout_seconds
+        if seconds is not None:
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+
+    @property
+    def is_limiting(self) -> bool:
+        """Senders may have to wait, or fail."""
+        return self.max_messages is not None or self.max_bytes is not None
+
+
+def _check_number(name: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None")
 
 
 def check_prefetch(prefetch: int) -> None:

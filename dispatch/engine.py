@@ -24,8 +24,11 @@ from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_MESSAGES_MAX
+from .admission import Admission
 from .consumer import Consumer
+from .destination_policy import policy_for
 from .eager_loader import EagerLoader
+from .limited_queue import LimitedConsumer
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
 from .settings import Settings
@@ -140,6 +143,9 @@ class Engine:
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = QueueArea(self.targets, number, name)
+        policy = policy_for(self.settings.policies, name)
+        if policy.is_limiting:
+            area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
 
     def _lane_area(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -160,7 +166,8 @@ class Engine:
         with self.lock:
             self.raise_closed()
             interest = self.targets.subscribe(queue, selector)
-            consumer = Consumer(self, queue, interest, prefetch, on_ready)
+            kind = Consumer if queue.admission is None else LimitedConsumer
+            consumer = kind(self, queue, interest, prefetch, on_ready)
             interest.consumers.append(consumer)
             consumer.arm()
             if self.targets.starving(interest) is not None:
@@ -338,8 +345,8 @@ class Engine:
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
             unreadable=sum(area.unreadable for area in areas),
-            blocked_sends=0,
-            blocked_seconds=0.0,
+            blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
+            blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
         )
 
     def audit(self) -> None:
@@ -359,6 +366,8 @@ class Engine:
             for queue in self.queues.values():
                 for consumer in list(queue.consumers()):
                     consumer.close_locked()
+                if queue.admission is not None:
+                    queue.admission.close()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()

@@ -14,6 +14,7 @@ from ..store.metadata_store import MetadataStore, SqliteMetadataStore
 from ..store.recovery import RecoveryReport
 from ..store.volatile_metadata_store import VolatileMetadataStore
 from .engine import Engine
+from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
@@ -37,7 +38,8 @@ class Forebay:
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        return Queue(self._engine, self._engine.queue_area(check_name(name)))
+        area = self._engine.queue_area(check_name(name))
+        return Queue(self._engine, area) if area.admission is None else LimitedQueue(self._engine, area)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

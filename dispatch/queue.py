@@ -37,7 +37,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _properties(headers: Headers | None, message_id: str | None) -> bytes:
+def encoded_properties(headers: Headers | None, message_id: str | None) -> bytes:
+    """What lies before a body. SettingsError for headers or an id that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
         raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
@@ -74,7 +75,7 @@ class Queue:
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = _properties(headers, message_id) if headers or message_id is not None else b""
+        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
@@ -135,7 +136,7 @@ class Queue:
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = _properties(headers, message_id) if headers or message_id is not None else b""
+        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body

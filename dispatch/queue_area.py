@@ -16,6 +16,7 @@ from .selector import Selector
 from .target_list import TargetList
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .consumer import Consumer
     from .delivery import Delivery
     from .target_area import TargetArea
@@ -143,6 +144,8 @@ class QueueArea:
         self.name = name
         self.areas: list[LaneArea | None] = [None] * PRIORITIES
         self.interests: dict[str | None, Interest] = {}
+        self.admission: Admission | None = None
+        """Of a queue whose policy limits it."""
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0

@@ -196,12 +196,20 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
 
 def defaults_table() -> str:
     """All fields as a Markdown table, for the documentation. Reads this file's own source."""
+    return _table(Settings)
+
+
+def policies_table() -> str:
+    """The fields of DestinationPolicy likewise."""
+    return _table(DestinationPolicy)
+
+
+def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
     defaults = {
-        entry.name: {} if entry.default is dataclasses.MISSING else entry.default
-        for entry in dataclasses.fields(Settings)
+        entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
     }
     rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
-    for name, documentation in _documented_fields():
+    for name, documentation in _documented_fields(kind):
         meaning, price = documentation.split("\n")
         rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
     return "\n".join(rows)
@@ -254,12 +262,13 @@ def _advice(name: str, known: list[str]) -> str:
     return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
 
 
-def _documented_fields() -> Iterator[tuple[str, str]]:
+def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Those that may be given, with what is said below them."""
     import ast
     import inspect
     import itertools
 
-    definition = ast.parse(inspect.getsource(Settings)).body[0]
+    definition = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(definition, ast.ClassDef)
     for statement, following in itertools.pairwise(definition.body):
         match statement, following:

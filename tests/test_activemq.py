@@ -38,6 +38,8 @@ VALUES = {
     "verify_on_open": ("true", True),
     "persistent_index": ("false", False),
     "index_transaction_adds": ("8kb", 8192),
+    "when_full": ("true", "fail"),
+    "block_timeout_seconds": ("2500", 2.5),
 }
 """For each field that there is: a property's text, and what the field should be."""
 
@@ -88,6 +90,7 @@ def test_a_tuned_kahadb_gives_what_it_says() -> None:
     assert settings.memory_limit_bytes == 256 * 2**20
     prefetch = {pattern: policy.prefetch for pattern, policy in settings.policies.items()}
     assert prefetch == {">": 100, "orders.>": 10, "orders.urgent": 1, "orders.late": 1}
+    assert {policy.block_timeout_seconds for policy in settings.policies.values()} == {3.0}  # of systemUsage
 
 
 @pytest.mark.parametrize("name", ["default", "amq-store", "tuned-kahadb"])
@@ -135,6 +138,8 @@ def test_a_property_becomes_its_field_or_is_named(
         text = "4mb"
     if key == "journalDiskSyncStrategy":
         text = "ALWAYS"
+    if key == "producerFlowControl":
+        value = "block"
     attribute = f"{key}={quoteattr(text)}"
     path = written(
         tmp_path, broker(attributes=attribute) if element == "broker" else broker(f"<{element} {attribute}/>")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from forebay import DestinationPolicy, Message, Settings, SettingsError
 from forebay.dispatch.destination_policy import matches, policy_for
+from forebay.dispatch.settings import policies_table
 from simulated_bay import SimulatedBay
 
 MATCHES = [
@@ -52,6 +55,12 @@ def test_the_most_specific_pattern_decides_whatever_the_order() -> None:
         some = chosen.sample(ranked, chosen.randrange(1, len(ranked)))
         policies = {pattern: DestinationPolicy(prefetch=ranked.index(pattern)) for pattern in some}
         assert policy_for(policies, "a.b").prefetch == min(map(ranked.index, some))
+
+
+def test_readme_has_the_table_of_fields() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"<!-- policies -->\n{policies_table()}\n<!-- /policies -->" in readme
+    assert len(policies_table().splitlines()) == 2 + sum(entry.init for entry in fields(DestinationPolicy))
 
 
 def test_a_destination_that_no_pattern_matches_has_the_defaults() -> None:
