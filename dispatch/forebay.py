@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..store.block import BLOCK_MESSAGES
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.errors import StoreFailed
@@ -103,7 +102,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             store_id,
             chosen.index_page_size_bytes,
             cache_bytes,
-            transaction_blocks=chosen.index_transaction_adds // BLOCK_MESSAGES,
+            transaction_adds=chosen.index_transaction_adds,
         )
         if chosen.persistent_index:
             return on_disk

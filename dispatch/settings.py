@@ -94,7 +94,7 @@ class Settings:
 
     use_vectored_io: bool = True
     """Whether the messages of a batch are joined, up to 256 in one record and one write.
-    False: a record and a write for each, at about a third of the speed; damage to a record costs one message."""
+    False: a record and a write for each, at about a fifth of the speed; damage to a record costs one message."""
 
     max_file_length: int | str = "32MiB"
     """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.

@@ -19,9 +19,12 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from random import Random
 from threading import Lock
 from typing import Any, Protocol
+
+from .block import packed_messages
 
 Runs = dict[int, list[tuple[int, int]]]
 """Lane -> runs of consecutive block numbers, each (first, last), ascending."""
@@ -110,7 +113,7 @@ _MASK = 2**64 - 1
 _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 _LAST_BLOCK = 2**63 - 1
 UNBOUNDED = 1 << 62
-"""Blocks a transaction: each checkpoint is one."""
+"""References a transaction: each checkpoint is one."""
 _SURPLUS_BYTES = 8 << 20
 """Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
 _BUSY_SECONDS = 0.5
@@ -127,7 +130,7 @@ class SqliteMetadataStore:
     `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
     page caches, of which a writer and a reader connection have half each.
 
-    A checkpoint of more than `transaction_blocks` blocks takes several transactions, the last of which has the root.
+    A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
     What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
     """
 
@@ -141,14 +144,14 @@ class SqliteMetadataStore:
         page_bytes: int,
         cache_bytes: int,
         *,
-        transaction_blocks: int = UNBOUNDED,
+        transaction_adds: int = UNBOUNDED,
     ) -> None:
         assert len(store_id) == 16, len(store_id)
         assert 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0, page_bytes
         self._directory = directory
         self._store_id = store_id
         self._page_bytes = page_bytes
-        self._transaction_blocks = transaction_blocks
+        self._transaction_adds = transaction_adds
         self._unfinished: set[tuple[int, int]] = set()
         """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
@@ -244,14 +247,12 @@ class SqliteMetadataStore:
         assert len(places) == len(puts), "a block is put twice"
         # A block that was put in vain and died since is known to nobody else.
         doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges({*deletes, *self._unfinished} - places)
-        at = 0
-        while len(puts) - at > self._transaction_blocks:
-            part = puts[at : at + self._transaction_blocks]
+        *parts, last = _parts(puts, self._transaction_adds)
+        for part in parts:
             self._transact(doomed, part, None)
             self._unfinished.update((lane, block) for lane, block, _ in part)
-            at += len(part)
             doomed = []
-        self._transact(doomed, puts[at:], (position, epoch, root))
+        self._transact(doomed, last, (position, epoch, root))
         self._unfinished.clear()
 
     def _transact(
@@ -450,6 +451,18 @@ def _survey(rows: Iterable[tuple[int, int, int]]) -> tuple[Runs, _Census]:
     return runs, _Census(count, checksum & _CHECKSUM_MASK)
 
 
+def _parts(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
+    """The blocks in pieces of at most so many references, at least one block each; one empty piece of none."""
+    begins, adds = [0], 0
+    if transaction_adds < UNBOUNDED:
+        for at, (_, _, packed) in enumerate(puts):
+            adds += packed_messages(packed)
+            if adds > transaction_adds and at > begins[-1]:
+                begins.append(at)
+                adds = packed_messages(packed)
+    return [puts[begin:end] for begin, end in zip_longest(begins, begins[1:])]
+
+
 def _ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """(lane, first, last) of each run of consecutive blocks among the places."""
     blocks, _ = _survey((lane, block, 0) for lane, block in sorted(places))
@@ -476,8 +489,8 @@ class MemoryMetadataStore:
     is_persistent = True
     is_filling = False
 
-    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_blocks: int = UNBOUNDED) -> None:
-        self._transaction_blocks = transaction_blocks
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
+        self._transaction_adds = transaction_adds
         self._history = [checkpoint]
         """The last synced state, then every newer one; None: empty."""
 
@@ -504,7 +517,7 @@ class MemoryMetadataStore:
         before = self._history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
-        if len(puts) > self._transaction_blocks:
+        if len(_parts(puts, self._transaction_adds)) > 1:
             # What a crash between the transactions of one checkpoint leaves.
             self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
         lanes = frozenset(delete_lanes)
@@ -544,4 +557,4 @@ class MemoryMetadataStore:
             checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
         elif damaged:
             checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
-        return MemoryMetadataStore(checkpoint, transaction_blocks=self._transaction_blocks)
+        return MemoryMetadataStore(checkpoint, transaction_adds=self._transaction_adds)

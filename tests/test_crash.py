@@ -64,14 +64,14 @@ class CrashRun:
         *,
         sync: SyncMode = "always",
         with_power_cuts: bool = True,
-        transaction_blocks: int = UNBOUNDED,
+        transaction_adds: int = UNBOUNDED,
         **fields: Any,
     ) -> None:
         self._seed = seed
         self._tally = tally
         self._sync: SyncMode = sync
         self._with_power_cuts = with_power_cuts
-        self._transaction_blocks = transaction_blocks
+        self._transaction_adds = transaction_adds
         self._settings = replace(SETTINGS[sync], **fields)
         self._random = Random(seed)
         self._mix = Mix.draw(seed)
@@ -81,7 +81,7 @@ class CrashRun:
 
     def run(self) -> None:
         try:
-            metadata = MemoryMetadataStore(transaction_blocks=self._transaction_blocks)
+            metadata = MemoryMetadataStore(transaction_adds=self._transaction_adds)
             self._live(SimulatedDisk(), metadata, Model(), 1)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
@@ -185,7 +185,7 @@ class CrashRun:
 
 def _same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
     """What a killed process leaves: all that was committed, with what a power cut may still take."""
-    fork = MemoryMetadataStore(transaction_blocks=metadata._transaction_blocks)
+    fork = MemoryMetadataStore(transaction_adds=metadata._transaction_adds)
     fork._history = metadata._history.copy()
     return fork
 
@@ -219,7 +219,7 @@ def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode) -> None:
         seed += 1
 
 
-@pytest.mark.parametrize("options", [{"verify_on_open": True}, {"use_vectored_io": False}, {"transaction_blocks": 1}])
+@pytest.mark.parametrize("options", [{"verify_on_open": True}, {"use_vectored_io": False}, {"transaction_adds": 1}])
 def test_power_cut_loses_nothing_with_other_settings(options: dict[str, Any]) -> None:
     run_seeds(FIRST_SEED, sync="always", states=STATES // SHARES // 2, **options)
 

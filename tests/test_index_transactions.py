@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from forebay import Message
+from forebay.store import metadata_store
 from forebay.store.metadata_store import MetadataDamaged, MetadataFull, SqliteMetadataStore
 from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, change_at, history_until, loaded, read_all
 
@@ -20,7 +21,13 @@ BLOCK_MESSAGES = 512
 
 
 def store_of(directory: Path, transaction_blocks: int) -> SqliteMetadataStore:
-    return SqliteMetadataStore(str(directory), STORE_ID, PAGE_BYTES, CACHE_BYTES, transaction_blocks=transaction_blocks)
+    """Blocks are whatever bytes there are in these tests: each counts as one reference."""
+    return SqliteMetadataStore(str(directory), STORE_ID, PAGE_BYTES, CACHE_BYTES, transaction_adds=transaction_blocks)
+
+
+@pytest.fixture
+def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_store, "packed_messages", lambda packed: 1)
 
 
 class Watch:
@@ -65,7 +72,7 @@ def refuse() -> None:
 
 @pytest.mark.parametrize("transaction_blocks", [1, 2, 4, 8, 9, 100])
 def test_a_checkpoint_holds_the_same_in_however_many_transactions(
-    transaction_blocks: int, tmp_path: Path, watch: Watch
+    transaction_blocks: int, tmp_path: Path, watch: Watch, one_each: None
 ) -> None:
     store = store_of(tmp_path, transaction_blocks)
     store.load()
@@ -77,7 +84,9 @@ def test_a_checkpoint_holds_the_same_in_however_many_transactions(
 
 
 @pytest.mark.parametrize("transactions", range(1, 6))
-def test_a_kill_between_transactions_is_noticed_at_load(transactions: int, tmp_path: Path, watch: Watch) -> None:
+def test_a_kill_between_transactions_is_noticed_at_load(
+    transactions: int, tmp_path: Path, watch: Watch, one_each: None
+) -> None:
     """Nine blocks in transactions of two are five: before the first the old checkpoint stands, after it none does."""
     store = store_of(tmp_path, 2)
     store.load()
@@ -106,7 +115,7 @@ def test_a_kill_between_transactions_is_noticed_at_load(transactions: int, tmp_p
 
 @pytest.mark.parametrize("transactions", range(1, 6))
 def test_a_checkpoint_that_found_no_room_half_way_leaves_nothing_behind_once_the_next_is_complete(
-    transactions: int, tmp_path: Path, watch: Watch
+    transactions: int, tmp_path: Path, watch: Watch, one_each: None
 ) -> None:
     """Its new blocks may be dead by then, and then nobody asks to delete them."""
     store = store_of(tmp_path, 2)
@@ -126,6 +135,16 @@ def test_a_checkpoint_that_found_no_room_half_way_leaves_nothing_behind_once_the
     store.commit(4, 0, b"four", [(9, 1, b"later")])
     assert read_all(store, loaded(store)) == expected | {(9, 1): b"later"}
     store.close()
+
+
+def test_blocks_with_few_references_share_a_transaction(tmp_path: Path, watch: Watch) -> None:
+    """A block for each of many lanes is no reason to divide a checkpoint."""
+    with forebay.open(tmp_path, sync="never", background=False, index_transaction_adds=512) as bay:
+        watch.sizes.clear()
+        for n in range(20):
+            bay.queue(f"orders.{n}").send_many(Message(b"") for _ in range(30))
+        bay.checkpoint()
+        assert watch.sizes == [17, 3]
 
 
 def test_no_transaction_of_a_store_has_more_references_than_the_setting(tmp_path: Path, watch: Watch) -> None:

@@ -21,7 +21,7 @@ from manual_clock import ManualClock
 from message_stores import OpenStore
 from metadata_stores import change_at, history_until
 
-Places = "kr-store/data/places.db"
+PLACES = "kr-store/data/places.db"
 
 
 def opened(directory: Path, **fields: Any) -> Forebay:
@@ -75,7 +75,7 @@ def test_every_open_replays_everything_and_no_index_is_on_disk(tmp_path: Path) -
             assert bay.recovery.replayed_records >= 4 * round_
             bay.queue("orders").send_many(Message(b"%d" % (round_ * 1000 + n)) for n in range(1000))
             bay.checkpoint()
-            assert not (tmp_path / "localhost" / Places).exists()
+            assert not (tmp_path / "localhost" / PLACES).exists()
     with opened(tmp_path, persistent_index=False) as bay:
         assert bodies(bay) == list(range(3000))
     with opened(tmp_path, persistent_index=False) as bay:
@@ -114,7 +114,7 @@ def test_a_kill_loses_nothing(tmp_path: Path) -> None:
             bay = opened(tmp_path, persistent_index=False)
             bay.queue("orders").send_many(Message(b"%d" % n) for n in range(3000))
             with bay.queue("orders").subscribe(prefetch=0) as consumer:
-                consumer.ack(consumer.take(100))
+                consumer.ack(consumer.take(1))
             bay.checkpoint()
             bay.queue("orders").send(b"3000")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -122,9 +122,7 @@ def test_a_kill_loses_nothing(tmp_path: Path) -> None:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     with opened(tmp_path, persistent_index=False) as bay:
-        found = bodies(bay)
-        assert found[-1] == 3000 and len(found) == len(set(found))
-        assert 3000 - 100 < len(found) + 1 <= 3001 and not set(range(len(found) - 2900)) & set(found)
+        assert bodies(bay) == list(range(1, 3001))
 
 
 def test_its_rows_are_a_fixed_part_of_the_memory_limit(tmp_path: Path) -> None:
