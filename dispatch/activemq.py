@@ -256,13 +256,15 @@ def _settings(properties: list[_Property]) -> Settings:
                 found.problem, found.becomes = found.problem or problem, ""
             continue
         place = f'policies["{_shown(shown)}"].'
-        if accepted := _accepted(mine, _POLICY_FIELDS, DestinationPolicy, place):
+        accepted = _accepted(mine, _POLICY_FIELDS, DestinationPolicy, place)
+        # An entry that says nothing we know still keeps a less specific one from deciding.
+        if accepted or any(found.place.startswith("policyEntry") for found in mine):
             policies[pattern] = accepted
     everywhere = policies.pop(EVERYWHERE, {})
     if everywhere:
         policies.setdefault(EVERY_NAME, {})
-    if policies:
-        made = {pattern: DestinationPolicy(**everywhere | own) for pattern, own in policies.items()}
+    made = {pattern: DestinationPolicy(**everywhere | own) for pattern, own in policies.items()}
+    if any(policy != DestinationPolicy() for policy in made.values()):
         fields["policies"] = made
     return Settings(**fields)
 

@@ -101,13 +101,13 @@ def one_of(**choices: object) -> Convert:
     return convert
 
 
-def only(text_honoured: str, why_not: str, becomes: object = None) -> Convert:
-    """The one value that can be had; in a row without a field it is what forebay does anyway."""
+def only(text_honoured: str, why_not: str) -> Convert:
+    """The one value that can be had, because it is what forebay does anyway."""
 
     def convert(text: str) -> object:
         if text.lower() != text_honoured:
             raise ValueError(why_not)
-        return becomes
+        return None
 
     return convert
 
@@ -130,6 +130,7 @@ _MEMORY = "RAM is shared by all destinations under memory_limit; max_bytes of a 
 _FOUND_BY_ITSELF = "found from measured rates"
 _CONFIRMED = "a confirmed message is in the journal, always"
 _LOCK = "the directory has one owner by flock; see lock_wait_seconds"
+_NO_WAIT = "sends never wait for memory; max_messages and max_bytes limit a backlog"
 _NO_TOPICS = "policies are for queues"
 
 _BOTH_STORES = (
@@ -242,11 +243,7 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("queueBrowserPrefetch", note="browsing takes no prefetch"),
         Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
         Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
-        Row(
-            "producerFlowControl",
-            "when_full",
-            only("true", "sends never wait for memory; max_messages and max_bytes limit a backlog", "block"),
-        ),
+        Row("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
         Row("memoryLimit", note=_MEMORY),
         Row("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
         Row("maxPageSize", note=_FOUND_BY_ITSELF),

@@ -138,8 +138,6 @@ def test_a_property_becomes_its_field_or_is_named(
         text = "4mb"
     if key == "journalDiskSyncStrategy":
         text = "ALWAYS"
-    if key == "producerFlowControl":
-        value = "block"
     attribute = f"{key}={quoteattr(text)}"
     path = written(
         tmp_path, broker(attributes=attribute) if element == "broker" else broker(f"<{element} {attribute}/>")
@@ -228,6 +226,26 @@ def test_a_broker_name_that_can_be_no_directory_is_named(tmp_path: Path) -> None
 
 
 # ------------------------------------------------------------------ policies
+
+
+def test_what_the_whole_broker_says_holds_for_each_policy_that_does_not_say_otherwise(tmp_path: Path) -> None:
+    entries = (
+        '<policyEntry queue="a" sendFailIfNoSpace="false"/>',
+        '<policyEntry queue="b" producerFlowControl="true"/>',
+    )
+    path = written(tmp_path, broker(*entries, '<systemUsage sendFailIfNoSpace="true"/>'))
+    policies = quiet(path).policies
+    assert {pattern: policy.when_full for pattern, policy in policies.items()} == {
+        "a": "block",
+        "b": "fail",
+        ">": "fail",
+    }
+
+
+def test_an_entry_of_which_nothing_is_honoured_still_keeps_a_less_specific_one_from_deciding(tmp_path: Path) -> None:
+    entries = ('<policyEntry queue=">" queuePrefetch="10"/>', '<policyEntry queue="a" memoryLimit="1mb"/>')
+    policies = quiet(written(tmp_path, broker(*entries))).policies
+    assert {pattern: policy.prefetch for pattern, policy in policies.items()} == {">": 10, "a": 1000}
 
 
 def test_an_entry_for_topics_or_temporary_queues_becomes_no_policy(tmp_path: Path) -> None:
