@@ -23,6 +23,7 @@ from ..store.files import after_fork_in_child
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
+from ..store.runs import Runs
 from .consumer import Consumer
 from .eager_loader import EagerLoader
 from .queue_area import LaneArea, QueueArea
@@ -213,6 +214,14 @@ class Engine:
         heapq.heappush(self._parked, (self.monotonic() + delay, self._parked_count, area, sequence))
         if self._parked[0][1] == self._parked_count:
             self._housekeeping_wanted.set()  # it sleeps until something that is due later
+
+    def unpark(self, area: LaneArea, gone: Runs) -> None:
+        """These are gone and wait for nothing. O(parked). REQUIRES: the lock."""
+        if not area.parked:
+            return
+        area.parked = {sequence for sequence in area.parked if sequence not in gone}
+        self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
+        heapq.heapify(self._parked)
 
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
