@@ -11,6 +11,7 @@
 
 from forebay.dispatch.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.delivery import Delivery
+from forebay.dispatch.explain import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
@@ -33,12 +34,14 @@ from forebay.store.message_store import CleanupReport
 from forebay.store.recovery import RecoveryReport
 
 __all__ = [
+    "Cause",
     "CleanupReport",
     "Closed",
     "Consumer",
     "ConsumerStatistics",
     "Delivery",
     "DestinationStatistics",
+    "Explanation",
     "Forebay",
     "ForebayError",
     "JournalCorrupt",

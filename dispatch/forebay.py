@@ -12,6 +12,7 @@ from ..store.message_store import CleanupReport
 from ..store.metadata_store import SqliteMetadataStore
 from ..store.recovery import RecoveryReport
 from .engine import Engine
+from .explain import Explanation, explain
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
@@ -54,6 +55,15 @@ class Forebay:
         """Delete the data logs that nothing needs any more, now instead of at the next interval."""
         self._engine.raise_closed()
         return self._engine.store.cleanup()
+
+    def explain(self, subject: int | None = None) -> Explanation:
+        """Why a data log remains (by its id), or who holds disk and memory (nothing given), as data and a sentence.
+
+        Reads the index, also what of it is on disk, and a record for each
+        holder: about 50 ms for a million pending messages. Nobody waits for it
+        longer than a few milliseconds. SettingsError: no such data log.
+        """
+        return explain(self._engine, subject)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; how many things were done. For background=False."""

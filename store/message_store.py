@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from .account import Account
 from .block import Extent, Singles
-from .cleanup import removable
+from .cleanup import removable, trace
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
 from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed
@@ -26,6 +26,7 @@ from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
+from .pins import Pins
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
@@ -86,6 +87,8 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
+        self._is_postponed = False
+        """The last checkpoint found no room."""
         self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
@@ -352,6 +355,7 @@ class MessageStore:
                 with self._lock:
                     self.index.settle(taken, deletes, is_stored)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
+            self._is_postponed = not is_stored
             if is_stored:
                 self._checkpoint_end = position
                 self._replay_position = position
@@ -391,13 +395,17 @@ class MessageStore:
         disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
+        holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         with self._checkpoint_lock:
             with self._lock:
                 newest = min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
                 doomed = removable(self.index.uses, newest)
+                lines = self._trace(newest, holders) if holders is not None else []
                 if doomed:
                     self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self._dropped.update(doomed)
+            for line in lines:
+                cleanup_logger.debug("%s", line)
             if doomed:
                 cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
                 self.journal.sync()
@@ -410,6 +418,21 @@ class MessageStore:
             with self._lock:
                 remaining = tuple(sorted(self.journal.sizes))
         return CleanupReport(tuple(doomed), remaining)
+
+    def _trace(self, newest: int, destinations: dict[str, set[int]]) -> list[str]:
+        return trace(self.index.uses, newest, last_update=self._replay_position, destinations=destinations)[0]
+
+    def pins(self) -> Pins:
+        """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
+        with self._lock:
+            newest = self.journal.data_log
+            replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
+        return Pins(self.index, self._lock, self.destinations, newest, self.journal.reader, replayed=replayed)
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        with self._lock:
+            return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
     def _forget(self, data_logs: Iterable[int]) -> None:
         with self._lock:
