@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..store.archive import Archive
 from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
@@ -47,9 +48,17 @@ class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
 
     def __init__(
-        self, disk: Disk, metadata: Callable[[bytes, int], MetadataStore], settings: Settings, clock: Clock
+        self,
+        disk: Disk,
+        metadata: Callable[[bytes, int], MetadataStore],
+        settings: Settings,
+        clock: Clock,
+        archive_disk: Disk | None = None,
     ) -> None:
-        """metadata(store id, cache bytes) makes the metadata store. REQUIRES: the directory lock is held."""
+        """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
+
+        REQUIRES: the directory lock is held.
+        """
         self.settings = settings
         self.lock = threading.Lock()
         self.clock_ms = clock.time_ms
@@ -74,6 +83,7 @@ class Engine:
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
+            archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
         )
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
@@ -269,7 +279,8 @@ class Engine:
             done += self.store.checkpoint()
         if now >= self._cleanup_at:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
-            done += len(self.store.cleanup().deleted)
+            report = self.store.cleanup()
+            done += len(report.deleted) + len(report.archived)
         done += self.store.attest()
         return done
 

@@ -7,7 +7,7 @@ from typing import Any
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.errors import StoreFailed
-from ..store.files import DirectoryLock, PathArgument, index_path, store_root
+from ..store.files import DirectoryLock, PathArgument, archive_root, index_path, store_root
 from ..store.message_store import CleanupReport
 from ..store.metadata_store import SqliteMetadataStore
 from ..store.recovery import RecoveryReport
@@ -52,7 +52,7 @@ class Forebay:
         self._engine.store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
-        """Delete the data logs that nothing needs any more, now instead of at the next interval."""
+        """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
         self._engine.raise_closed()
         return self._engine.store.cleanup()
 
@@ -96,6 +96,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     chosen = settings_from(settings, fields)
     root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root)
+    elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
+    archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
     lock = DirectoryLock(root)
     try:
         disk.make_directory("")
@@ -110,6 +112,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             ),
             chosen,
             SystemClock(),
+            archive_disk,
         )
     except BaseException:
         lock.release()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .account import Account
+from .archive import Archive
 from .block import Extent, Singles
 from .cleanup import removable, trace
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
@@ -40,9 +41,10 @@ STORE_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did. `remaining`: ids of the data logs that are left, the newest included."""
+    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
 
     deleted: tuple[int, ...]
+    archived: tuple[int, ...]
     remaining: tuple[int, ...]
 
 
@@ -70,9 +72,14 @@ class MessageStore:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        archive: Archive | None = None,
     ) -> None:
-        """metadata: makes the metadata store for a store id. account: pays for the index's blocks."""
+        """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
+
+        archive: keeps what cleanup discards; None: it is deleted.
+        """
         self._disk = disk
+        self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._account = account
@@ -118,6 +125,8 @@ class MessageStore:
         mark = read_mark(self._disk)
         found_id = mark.store_id if mark is not None else self._find_store_id()
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
+        if self._archive is not None:
+            self._archive.prepare(self._store_id)
         self._metadata = self._make_metadata(self._store_id)
         recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
         found = recovery.run()
@@ -141,7 +150,7 @@ class MessageStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.journal.remove(list(found.leftovers))
+            self._discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
@@ -388,7 +397,7 @@ class MessageStore:
             self.index.settle(taken, deletes, is_stored)
 
     def cleanup(self) -> CleanupReport:
-        """Delete the data logs that nothing needs. REQUIRES: no lock.
+        """Delete or archive the data logs that nothing needs. REQUIRES: no lock.
 
         A drop record that names them is synced before the first is unlinked,
         so no crash can turn a deletion into a loss or a redelivery. What the
@@ -396,31 +405,68 @@ class MessageStore:
         """
         self.checkpoint()
         holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        copied = self._copy_ahead()
         with self._checkpoint_lock:
             with self._lock:
-                newest = min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+                newest = self._replayed_data_log
                 doomed = removable(self.index.uses, newest)
-                lines = self._trace(newest, holders) if holders is not None else []
+                unready = set(doomed).difference(copied) if copied is not None else set()
+                if unready:
+                    doomed = removable(self.index.uses, newest, unready)
+                lines = self._trace(newest, unready, holders) if holders is not None else []
                 if doomed:
                     self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self._dropped.update(doomed)
-            for line in lines:
-                cleanup_logger.debug("%s", line)
+            is_done = False
             if doomed:
-                cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
                 self.journal.sync()
-                try:
-                    self.journal.remove(doomed)
+                is_done = self._discard(doomed)
+                if is_done:
                     self._forget(doomed)
-                except OSError as error:
-                    logger.warning("a data log could not be deleted (%s); the next cleanup tries again", error.strerror)
-                    doomed = []
             with self._lock:
                 remaining = tuple(sorted(self.journal.sizes))
-        return CleanupReport(tuple(doomed), remaining)
+        for line in lines:
+            cleanup_logger.debug("%s", line)
+        if doomed:
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+        gone = tuple(doomed) if is_done else ()
+        return CleanupReport((), gone, remaining) if self._archive is not None else CleanupReport(gone, (), remaining)
 
-    def _trace(self, newest: int, destinations: dict[str, set[int]]) -> list[str]:
-        return trace(self.index.uses, newest, last_update=self._replay_position, destinations=destinations)[0]
+    @property
+    def _replayed_data_log(self) -> int:
+        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
+        return min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+
+    def _copy_ahead(self) -> list[int] | None:
+        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
+
+        The slow part of archiving: no lock is held meanwhile.
+        """
+        if self._archive is None:
+            return None
+        with self._lock:
+            unneeded = removable(self.index.uses, self._replayed_data_log)
+        ready, error = self._archive.copy(unneeded)
+        if error is not None:
+            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+        return ready
+
+    def _discard(self, data_logs: list[int]) -> bool:
+        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
+
+        False: the disk refused; they are tried again by the next cleanup, or the next open.
+        """
+        try:
+            if self._archive is not None:
+                self._archive.keep(data_logs)
+            self.journal.remove(data_logs)
+            return True
+        except OSError as error:
+            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            return False
+
+    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+        return trace(self.index.uses, newest, unready, last_update=self._replay_position, destinations=destinations)[0]
 
     def pins(self) -> Pins:
         """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
