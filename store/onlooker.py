@@ -32,7 +32,9 @@ from .recovery import Recovery, _End
 from .state import State
 
 LOOKS_MAX: Final = 4
-"""So often the journal is replayed while its owner deletes data logs under it; then the one that is gone is named."""
+"""So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
+HELD_FILES_MAX: Final = 256
+"""So many data logs are held open from the listing on, so that they stay readable when their names go."""
 
 _INDEX_BYTES: Final = 1 << 50
 """So much room that no block must ever leave RAM."""
@@ -58,8 +60,11 @@ def look(disk: Disk) -> Look:
 
 def _look(disk: Disk) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
-    recovery = _Replay(_ReadOnlyDisk(disk), index, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint)
-    found = recovery.run()
+    held = _ReadOnlyDisk(disk)
+    try:
+        found = _Replay(held, index, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint).run()
+    finally:
+        held.close()
 
     def reader(data_log: int) -> tuple[File, int]:
         file = disk.open_for_reading(data_log_name(data_log))
@@ -123,10 +128,12 @@ class _ReadOnlyFile:
     """A file of somebody else: syncing it is his business, and everything else that is not reading is a mistake."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
         self.read = file.read
         self.size = file.size
-        self.close = file.close
+        self._close = file.close
+
+    def close(self) -> None:
+        self._close()
 
     def sync(self) -> None:
         """Nothing was written."""
@@ -144,21 +151,43 @@ class _ReadOnlyFile:
         raise AssertionError("an onlooker writes nothing")
 
 
+class _HeldFile(_ReadOnlyFile):
+    """One that stays open until the look is over."""
+
+    def close(self) -> None:
+        """Later."""
+
+
 class _ReadOnlyDisk:
     """The same for a disk."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self._held: dict[str, File] = {}
         self.exists = disk.exists
-        self.list = disk.list
         self.free_bytes = disk.free_bytes
+
+    def list(self, directory: str) -> list[str]:
+        """Of the journal, with the oldest data logs opened at once. FileNotFoundError: one has gone already."""
+        names = self._disk.list(directory)
+        if directory == JOURNAL:
+            data_logs = [data_log_name(data_log) for data_log in sorted(filter(None, map(data_log_id, names)))]
+            for name in data_logs[:HELD_FILES_MAX]:
+                self._held[name] = self._disk.open_for_reading(name)
+        return names
+
+    def close(self) -> None:
+        for file in self._held.values():
+            file.close()
+        self._held.clear()
 
     def open(self, name: str, *, create: bool = False) -> File:
         assert not create, "an onlooker writes nothing"
         return self.open_for_reading(name)
 
     def open_for_reading(self, name: str) -> File:
-        return _ReadOnlyFile(self._disk.open_for_reading(name))
+        held = self._held.get(name)
+        return _HeldFile(held) if held is not None else _ReadOnlyFile(self._disk.open_for_reading(name))
 
     def sync_directory(self, name: str) -> None:
         """Nothing was written."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
 from forebay import JournalCorrupt
-from forebay.store.disk import File
+from forebay.store import onlooker
+from forebay.store.data_log import find_records
+from forebay.store.disk import Disk, File
 from forebay.store.files import data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
-from forebay.store.onlooker import look
+from forebay.store.onlooker import _ReadOnlyDisk, look
 from forebay.store.simulated_disk import PowerCut
 from message_stores import OpenStore
 from staged_stores import roll, send, settle, small_bay
@@ -60,37 +63,65 @@ def test_damage_in_the_newest_data_log_is_no_end() -> None:
 def test_what_the_owner_writes_while_it_is_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = small_bay(sync="always")
     send(simulated, "orders", b"1")
-    disk = simulated.disk
-    open_for_reading = disk.open_for_reading
-    opened: list[str] = []
 
-    def opening(name: str) -> File:
-        opened.append(name)
-        if len(opened) == 4:  # the replay has come to the end, and looks whether that is a torn tail
-            for _ in range(3):
-                simulated.queue().send(b"2")
-        return open_for_reading(name)
+    def find_later(*place: Any) -> Any:
+        """The replay has come to the end, and looks whether that is a torn tail."""
+        for _ in range(3):
+            simulated.queue().send(b"2")
+        return find_records(*place)
 
-    monkeypatch.setattr(disk, "open_for_reading", opening)
-    assert [pin.messages for pin in look(disk).pins.of(1)] == [1, 0]
-    assert len(opened) >= 4
+    monkeypatch.setattr(onlooker, "find_records", find_later)
+    assert [pin.messages for pin in look(simulated.disk).pins.of(1)] == [1, 0]
+    assert simulated.queue().depth == 4
 
 
-def test_data_log_deleted_while_it_is_looked_at_means_looking_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("deleted_at", ["the listing", "the replay"])
+def test_data_logs_deleted_meanwhile_hurt_nobody(deleted_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = small_bay()
     send(simulated, "orders", b"1")
     roll(simulated)
     settle(simulated, "orders", 1)
     roll(simulated)
     disk = simulated.disk
-    open_for_reading = disk.open_for_reading
-    opened: list[str] = []
+    list_names, listed = disk.list, []
 
-    def opening(name: str) -> File:
-        opened.append(name)
-        if len(opened) == 3:
+    def listing(directory: str) -> list[str]:
+        names = list_names(directory)
+        listed.append(directory)
+        if listed == ["journal", "journal"] if deleted_at == "the listing" else directory == "quarantine":
             simulated.bay.cleanup()
-        return open_for_reading(name)
+        return names
 
-    monkeypatch.setattr(disk, "open_for_reading", opening)
+    monkeypatch.setattr(disk, "list", listing)
     assert list(look(disk).sizes) == [3]
+    assert listed.count("quarantine") == 1
+
+
+def test_onlooker_closes_what_it_opened() -> None:
+    simulated = small_bay()
+    for _ in range(3):
+        send(simulated, "orders", b"1")
+        roll(simulated)
+    disk = _CountingDisk(simulated.disk)
+    look(disk)
+    assert disk.opened > 0 and disk.opened == disk.closed
+
+
+class _CountingDisk(_ReadOnlyDisk):
+    """Knows how many files were opened and closed."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk)
+        self.opened = self.closed = 0
+
+    def open_for_reading(self, name: str) -> File:
+        file = super().open_for_reading(name)
+        close = file.close
+        self.opened += 1
+
+        def counted() -> None:
+            self.closed += 1
+            close()
+
+        file.close = counted  # type: ignore[method-assign]
+        return file
