@@ -12,6 +12,7 @@
 from forebay.dispatch.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.delivery import Delivery
 from forebay.dispatch.destination_policy import DestinationPolicy
+from forebay.dispatch.explain import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
@@ -34,6 +35,7 @@ from forebay.store.message_store import CleanupReport
 from forebay.store.recovery import RecoveryReport
 
 __all__ = [
+    "Cause",
     "CleanupReport",
     "Closed",
     "Consumer",
@@ -41,6 +43,7 @@ __all__ = [
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",
+    "Explanation",
     "Forebay",
     "ForebayError",
     "JournalCorrupt",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..store.archive import Archive
 from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
@@ -24,6 +25,7 @@ from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_MESSAGES_MAX
+from ..store.runs import Runs
 from .admission import Admission
 from .consumer import Consumer
 from .destination_policy import policy_for
@@ -52,9 +54,17 @@ class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
 
     def __init__(
-        self, disk: Disk, metadata: Callable[[bytes, int], MetadataStore], settings: Settings, clock: Clock
+        self,
+        disk: Disk,
+        metadata: Callable[[bytes, int], MetadataStore],
+        settings: Settings,
+        clock: Clock,
+        archive_disk: Disk | None = None,
     ) -> None:
-        """metadata(store id, cache bytes) makes the metadata store. REQUIRES: the directory lock is held."""
+        """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
+
+        REQUIRES: the directory lock is held.
+        """
         self.settings = settings
         self.lock = threading.Lock()
         self.clock_ms = clock.time_ms
@@ -83,6 +93,7 @@ class Engine:
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
+            archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
@@ -229,6 +240,14 @@ class Engine:
         if self._parked[0][1] == self._parked_count:
             self._housekeeping_wanted.set()  # it sleeps until something that is due later
 
+    def unpark(self, area: LaneArea, gone: Runs) -> None:
+        """These are gone and wait for nothing. O(parked). REQUIRES: the lock."""
+        if not area.parked:
+            return
+        area.parked = {sequence for sequence in area.parked if sequence not in gone}
+        self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
+        heapq.heapify(self._parked)
+
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
 
@@ -275,7 +294,8 @@ class Engine:
             done += self.store.checkpoint()
         if now >= self._cleanup_at:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
-            done += len(self.store.cleanup().deleted)
+            report = self.store.cleanup()
+            done += len(report.deleted) + len(report.archived)
         done += self.store.attest()
         return done
 

@@ -81,6 +81,7 @@ class LaneArea:
         "acknowledged",
         "redelivered",
         "unreadable",
+        "purges",
     )
 
     def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
@@ -101,6 +102,8 @@ class LaneArea:
         self.acknowledged = 0
         self.redelivered = 0
         self.unreadable = 0
+        self.purges = 0
+        """How often messages were taken out of the middle: a load that began before must look again."""
 
     def arrive(self, message: StoredMessage) -> None:
         """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""

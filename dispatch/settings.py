@@ -86,6 +86,14 @@ class Settings:
     """Rules by pattern of destination names, such as {"orders.*": DestinationPolicy(prefetch=10)}.
     Of the patterns that match, the most specific one decides alone; where none matches, the defaults."""
 
+    archive_data_logs: bool = False
+    """Whether data logs that nothing needs are moved to the archive instead of being deleted.
+    True: they can be looked at later; their disk is free again when somebody empties the archive."""
+
+    archive_directory: str | None = None
+    """Directory in which the archive is a folder of the broker's name; None: `archive/` in the store's folder.
+    Another one may be of another file system: each data log is copied, not renamed."""
+
     # Performance: the same promises at another price.
 
     sync_interval_seconds: float = 1.0
@@ -139,8 +147,9 @@ class Settings:
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
-        for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index"):
+        for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index", "archive_data_logs"):
             _check_choice(name, getattr(self, name), (True, False))
+        _check_directory("archive_directory", self.archive_directory)
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
@@ -220,6 +229,11 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
     if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         allowed = " or ".join(_written(choice) for choice in choices)
         raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
+
+
+def _check_directory(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters")
 
 
 def _check_seconds(name: str, value: object, *, minimum: float) -> None:

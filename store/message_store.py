@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from .account import Account
+from .archive import Archive
 from .block import Extent, Singles
-from .cleanup import removable
+from .cleanup import removable, trace
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
 from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
@@ -26,6 +27,7 @@ from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
+from .pins import Pins
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
@@ -39,9 +41,10 @@ STORE_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did. `remaining`: ids of the data logs that are left, the newest included."""
+    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
 
     deleted: tuple[int, ...]
+    archived: tuple[int, ...]
     remaining: tuple[int, ...]
 
 
@@ -70,12 +73,15 @@ class MessageStore:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        archive: Archive | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         verifies_all: opening reads every byte of the journal and refuses damage.
+        archive: keeps what cleanup discards; None: it is deleted.
         """
         self._disk = disk
+        self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._account = account
@@ -92,6 +98,8 @@ class MessageStore:
         self._is_closed = False
         self._is_serving = False
         self._are_adds_refused = False
+        self._is_postponed = False
+        """The last checkpoint found no room."""
         self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
@@ -121,6 +129,8 @@ class MessageStore:
         mark = read_mark(self._disk)
         found_id = mark.store_id if mark is not None else self._find_store_id()
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
+        if self._archive is not None:
+            self._archive.prepare(self._store_id)
         self._metadata = self._make_metadata(self._store_id)
         recovery = Recovery(
             self._disk,
@@ -152,7 +162,7 @@ class MessageStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.journal.remove(list(found.leftovers))
+            self._discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
@@ -385,6 +395,7 @@ class MessageStore:
                     self.index.settle(taken, deletes, is_stored)
                     self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
+            self._is_postponed = not is_stored
             if is_stored:
                 self._checkpoint_end = position
                 self._replay_position = position
@@ -417,32 +428,88 @@ class MessageStore:
             self.index.settle(taken, deletes, is_stored)
 
     def cleanup(self) -> CleanupReport:
-        """Delete the data logs that nothing needs. REQUIRES: no lock.
+        """Delete or archive the data logs that nothing needs. REQUIRES: no lock.
 
         A drop record that names them is synced before the first is unlinked,
         so no crash can turn a deletion into a loss or a redelivery. What the
         disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
+        holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        copied = self._copy_ahead()
         with self._checkpoint_lock:
             with self._lock:
-                newest = min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+                newest = self._replayed_data_log
                 doomed = removable(self.index.uses, newest)
+                unready = set(doomed).difference(copied) if copied is not None else set()
+                if unready:
+                    doomed = removable(self.index.uses, newest, unready)
+                lines = self._trace(newest, unready, holders) if holders is not None else []
                 if doomed:
                     self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self._dropped.update(doomed)
+            is_done = False
             if doomed:
-                cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
                 self.journal.sync()
-                try:
-                    self.journal.remove(doomed)
+                is_done = self._discard(doomed)
+                if is_done:
                     self._forget(doomed)
-                except OSError as error:
-                    logger.warning("a data log could not be deleted (%s); the next cleanup tries again", error.strerror)
-                    doomed = []
             with self._lock:
                 remaining = tuple(sorted(self.journal.sizes))
-        return CleanupReport(tuple(doomed), remaining)
+        for line in lines:
+            cleanup_logger.debug("%s", line)
+        if doomed:
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+        gone = tuple(doomed) if is_done else ()
+        return CleanupReport((), gone, remaining) if self._archive is not None else CleanupReport(gone, (), remaining)
+
+    @property
+    def _replayed_data_log(self) -> int:
+        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
+        return min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+
+    def _copy_ahead(self) -> list[int] | None:
+        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
+
+        The slow part of archiving: no lock is held meanwhile.
+        """
+        if self._archive is None:
+            return None
+        with self._lock:
+            unneeded = removable(self.index.uses, self._replayed_data_log)
+        ready, error = self._archive.copy(unneeded)
+        if error is not None:
+            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+        return ready
+
+    def _discard(self, data_logs: list[int]) -> bool:
+        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
+
+        False: the disk refused; they are tried again by the next cleanup, or the next open.
+        """
+        try:
+            if self._archive is not None:
+                self._archive.keep(data_logs)
+            self.journal.remove(data_logs)
+            return True
+        except OSError as error:
+            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            return False
+
+    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+        return trace(self.index.uses, newest, unready, last_update=self._replay_position, destinations=destinations)[0]
+
+    def pins(self) -> Pins:
+        """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
+        with self._lock:
+            newest = self.journal.data_log
+            replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
+        return Pins(self.index, self._lock, self.destinations, newest, self.journal.reader, replayed=replayed)
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        with self._lock:
+            return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
     def _forget(self, data_logs: Iterable[int]) -> None:
         with self._lock:

@@ -38,6 +38,8 @@ VALUES = {
     "verify_on_open": ("true", True),
     "persistent_index": ("false", False),
     "index_transaction_adds": ("8kb", 8192),
+    "archive_data_logs": ("true", True),
+    "archive_directory": ("/var/archive", "/var/archive"),
     "when_full": ("true", "fail"),
     "block_timeout_seconds": ("2500", 2.5),
 }
