@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -32,11 +33,14 @@ from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
+from .subscriptions import Subscriptions
 
 logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
+SWEEP_BLOCKS: Final = 64
+"""Blocks of topics looked at before the state lock is let go: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,7 @@ class MessageStore:
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
         self.index = Index(account, index_cache_bytes, self._read_block)
+        self.subscriptions = Subscriptions(self.index)
         self.destinations: dict[int, Destination] = {}
         self.journal: Journal
 
@@ -135,6 +140,7 @@ class MessageStore:
         recovery = Recovery(
             self._disk,
             self.index,
+            self.subscriptions,
             self._metadata,
             mark,
             self._store_id,
@@ -212,17 +218,17 @@ class MessageStore:
 
     # ------------------------------------------------------------------ destinations
 
-    def create_destination(self, name: str) -> Destination:
-        """Record a new queue. REQUIRES: state lock."""
-        number = max(self.destinations, default=0) + 1
-        destination = Destination(number, QUEUE, name)
+    def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
+        """Record a new queue or topic. REQUIRES: state lock."""
+        destination = Destination(self.subscriptions.next_number, kind, name)
         self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-        self.destinations[number] = destination
+        self.destinations[destination.number] = destination
+        self.subscriptions.see(destination)
         return destination
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        return State(list(self.destinations.values()), sequences, sorted(data_logs))
+        return self.subscriptions.describe(State(list(self.destinations.values()), sequences, sorted(data_logs)))
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -304,6 +310,17 @@ class MessageStore:
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
         raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
 
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Around a write and what it changes in the index, off the hot paths. REQUIRES: state lock."""
+        try:
+            yield
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
     def _interrupted(self) -> None:
         """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
 
@@ -356,14 +373,16 @@ class MessageStore:
         The journal is synced first, so the index never runs ahead of it.
         """
         with self._checkpoint_lock:
+            self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
             with self._lock:
                 if self.journal.failure is not None:
                     raise self.journal.failure
                 position = self.journal.end
-                if position == self._checkpoint_end and not is_closing:
+                if position == self._checkpoint_end and not is_closing and not self.subscriptions.touched_blocks:
                     return True
+                self.subscriptions.sweep(SWEEP_BLOCKS)
                 if is_closing:
                     self.journal.seal()
                 adds = self.adds
@@ -372,7 +391,8 @@ class MessageStore:
                 deletes = self.index.take_dead()
                 position = self.journal.end
                 next_sequence = self.journal.next_sequence
-                root = self._root(State(list(self.destinations.values()), {}, data_logs, next_sequence))
+                state = State(list(self.destinations.values()), {}, data_logs, next_sequence)
+                root = self._root(self.subscriptions.describe(state))
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
@@ -401,6 +421,15 @@ class MessageStore:
                 self._replay_position = position
             return is_stored
 
+    def _sweep(self) -> None:
+        """Let go of what no subscription needs any more, a few blocks at a time. REQUIRES: no lock."""
+        with self._lock:
+            blocks = self.subscriptions.touched_blocks
+        for _ in range(blocks // SWEEP_BLOCKS):
+            with self._lock:
+                if not self.subscriptions.sweep(SWEEP_BLOCKS):
+                    return
+
     def _root(self, state: State) -> bytes:
         lanes = [
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
@@ -410,7 +439,7 @@ class MessageStore:
             UseCounts(number, use.pending_messages, use.pending_bytes, tuple(use.acked_data_logs))
             for number, use in self.index.uses.items()
         ]
-        return encode_root(state, lanes, uses)
+        return encode_root(state, lanes, uses, self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
@@ -435,6 +464,8 @@ class MessageStore:
         disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
+        while self.subscriptions.is_behind and self.checkpoint():
+            pass  # what a subscription needed that has ended: more than the index holds at once
         holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         copied = self._copy_ahead()
         with self._checkpoint_lock:

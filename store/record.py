@@ -69,6 +69,8 @@ STATE: Final = 5
 ATTEST: Final = 6
 DROP: Final = 7
 DIRECTORY: Final = 8
+SUBSCRIBE: Final = 13
+UNSUBSCRIBE: Final = 14
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -78,6 +80,8 @@ KIND_NAMES: Final = {
     ATTEST: "attest",
     DROP: "drop",
     DIRECTORY: "directory",
+    SUBSCRIBE: "subscribe",
+    UNSUBSCRIBE: "unsubscribe",
 }
 
 PLAIN_MASK: Final = 0xFFFFF0FF
