@@ -50,7 +50,7 @@ def test_rows_tell_who_subscribed_to_what_and_what_they_acknowledged() -> None:
     consumer.ack(consumer.take(2))
     topic.unsubscribe("short")
     audit = {"destination": "prices", "subscription": "audit"}
-    for field, kind in ((audit | {"selector": "n > 0"}, "subscribe"), (audit | {"ranges": [[0, 1]]}, "ack")):
+    for field, kind in ((audit | {"selector": "n>0"}, "subscribe"), (audit | {"ranges": [[0, 1]]}, "ack")):
         row = rows_of(store.disk, kind=kind)[0]
         assert {name: row[name] for name in field} == field
     assert [row["subscription"] for row in rows_of(store.disk, kind="unsubscribe")] == ["short"]

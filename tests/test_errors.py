@@ -19,6 +19,7 @@ from forebay.store.errors import (
     StoreFailed,
     StoreFull,
     StoreLocked,
+    SubscriptionInUse,
     TransactionError,
 )
 
@@ -50,6 +51,7 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         "raise memory_limit or split it",
     ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
+    (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
     (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
 ]
 
