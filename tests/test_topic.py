@@ -120,6 +120,29 @@ def test_ids_are_never_given_twice_though_nobody_subscribed(simulated: Simulated
     assert len(set(ids)) == 604
 
 
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_ids_are_never_given_twice_after_a_crash(simulated: SimulatedBay, is_index_lost: bool) -> None:
+    ids = [topic(simulated).send(b"to nobody"), *topic(simulated).send_many([Message(b"")] * 600)]
+    simulated.crash(is_index_lost=is_index_lost)
+    ids += [topic(simulated).send(b"to nobody")]
+    assert len(set(ids)) == 602
+
+
+def test_what_was_stored_before_a_subscription_and_is_published_after_it_is_not_for_it() -> None:
+    simulated = SimulatedBay(sync="always")
+    first = topic(simulated).subscribe()
+    after_write = simulated.engine.after_write
+    simulated.engine.after_write = lambda position: None  # type: ignore[method-assign]
+    topic(simulated).send(b"before")
+    topic(simulated).send_many([Message(b"before")] * 2)
+    second = topic(simulated).subscribe()
+    simulated.engine.after_write = after_write  # type: ignore[method-assign]
+    topic(simulated).send(b"after")
+    assert bodies(first) == [b"before"] * 3 + [b"after"]
+    assert bodies(second) == [b"after"]
+    check(simulated)
+
+
 def test_what_nobody_subscribed_to_is_not_stored(simulated: SimulatedBay) -> None:
     topic(simulated)
     before = simulated.bay.statistics().store.journal_bytes
@@ -315,6 +338,50 @@ def test_acks_of_each_subscription_survive_the_loss_of_the_index(simulated: Simu
         simulated.crash(is_index_lost=is_index_lost)
         check(simulated)
         assert {name: backlog(simulated, name) for name in "abc"} == expected
+
+
+def begin_data_log(simulated: SimulatedBay) -> None:
+    """Nothing that this writes keeps a data log."""
+    queue, newest = simulated.queue("filler"), simulated.engine.store.journal.data_log
+    with queue.subscribe() as consumer:
+        while simulated.engine.store.journal.data_log == newest:
+            queue.send(bytes(20_000))
+            consumer.ack(consumer.take())
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_an_ack_stays_while_another_subscription_keeps_its_message(
+    simulated: SimulatedBay, is_index_lost: bool
+) -> None:
+    for name in "ab":
+        topic(simulated).subscribe(durable=name).close()
+    topic(simulated).send(b"kept by b")
+    begin_data_log(simulated)
+    with topic(simulated).subscribe(durable="a") as consumer:
+        consumer.ack(consumer.take())
+    begin_data_log(simulated)
+    begin_data_log(simulated)
+    simulated.bay.cleanup()
+    simulated.crash(is_index_lost=is_index_lost)
+    assert (backlog(simulated, "a"), backlog(simulated, "b")) == ([], [b"kept by b"])
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_a_subscription_that_ended_in_a_deleted_data_log_stays_ended(
+    simulated: SimulatedBay, is_index_lost: bool
+) -> None:
+    for name in ("ends", "stays"):
+        topic(simulated).subscribe(durable=name).close()
+    topic(simulated).send(b"for both")
+    begin_data_log(simulated)
+    topic(simulated).unsubscribe("ends")
+    topic(simulated).subscribe(durable="begins").close()
+    begin_data_log(simulated)
+    begin_data_log(simulated)
+    assert 2 in simulated.bay.cleanup().deleted
+    simulated.crash(is_index_lost=is_index_lost)
+    assert topic(simulated).subscriptions() == ["begins", "stays"]
+    assert (backlog(simulated, "begins"), backlog(simulated, "stays")) == ([], [b"for both"])
 
 
 # Selectors.
