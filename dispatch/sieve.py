@@ -53,11 +53,10 @@ class Sieve:
             run = self._next()
         if run is None:
             return False
-        unwanted: list[int] = []
+        judge = run.subscription.judge
+        assert judge is not None
         try:
-            for message in self._read(run):
-                if not run.subscription.judge.wants(run.area, message):
-                    unwanted.append(message[0])
+            unwanted = [message[0] for message in self._read(run) if not judge.wants(run.area, message)]
         finally:
             with self._target_area.lock:
                 self._reading.release(run.charge)

@@ -88,7 +88,7 @@ class SubscriptionArea(QueueArea):
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
-        self.judge = Interest(selector, topic.target_area.lock)
+        self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
 
     @property

@@ -74,9 +74,18 @@ class TopicLane(Lane):
             subscriber.next_sequence = sequence
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """A record says that nobody subscribed to first..last when they were sent: only their numbers are used up."""
+        """First..last are for nobody, by a record in ack_data_log. What was not sent before is passed over for good.
+
+        Returns how many of them were pending. O(blocks * subscriptions).
+        """
+        known = min(last, self.next_sequence - 1)
+        removed = 0
+        if first <= known:
+            for subscriber in self.subscribers.values():
+                subscriber.remove(first, known, NO_RECORD)
+            removed = super().remove(first, known, ack_data_log)
         self.skip_to(last + 1)
-        return 0
+        return removed
 
     def touch_all(self) -> None:
         """Nothing is known of what is needed: the next sweep looks at every block."""
