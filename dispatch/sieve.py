@@ -71,13 +71,11 @@ class Sieve:
     def _next(self) -> _Run | None:
         for subscription in list(self.subscriptions):
             for area in subscription.open_lanes():
-                run = self._choose(subscription, area)
                 assert area.unwanted is not None
-                if area.unwanted and (
-                    run is None
-                    or len(area.unwanted) >= UNWANTED_RUNS_MAX
-                    or area.unwanted.count >= UNWANTED_MESSAGES_MAX
-                ):
+                if len(area.unwanted) >= UNWANTED_RUNS_MAX or area.unwanted.count >= UNWANTED_MESSAGES_MAX:
+                    self._let_go(area, subscription.is_durable)
+                run = self._choose(subscription, area)
+                if run is None and area.unwanted:
                     self._let_go(area, subscription.is_durable)
                 if run is not None:
                     self.subscriptions[subscription] = self.subscriptions.pop(subscription)
