@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .consumer import Consumer
+from .destination_policy import policy_for
 from .queue import Sender, check_name, check_subscription
 from .statistics import TopicStatistics
 from .topic_area import TopicArea
@@ -33,7 +34,7 @@ class Topic(Sender):
         *,
         durable: str | None = None,
         selector: str | None = None,
-        prefetch: int = 1000,
+        prefetch: int | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> Consumer:
         """A consumer of what is sent from now on.
@@ -42,9 +43,11 @@ class Topic(Sender):
         over restarts, until `unsubscribe`; subscribing again finds what came
         meanwhile. It has one consumer at a time and keeps its selector.
         Without a name the subscription ends with its consumer, a close or a
-        crash. Raises SubscriptionInUse, SelectorError, SettingsError (another
+        crash. prefetch: as of a queue. Raises SubscriptionInUse, SelectorError, SettingsError (another
         selector than it was made with; nothing was changed), StoreFull, Closed.
         """
+        if prefetch is None:
+            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
         compiled = check_subscription(selector, prefetch, on_ready)
         name = check_name(durable, "a durable subscription") if durable is not None else None
         return self._engine.topics.subscribe(self._area, name, compiled, prefetch, on_ready)
