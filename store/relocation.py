@@ -49,6 +49,7 @@ from .record import (
     decode_header,
     survivors_payload,
 )
+from .relocation_plan import choose
 from .runs import Runs
 from .throttle import Throttle
 
@@ -75,9 +76,6 @@ LIVE_SHARE: Final = 2
 """The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
 LIVE_SHARE_UNDER_LOAD: Final = 3
 DATA_LOGS_ALLOWED: Final = 3
-_SPARSE: Final = 0.25
-_DENSE: Final = 0.75
-_MESSAGE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 
 
 class _Head(NamedTuple):
@@ -102,13 +100,13 @@ class _Source:
     """The data log at hand."""
 
     data_log: int
-    is_cut: bool
+    is_naming: bool
     """Name what it has left instead of copying it."""
     file: File
     salt: int
     offset: int
     end: int
-    pinned_bytes: int = 0
+    freed_bytes: int = 0
     survivors: dict[int, Runs] = field(default_factory=dict)
     charge_bytes: int = 0
 
@@ -118,6 +116,7 @@ class Bounds(NamedTuple):
 
     journal: int
     journal_and_removable: int
+    low_target: int
     target: int
     target_under_load: int
     has_removable: bool
@@ -156,6 +155,8 @@ class Relocation:
         self._throttle = Throttle(now)
         self._looked_at = now
         self._is_far_above = False
+        self._is_under_way = False
+        """Once begun, it goes on below the target while that costs next to nothing."""
         self.is_wanted = False
         """There is something to be done, now or as soon as the traffic leaves room for it."""
         self.wants_cleanup = False
@@ -176,10 +177,12 @@ class Relocation:
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
         live_bytes = sum(use.pending_bytes for use in uses.values())
+        newest_only_bytes = LIVE_SHARE * live_bytes + self._data_log_bytes
         allowed_bytes = DATA_LOGS_ALLOWED * self._data_log_bytes
         return Bounds(
             remaining_bytes,
             journal_bytes,
+            newest_only_bytes,
             LIVE_SHARE * live_bytes + allowed_bytes,
             LIVE_SHARE_UNDER_LOAD * live_bytes + allowed_bytes,
             bool(doomed),
@@ -230,47 +233,32 @@ class Relocation:
     def _choose(self) -> _Source | None:
         """The data log that gives most for what it takes. REQUIRES: state lock."""
         bounds = self.bounds()
-        if bounds.journal <= bounds.target:
+        is_above = bounds.journal > bounds.target
+        if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
+            self._is_under_way = False
             return None
         uses, sizes = self._index.uses, self._journal.sizes
-        sealed = self._sealed()
-        copied = {
-            data_log: (uses[data_log].pending_bytes + _MESSAGE_BYTES * uses[data_log].pending_messages)
-            / sizes[data_log]
-            for data_log in sealed - self._kept - self._waiting
-            if uses[data_log].pending_messages
-        }
-        sparsest = min(copied, key=copied.__getitem__, default=0)
-        if sparsest and copied[sparsest] <= _SPARSE:
-            return self._opened(sparsest)
-        pins = self._pins(sealed)
-        if pins:
-            data_log = max(pins, key=pins.__getitem__)
-            return self._opened(data_log, is_cut=True, pinned_bytes=pins[data_log])
-        return self._opened(sparsest) if sparsest and copied[sparsest] <= _DENSE else None
+        choice = choose(
+            uses,
+            sizes,
+            self._sealed() - set(removable(uses, self._journal.data_log)),
+            unmovable=self._kept | self._waiting,
+            passed_over=self._passed_over,
+            only_sparse=not is_above,
+        )
+        self._is_under_way = choice is not None
+        return self._opened(*choice) if choice is not None else None
 
-    def _pins(self, sealed: set[int]) -> dict[int, int]:
-        """Data logs with something pending -> bytes of those that stay because they hold acks for it."""
-        uses, sizes = self._index.uses, self._journal.sizes
-        pins: dict[int, int] = {}
-        for data_log in sealed - set(removable(uses, self._journal.data_log)):
-            if uses[data_log].pending_messages:
-                continue
-            for pinning in uses[data_log].acked_data_logs & uses.keys():
-                if uses[pinning].pending_messages:
-                    pins[pinning] = pins.get(pinning, 0) + sizes[data_log]
-        return {data_log: size for data_log, size in pins.items() if size > 2 * self._passed_over.get(data_log, 0)}
-
-    def _opened(self, data_log: int, *, is_cut: bool = False, pinned_bytes: int = 0) -> _Source | None:
+    def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
         try:
             file, salt = self._journal.reader(data_log)
         except (OSError, RecordDamaged) as problem:
             self._keep(data_log, f"it cannot be opened ({problem})")
             return None
         end = self._journal.sizes[data_log]
-        work = "Naming" if is_cut else "Relocating"
+        work = "Naming" if is_naming else "Relocating"
         logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
-        return _Source(data_log, is_cut, file, salt, DATA_LOG_HEADER_BYTES, end, pinned_bytes)
+        return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def _keep(self, data_log: int, problem: str) -> None:
         self._kept.add(data_log)
@@ -324,9 +312,9 @@ class Relocation:
                 if not batch or use is None or not use.pending_messages:
                     return self._finish(source, use)
                 found = [live for head in batch for live in self._live(source.data_log, head)]
-                if source.is_cut and not self._note(source, found):
+                if source.is_naming and not self._note(source, found):
                     return True
-            if not source.is_cut:
+            if not source.is_naming:
                 for records in _batches(found):
                     if not self._copy(source, records):
                         return source.data_log in self._kept or source.data_log in self._waiting
@@ -343,11 +331,10 @@ class Relocation:
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
         """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
-        if use is not None and use.pending_messages:
-            if source.is_cut:
-                self._append_survivors(source, use)
-            else:
-                self._keep(source.data_log, f"{use.pending_messages} live messages were not found in it")
+        if use is not None and source.is_naming:
+            self._append_survivors(source, use)
+        elif use is not None and use.pending_messages:
+            self._keep(source.data_log, f"{use.pending_messages} live messages were not found in it")
         return True
 
     # ------------------------------------------------------------------ copies
@@ -427,7 +414,7 @@ class Relocation:
         charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes
         is_noted = ranges <= SURVIVOR_RANGES_MAX and (charge_bytes <= 0 or self._account.reserve(charge_bytes))
         if not is_noted:
-            self._passed_over[source.data_log] = source.pinned_bytes
+            self._passed_over[source.data_log] = source.freed_bytes
         elif charge_bytes > 0:
             source.charge_bytes += charge_bytes
         return is_noted
@@ -443,8 +430,8 @@ class Relocation:
             self._keep(source.data_log, "not all of its live messages were found in it")
             return
         payload = survivors_payload(source.data_log, ranges)
-        if 2 * len(payload) > source.pinned_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
-            self._passed_over[source.data_log] = source.pinned_bytes
+        if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
+            self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
         try:
