@@ -296,12 +296,12 @@ class Engine:
         if is_due or now >= self._checkpoint_at:
             self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
             done += self.store.checkpoint()
+        done += self.store.relocation.run_due(now, self.store.checkpoint)
         if now >= self._cleanup_at or self.store.relocation.wants_cleanup:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
             self.store.relocation.wants_cleanup = False
             report = self.store.delete_unneeded()
             done += len(report.deleted) + len(report.archived)
-        done += self.store.relocation.run_due(now, self.store.checkpoint)
         done += self.store.attest()
         return done
 

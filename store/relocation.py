@@ -212,6 +212,9 @@ class Relocation:
             copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._scanned_bytes - scanned_bytes
             self._throttle.spend(copied_bytes + scanned_bytes // SCAN_SHARE, now)
             steps += self.is_wanted
+        if steps:
+            with self._lock:
+                self._look()
         return steps
 
     def _has_room(self, checkpoint: Callable[[], bool]) -> bool:

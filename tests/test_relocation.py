@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 
 from crash_workload import canonical
+from forebay import Message
+from forebay.cache.budget import Budget
+from forebay.store import relocation
 from forebay.store.files import data_log_name
 from forebay.store.index import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.reading import Region, StoredMessage, read_regions
 from forebay.store.record import MESSAGE, RELOCATED, SURVIVORS, decode_survivors
 from forebay.store.simulated_disk import SimulatedDisk
 from journals import all_records, data_logs
 from message_stores import OpenStore
+from simulated_bay import SimulatedBay
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
@@ -100,22 +105,22 @@ def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> Non
         again.check()
 
 
+def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
+    work = opened.store.relocation
+    with opened.lock:
+        work._source = work._opened(data_log, is_naming, freed_bytes)
+    while work._source is not None:
+        assert work.step()
+
+
 def relocate(opened: OpenStore, data_log: int) -> None:
     """Copy all that is live in that data log, whether it is worth it or not."""
-    relocation = opened.store.relocation
-    with opened.lock:
-        relocation._source = relocation._opened(data_log, False, 0)
-    while relocation._source is not None:
-        assert relocation.step()
+    advance(opened, data_log, False, 0)
 
 
 def name_survivors(opened: OpenStore, data_log: int) -> None:
     """Write a survivors record of that data log, whether it is worth it or not."""
-    relocation = opened.store.relocation
-    with opened.lock:
-        relocation._source = relocation._opened(data_log, True, 1 << 40)
-    while relocation._source is not None:
-        assert relocation.step()
+    advance(opened, data_log, True, 1 << 40)
 
 
 def test_one_stuck_message_in_each_of_21_data_logs_keeps_none_of_them() -> None:
@@ -373,3 +378,112 @@ def test_survivors_record_names_what_is_live() -> None:
     named, ranges = decode_survivors(found.header, found.head)
     lane = opened.lane().number
     assert named == data_log and set(ranges) == {(lane, 0, 2), (lane, 4, 1), (other.number, 5, 10)}
+
+
+@pytest.mark.parametrize("is_naming", [False, True])
+def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading holds no lock; what is written is decided under the lock afterwards."""
+    disk = SimulatedDisk()
+    opened = opened_on(disk)
+    lane = opened.lane()
+    data_log = begin_data_log(opened)
+    opened.add(*[BODY] * 10)
+    for _ in range(10):
+        opened.add(BODY)
+    begin_data_log(opened)
+    opened.store.checkpoint()
+
+    def read_and_acknowledge(regions: list[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        found = read_regions(regions)
+        opened.remove(4, 5, lane)
+        opened.remove(13, lane=lane)
+        return found
+
+    def heads_and_acknowledge(*place: Any) -> Any:
+        yield from heads(*place)
+        opened.remove(4, 5, lane)
+        opened.remove(13, lane=lane)
+
+    heads = relocation._heads
+    if is_naming:
+        monkeypatch.setattr(relocation, "BATCH_HEADS", 11)
+        monkeypatch.setattr(relocation, "_heads", heads_and_acknowledge)
+        name_survivors(opened, data_log)
+    else:
+        monkeypatch.setattr(relocation, "read_regions", read_and_acknowledge)
+        relocate(opened, data_log)
+    monkeypatch.undo()
+    assert sequences_of(opened) == [n for n in range(20) if n not in (4, 5, 13)]
+    assert_journal_tells_the_same(opened, disk)
+    kinds = [found.header.kind for _, found in all_records(disk)]
+    assert (SURVIVORS in kinds) == is_naming
+
+
+def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memory() -> None:
+    disk = SimulatedDisk()
+    budget = Budget(1 << 20)
+    holder = budget.holder("relocation", guaranteed_bytes=1 << 18)
+    other = budget.holder("other")
+    assert other.reserve(budget.free_bytes)
+    opened = opened_on(disk, relocation_account=holder)
+    lane = opened.lane("large")
+    opened.add(bytes(200_000), lane=lane)
+    with opened.lock:
+        (large,) = [extent.data_log for extent in lane.extents(0, 0)]
+    with_stuck_messages(opened, 12)
+    report = opened.store.cleanup()
+    assert report.relocated_messages and holder.held_bytes == 0
+    opened.store.checkpoint()
+    relocate(opened, large)
+    assert large not in opened.store.delete_unneeded().deleted, "the large message needs more than is guaranteed"
+    other.release(other.held_bytes)
+    with opened.lock:
+        opened.store.relocation._begin_round()
+    relocate(opened, large)
+    assert large in opened.store.delete_unneeded().deleted and holder.held_bytes == 0
+    budget._check()
+
+
+def test_journal_stays_bounded_under_load_with_a_stuck_message_in_each_data_log() -> None:
+    """Nobody calls cleanup; relocation takes its share beside the traffic."""
+    store = SimulatedBay(max_file_length="64KiB", memory_limit="8MiB")
+    queue = store.queue()
+    consumer = queue.subscribe(prefetch=1_000_000)
+    stuck = []
+    sizes = []
+    for n in range(300):
+        queue.send_many(Message(b"%d" % n + BODY) for _ in range(55))
+        taken = consumer.take(55)
+        assert len(taken) == 55
+        stuck.append(taken.pop(20))
+        consumer.ack(taken)
+        store.clock.advance(1.1)
+        store.bay.step()
+        statistics = store.engine.store.statistics()
+        sizes.append((statistics.journal_bytes - 3 * FILE_BYTES) / statistics.live_bytes)
+    assert max(sizes[50:]) <= 3
+    assert store.engine.store.relocation.appended_bytes < store.engine.store.journal.appended_bytes / 4
+    store.check()
+    consumer.ack(stuck[::2])
+    store.reopen()
+    consumer = store.queue().subscribe(prefetch=1_000_000)
+    found = []
+    while taken := consumer.take(1_000):
+        found += taken
+    assert [delivery.id for delivery in found] == [delivery.id for delivery in stuck[1::2]]
+
+
+def test_idle_store_relocates_by_itself() -> None:
+    store = SimulatedBay(max_file_length="64KiB", memory_limit="8MiB", cleanup_interval_seconds=3600)
+    queue = store.queue()
+    consumer = queue.subscribe(prefetch=1_000_000)
+    queue.send_many(Message(BODY) for _ in range(1500))
+    taken = consumer.take(1500)
+    consumer.ack([delivery for n, delivery in enumerate(taken) if n % 60 != 30])
+    store.bay.checkpoint()
+    for _ in range(8):
+        store.clock.advance(1)
+        store.bay.step()
+    assert store.engine.store.statistics().data_logs <= 3
+    assert store.engine.store.relocation.messages >= 20
+    assert not store.engine.store.relocation.is_wanted
