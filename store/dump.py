@@ -147,7 +147,7 @@ def _content(record: Header, head: bytes, names: dict[int, str]) -> Row:
         return {"destination": names.get(number, number), "priority": record.priority, "ranges": runs}
     if record.kind == SURVIVORS:
         data_log, survivors = decode_survivors(record, head)
-        ranges = [
+        named: list[Row] = [
             {
                 "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
                 "priority": lane & ((1 << LANE_SHIFT) - 1),
@@ -155,7 +155,7 @@ def _content(record: Header, head: bytes, names: dict[int, str]) -> Row:
             }
             for lane, first, messages in survivors
         ]
-        return {"survivors_of": data_log, "survivors": ranges}
+        return {"survivors_of": data_log, "survivors": named}
     if record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
