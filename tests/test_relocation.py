@@ -16,7 +16,7 @@ from forebay.store.files import data_log_name
 from forebay.store.index import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.reading import Region, StoredMessage, read_regions
-from forebay.store.record import MESSAGE, RELOCATED, SURVIVORS, decode_survivors
+from forebay.store.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
 from forebay.store.simulated_disk import SimulatedDisk
 from journals import all_records, data_logs
 from message_stores import OpenStore
@@ -285,6 +285,40 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
     assert len(relocated) < sum(map(len, before)), "neighbours share a slice"
 
 
+def test_neighbours_share_a_slice_while_their_timestamp_is_the_same_and_within_a_block() -> None:
+    disk = SimulatedDisk()
+    opened = opened_on(disk)
+    for n in range(600):
+        if n in (100, 550):
+            opened.clock.advance(1)
+        opened.add(b"%d" % n)
+    begin_data_log(opened)
+    opened.remove(120)
+    before = opened.pending()
+    opened.store.checkpoint()
+    relocate(opened, 1)
+    assert opened.store.delete_unneeded().deleted == (1,)
+    assert opened.pending() == before
+    assert_journal_tells_the_same(opened, disk)
+    copies = [decode_slice(*found[1:]) for _, found in all_records(disk) if found.header.flags & RELOCATED]
+    assert {100, 121, 512, 550} <= {copy.first_sequence for copy in copies} and len(copies) < 20
+
+
+def test_moved_messages_are_acknowledged_one_by_one() -> None:
+    disk = SimulatedDisk()
+    opened = opened_on(disk)
+    for n in range(8):
+        opened.add(b"%d" % n)
+    copies = begin_data_log(opened)
+    opened.store.checkpoint()
+    relocate(opened, 1)
+    assert opened.store.delete_unneeded().deleted == (1,)
+    for sequence in (0, 7, 3, 4):
+        assert opened.remove(sequence) == 1 and opened.remove(sequence) == 0
+        assert_journal_tells_the_same(opened, disk)
+    assert opened.store.index.uses[copies].pending_messages == 4 and sequences_of(opened) == [1, 2, 5, 6]
+
+
 def test_large_messages_move() -> None:
     disk = SimulatedDisk()
     opened = opened_on(disk)
@@ -403,6 +437,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
         yield from heads(*place)
         opened.remove(4, 5, lane)
         opened.remove(13, lane=lane)
+        begin_data_log(opened)
 
     heads = relocation._heads
     if is_naming:
@@ -417,6 +452,9 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
     assert_journal_tells_the_same(opened, disk)
     kinds = [found.header.kind for _, found in all_records(disk)]
     assert (SURVIVORS in kinds) == is_naming
+    begin_data_log(opened)
+    assert opened.store.delete_unneeded().deleted, "with the acks, where a record names what is left"
+    assert_journal_tells_the_same(opened, disk)
 
 
 def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memory() -> None:
