@@ -154,6 +154,8 @@ class Relocation:
         """Data logs with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
         self._looked_at = now
+        self._round_end: int | None = None
+        """The newest data log that the round at hand turns to; None: no limit."""
         self._is_far_above = False
         self._is_under_way = False
         """Once begun, it goes on below the target while that costs next to nothing."""
@@ -189,12 +191,19 @@ class Relocation:
         )
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
-        """All there is to do, whatever the traffic. REQUIRES: no lock. Returns how many messages were copied."""
+        """All there is to do, whatever the traffic; what that fills meanwhile is left to the next round.
+
+        REQUIRES: no lock. Returns how many messages were copied.
+        """
         before = self.messages
         with self._lock:
             self._begin_round()
-        while self._has_room(checkpoint) and self.step():
-            pass
+            self._round_end = self._journal.data_log
+        try:
+            while self._has_room(checkpoint) and self.step():
+                pass
+        finally:
+            self._round_end = None
         return self.messages - before
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
@@ -241,10 +250,12 @@ class Relocation:
             self._is_under_way = False
             return None
         uses, sizes = self._index.uses, self._journal.sizes
+        end = self._round_end if self._round_end is not None else self._journal.data_log
+        remaining = self._sealed() - set(removable(uses, self._journal.data_log))
         choice = choose(
             uses,
             sizes,
-            self._sealed() - set(removable(uses, self._journal.data_log)),
+            [data_log for data_log in remaining if data_log <= end],
             unmovable=self._kept | self._waiting,
             passed_over=self._passed_over,
             only_sparse=not is_above,
@@ -256,12 +267,17 @@ class Relocation:
         try:
             file, salt = self._journal.reader(data_log)
         except (OSError, RecordDamaged) as problem:
-            self._keep(data_log, f"it cannot be opened ({problem})")
+            self._give_up(data_log, f"it cannot be opened ({problem})")
             return None
         end = self._journal.sizes[data_log]
         work = "Naming" if is_naming else "Relocating"
         logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
+
+    def _give_up(self, data_log: int, problem: str) -> None:
+        """It cannot even be named what is live there."""
+        self._passed_over[data_log] = 1 << 62
+        self._keep(data_log, problem)
 
     def _keep(self, data_log: int, problem: str) -> None:
         self._kept.add(data_log)
@@ -291,7 +307,7 @@ class Relocation:
                 logger.warning("relocation waits for space: %s", full)
                 return False
             except (RecordDamaged, struct.error, OSError) as problem:
-                self._keep(source.data_log, f"it cannot be read ({problem})")
+                self._give_up(source.data_log, f"it cannot be read ({problem})")
             finally:
                 with self._lock:
                     self._account.release(STEP_CHARGE_BYTES)
@@ -337,7 +353,7 @@ class Relocation:
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
-            self._keep(source.data_log, f"{use.pending_messages} live messages were not found in it")
+            self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
         return True
 
     # ------------------------------------------------------------------ copies
@@ -430,7 +446,7 @@ class Relocation:
         if sum(run.messages for run in ranges) != use.pending_messages:
             ranges = [left for run in ranges for left in self._still_live(run)]
         if sum(run.messages for run in ranges) != use.pending_messages:
-            self._keep(source.data_log, "not all of its live messages were found in it")
+            self._give_up(source.data_log, "not all of its live messages were found in it")
             return
         payload = survivors_payload(source.data_log, ranges)
         if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
