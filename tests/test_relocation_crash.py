@@ -12,10 +12,15 @@ from random import Random
 
 import pytest
 
-from crash_workload import canonical
+from crash_workload import canonical, found_in
+from forebay import Delivery, Forebay, Message
+from forebay.dispatch.engine import Engine
+from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
+from manual_clock import ManualClock
 from message_stores import OpenStore
+from test_crash import SETTINGS, SYNC_MODES, _same
 from test_relocation import begin_data_log, name_survivors, opened_on, relocate
 
 POWER_CUTS = (PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
@@ -24,7 +29,7 @@ POWER_CUTS = (PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, Pow
 class Life:
     """What is done to one store, and what the next process must find after a crash at any moment of it."""
 
-    def __init__(self, seed: int, *, syncs_always: bool, states_wanted: int) -> None:
+    def __init__(self, seed: int, *, syncs_always: bool) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
         self.metadata = MemoryMetadataStore()
@@ -44,7 +49,6 @@ class Life:
         self.states = 0
         self._share = 1.0
         self.disk.on_call = self._maybe_crash
-        self._left = states_wanted
 
     def _maybe_crash(self, call: str, name: str) -> None:
         if call not in MUTATING_CALLS or self.random.random() > self._share:
@@ -144,7 +148,47 @@ class Life:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("syncs_always", [True, False])
 def test_power_cut_at_any_call_of_relocation_and_cleanup(seed: int, syncs_always: bool) -> None:
-    life = Life(seed, syncs_always=syncs_always, states_wanted=0)
+    life = Life(seed, syncs_always=syncs_always)
     life.run(0.05)
     assert life.states > 20
     assert life.opened.store.relocation.messages or life.opened.store.relocation.appended_bytes
+
+
+@pytest.mark.parametrize("sync", SYNC_MODES)
+def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: SyncMode) -> None:
+    """Everything was made durable before; what the cleanup moves is neither lost nor doubled, in its order."""
+    random = Random(1)
+    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+
+    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[sync], ManualClock()), None)
+
+    bay = opened(disk, metadata)
+    queue = bay.queue("orders")
+    consumer = queue.subscribe(prefetch=1_000_000)
+    for n in range(8):
+        queue.send_many(Message(bytes(1000) + b"%d" % n) for _ in range(55))
+        taken: list[Delivery] = []
+        while len(taken) < 55:
+            taken += consumer.take(55)
+        del taken[20:23]
+        consumer.ack(taken)
+    bay.checkpoint()
+    expected = {
+        name: [d.id for d in found] for name, found in found_in(opened(disk.crash_process(), _same(metadata))).items()
+    }
+    assert len(expected["orders"]) == 24
+    states = 0
+
+    def crash(call: str, name: str) -> None:
+        nonlocal states
+        for image in (disk.crash_process(), *(disk.crash_power(random, cut) for cut in POWER_CUTS)):
+            states += 1
+            left = random.choice((metadata.crash(random), MemoryMetadataStore()))
+            found = found_in(opened(image, left))
+            assert {name: [d.id for d in deliveries] for name, deliveries in found.items()} == expected
+
+    disk.on_call = crash
+    report = bay.cleanup()
+    disk.on_call = None
+    assert report.relocated_messages >= 12 and len(report.remaining) <= 3 and states > 100
