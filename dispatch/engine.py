@@ -47,6 +47,9 @@ WRITE_BUFFER_BYTES: Final = 3 << 19
 VOLATILE_INDEX_SHARE: Final = 1 / 8
 """Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
+RELOCATION_BYTES: Final = 1 << 18
+RELOCATION_PAUSE_SECONDS: Final = 0.05
+"""While something is to be relocated, so often is asked whether the traffic leaves room for it."""
 MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
 
@@ -97,6 +100,7 @@ class Engine:
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
+            relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
@@ -309,9 +313,11 @@ class Engine:
         if is_due or now >= self._checkpoint_at:
             self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
             done += self.store.checkpoint()
-        if now >= self._cleanup_at:
+        done += self.store.relocation.run_due(now, self.store.checkpoint)
+        if now >= self._cleanup_at or self.store.relocation.wants_cleanup:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
-            report = self.store.cleanup()
+            self.store.relocation.wants_cleanup = False
+            report = self.store.delete_unneeded()
             done += len(report.deleted) + len(report.archived)
         done += self.store.attest()
         return done
@@ -341,6 +347,8 @@ class Engine:
         due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS)
         if self.settings.sync == "interval":
             due = min(due, self._sync_at)
+        if self.store.relocation.is_wanted:
+            due = min(due, now + RELOCATION_PAUSE_SECONDS)
         if self.store.wants_attest:
             due = min(due, now + ATTEST_SECONDS)
         parked = self.next_due()

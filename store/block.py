@@ -3,6 +3,7 @@
 Aligned to the dense numbering, so a sequence finds its entry by arithmetic.
 Columns instead of objects: 8 bytes a message sent alone, about 4.3 a message
 in slices of 32. A slice never crosses a block, so a record belongs to one.
+Messages that were relocated stand in columns of their own, see moved.py.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from .moved import Moved, Stretch
 from .record import ENTRY_BYTES, SLICE_BYTES
 
 BLOCK_SHIFT: Final = 9
@@ -21,6 +23,11 @@ BLOCK_MASK: Final = BLOCK_MESSAGES - 1
 BLOCK_CHARGE_BYTES: Final = 5_632
 """Measured for 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
 
+MOVED_BLOCKS: Final = 3
+"""As so many blocks counts one of which messages were moved: up to 512 stretches of 16 bytes, in six columns."""
+
+_HAS_STARTS: Final = 1
+_HAS_MOVED: Final = 2
 _PACKED: Final = struct.Struct("<HHHBB64s")
 
 
@@ -78,7 +85,7 @@ class Singles(NamedTuple):
 class Block:
     """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
 
-    __slots__ = ("number", "offsets", "lengths", "starts", "file_starts", "file_ids", "gone", "is_dirty")
+    __slots__ = ("number", "offsets", "lengths", "starts", "file_starts", "file_ids", "gone", "is_dirty", "moved")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -94,6 +101,8 @@ class Block:
         self.gone = 0
         """Bit per message: acknowledged or otherwise removed."""
         self.is_dirty = False
+        self.moved: Moved | None = None
+        """Where those lie that are not where the columns say; None while there is none."""
 
     @property
     def pending(self) -> int:
@@ -139,8 +148,28 @@ class Block:
         self.gone |= ((1 << missing) - 1) << len(self.lengths)
         self.lengths.extend([0] * missing)
 
+    def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
+        """The messages from index first on are pending, and lie in one record there, whatever was known of them."""
+        behind = first + len(lengths)
+        self.fill(behind)
+        self.lengths[first:behind] = lengths
+        self.gone &= ~(((1 << len(lengths)) - 1) << first)
+        if self.moved is None:
+            self.moved = Moved()
+        self.moved.put(Stretch(first, behind - 1, first, len(lengths), data_log, offset))
+
     def files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         """(data log, first, last) for each stretch of first..last that lies in one data log."""
+        return self._sent_files(first, last) if self.moved is None else self._files(self.moved, first, last)
+
+    def _files(self, moved: Moved, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        for stretch in moved.within(first, last):
+            yield from self._sent_files(first, stretch.first - 1)
+            yield stretch.data_log, stretch.first, stretch.last
+            first = stretch.last + 1
+        yield from self._sent_files(first, last)
+
+    def _sent_files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         at = bisect_right(self.file_starts, first) - 1
         while first <= last:
             behind = self.file_starts[at + 1] if at + 1 < len(self.file_starts) else BLOCK_MESSAGES
@@ -167,9 +196,21 @@ class Block:
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         """Where first..last lie; all of them are pending, so none is a hole."""
+        return self._sent_extents(first, last) if self.moved is None else self._extents(self.moved, first, last)
+
+    def _extents(self, moved: Moved, first: int, last: int) -> Iterator[Extent | Singles]:
+        base = self.number << BLOCK_SHIFT
+        for low, high, begin, messages, data_log, offset in moved.within(first, last):
+            yield from self._sent_extents(first, low - 1)
+            size = SLICE_BYTES + ENTRY_BYTES * messages + sum(self.lengths[begin : begin + messages])
+            yield Extent(data_log, offset, size, messages, low - begin, base + low, high - low + 1)
+            first = high + 1
+        yield from self._sent_extents(first, last)
+
+    def _sent_extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         base = self.number << BLOCK_SHIFT
         starts, offsets, lengths = self.starts, self.offsets, self.lengths
-        for data_log, low, high in self.files(first, last):
+        for data_log, low, high in self._sent_files(first, last):
             if starts is None:
                 yield Singles(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
                 continue
@@ -197,7 +238,7 @@ class Block:
                     len(self.lengths),
                     len(self.offsets),
                     len(self.file_ids),
-                    starts is not None,
+                    (_HAS_STARTS if starts is not None else 0) | (_HAS_MOVED if self.moved is not None else 0),
                     len(planes),
                     self.gone.to_bytes(64, "little"),
                 ),
@@ -206,6 +247,7 @@ class Block:
                 self.file_ids.tobytes(),
                 self.file_starts.tobytes(),
                 starts.tobytes() if starts is not None else b"",
+                self.moved.pack() if self.moved is not None else b"",
             )
         )
 
@@ -214,9 +256,11 @@ class Block:
         """Raises BlockDamaged when these can't be the bytes that pack made."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
-        messages, records, files, has_starts, planes, gone = _PACKED.unpack_from(data)
-        expected = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
-        if messages > BLOCK_MESSAGES or planes > 4 or len(data) != expected:
+        messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
+        has_starts, has_moved = parts & _HAS_STARTS, parts & _HAS_MOVED
+        end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
+        is_long_enough = len(data) >= end if has_moved else len(data) == end
+        if messages > BLOCK_MESSAGES or planes > 4 or parts > 3 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
         block = cls(number)
         at = _PACKED.size
@@ -235,7 +279,11 @@ class Block:
             at += size
         if has_starts:
             block.starts = array("H")
-            block.starts.frombytes(data[at:])
+            block.starts.frombytes(data[at:end])
+        if has_moved:
+            block.moved = Moved.unpack(data[end:])
+            if block.moved is None:
+                raise BlockDamaged("what moved does not add up")
         block.gone = int.from_bytes(gone, "little")
         if not block._is_sound():
             raise BlockDamaged("its parts contradict each other")
@@ -250,6 +298,10 @@ class Block:
             has_records = len(self.offsets) == len(self.starts) and _divides(self.starts, messages)
             has_records = has_records and self.starts[:1] == array("H", (0,) if messages else ())
         unfiled = (1 << (self.file_starts[0] if self.file_starts else messages)) - 1
+        if self.moved is not None:
+            if not self.moved.is_sound(messages):
+                return False
+            unfiled &= ~self.moved.mask
         return (
             has_records
             and messages <= BLOCK_MESSAGES

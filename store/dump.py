@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
+from .index import LANE_SHIFT
 from .journal import location_text
 from .message import HeaderValue, id_prefix
 from .properties import decode_properties
@@ -25,13 +26,16 @@ from .record import (
     HEADER_BYTES,
     KIND_NAMES,
     MESSAGE,
+    RELOCATED,
     STATE,
     SUBSCRIBE,
+    SURVIVORS,
     UNSUBSCRIBE,
     Header,
     RecordDamaged,
     decode_ranges,
     decode_slice,
+    decode_survivors,
 )
 from .scan import Damage, Found, open_data_logs, scan
 from .state import Subscription, decode_destination, decode_state, decode_subscription, decode_unsubscribe
@@ -48,7 +52,8 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     process may leave at the end of the newest data log.
 
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
-    names, or numbers where no record before names them. Bytes in headers are {"base64": ...}, and floats that JSON
+    names, or numbers where no record before names them. A message that was moved has a row for each place where it
+    still lies, all but the first with `relocated`. Bytes in headers are {"base64": ...}, and floats that JSON
     has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: Names = {}
@@ -98,6 +103,8 @@ def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool)
 def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names, with_headers: bool) -> Iterator[Row]:
     part = decode_slice(found.header, found.head)
     row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
+    if found.header.flags & RELOCATED:
+        row["relocated"] = True
     prefix = id_prefix(store_id, part.destination, part.priority)
     first = begin = found.offset + found.header.head_bytes
     content = file.read(first, min(sum(part.lengths), _PIECE_BYTES)) if any(part.table[2::3]) else b""
@@ -146,6 +153,17 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         return _named(subscription.number, names) | {"selector": subscription.selector}
     if record.kind == UNSUBSCRIBE:
         return _named(decode_unsubscribe(payload), names)
+    if record.kind == SURVIVORS:
+        data_log, survivors = decode_survivors(record, head)
+        named: list[Row] = [
+            {
+                "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
+                "priority": lane & ((1 << LANE_SHIFT) - 1),
+                "range": [first, first + messages - 1],
+            }
+            for lane, first, messages in survivors
+        ]
+        return {"survivors_of": data_log, "survivors": named}
     if record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name

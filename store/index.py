@@ -16,7 +16,19 @@ from typing import Final
 from cachetools import LRUCache
 
 from .account import Account
-from .block import BLOCK_CHARGE_BYTES, BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent, Singles
+from .block import (
+    BLOCK_CHARGE_BYTES,
+    BLOCK_MASK,
+    BLOCK_MESSAGES,
+    BLOCK_SHIFT,
+    MOVED_BLOCKS,
+    Block,
+    BlockDamaged,
+    Extent,
+    Singles,
+)
+from .moved import Moved
+from .record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged
 from .runs import Runs
 from .state import LaneCounts, UseCounts
 
@@ -34,7 +46,8 @@ class DataLogUse:
         self.pending_messages = 0
         self.pending_bytes = 0
         self.acked_data_logs: set[int] = set()
-        """Other data logs that hold messages acknowledged by records in this one."""
+        """Other data logs of which records are undone by records in this one: messages that were acknowledged or
+        moved here. They would come back if this one went before those."""
 
 
 class Lane:
@@ -197,7 +210,7 @@ class Lane:
         """As remove, for one: the path of every single ack."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
-        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths):
+        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.moved is not None:
             return self.remove(sequence, sequence, ack_data_log)
         gone = block.gone
         now_gone = gone | 1 << index
@@ -228,8 +241,22 @@ class Lane:
         fresh = mask & ~block.gone
         if not fresh:
             return 0
-        uses = self.index.uses
+        freed_bytes = self._discount(block, low, high, fresh, ack_data_log)
         removed = fresh.bit_count()
+        block.gone |= mask
+        self.pending_messages -= removed
+        self.pending_bytes -= freed_bytes
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        self._retire_if_empty(block)
+        return removed
+
+    def _discount(self, block: Block, low: int, high: int, fresh: int, by_data_log: int) -> int:
+        """Their data logs are not needed any more for the messages in fresh, by a record in by_data_log.
+
+        Returns the bytes of their contents.
+        """
+        uses, lengths = self.index.uses, block.lengths
         freed_bytes = 0
         for data_log, start, end in block.files(low, high):
             part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
@@ -244,15 +271,64 @@ class Lane:
             use.pending_messages -= messages
             use.pending_bytes -= size
             freed_bytes += size
-            if data_log != ack_data_log and ack_data_log:
-                uses[ack_data_log].acked_data_logs.add(data_log)
-        block.gone |= mask
-        self.pending_messages -= removed
-        self.pending_bytes -= freed_bytes
-        if not block.is_dirty:
-            self.index.touch(self, block)
-        self._retire_if_empty(block)
-        return removed
+            if data_log != by_data_log and by_data_log:
+                uses[by_data_log].acked_data_logs.add(data_log)
+        return freed_bytes
+
+    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+        """From first on so many sequences lie in a copy there; they fit into a block.
+
+        They are pending then, whatever was known of them: only what is
+        pending is ever copied, and what a replay did not see any more, or
+        saw undone with an older place, is what went with older data logs.
+        """
+        behind = first + len(lengths)
+        self.skip_to(behind)
+        block = self._block_for(first >> BLOCK_SHIFT)
+        low = first & BLOCK_MASK
+        high = low + len(lengths) - 1
+        pending = ~block.gone & ((1 << min(high + 1, len(block.lengths))) - 1) >> low << low
+        known = enumerate(block.lengths[low : high + 1])
+        if any(length != lengths[at] and pending >> low + at & 1 for at, length in known):
+            raise RecordDamaged("a message that was moved has another length than before")
+        use = self.index.use(data_log)
+        freed_bytes = self._discount(block, low, high, pending, data_log)
+        added_bytes = sum(lengths)
+        if block.moved is None:
+            self.index.widen(block)
+        block.move(data_log, offset, low, array("I", lengths))
+        use.pending_messages += len(lengths)
+        use.pending_bytes += added_bytes
+        self.pending_messages += len(lengths) - pending.bit_count()
+        self.pending_bytes += added_bytes - freed_bytes
+
+    def _block_for(self, number: int) -> Block:
+        """The block, made again where nothing in it is pending. It is dirty."""
+        block = self.block(number)
+        if block is None:
+            block = Block(number)
+            self.index.admit(self, block)
+            self.blocks.add(number, number)
+            block.fill(min(self.next_sequence - (number << BLOCK_SHIFT), BLOCK_MESSAGES))
+        return self._touched(block)
+
+    def placed(self, data_log: int, offset: int, first: int, last: int) -> list[Extent]:
+        """Those of first..last, sequences of one record, that are pending and lie in that record."""
+        block = self.block(first >> BLOCK_SHIFT)
+        found: list[Extent] = []
+        if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+            return found
+        low, high = first & BLOCK_MASK, last & BLOCK_MASK
+        while (run := block.pending_run(low, BLOCK_MESSAGES)) is not None and run[0] <= high:
+            for extent in block.extents(run[0], min(run[1], high)):
+                if extent.data_log != data_log or extent.offset != offset:
+                    continue
+                if isinstance(extent, Singles):
+                    size = SLICE_BYTES + ENTRY_BYTES + extent.lengths[0]
+                    extent = Extent(data_log, offset, size, 1, 0, extent.first_sequence, 1)
+                found.append(extent)
+            low = run[1] + 1
+        return found
 
     def _retire_if_empty(self, block: Block) -> None:
         """Once nothing in the block is pending and nothing will be added, forget it."""
@@ -336,6 +412,8 @@ class Index:
         self._account = account
         self._capacity_blocks = max(cache_bytes // BLOCK_CHARGE_BYTES, 16)
         self._resident_blocks = 0
+        """One of which messages were moved counts as MOVED_BLOCKS, here and in _dirty_extra."""
+        self._dirty_extra = 0
         self._packed_bytes = 0
         self._read_block = read_block
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
@@ -378,6 +456,13 @@ class Index:
         self.lanes.clear()
         self.uses.clear()
 
+    def supersede(self, data_log: int, by_data_log: int) -> None:
+        """What undoes records of data_log is from now on one record in by_data_log, that names all it has left."""
+        for use in self.uses.values():
+            use.acked_data_logs.discard(data_log)
+        if data_log != by_data_log:
+            self.use(by_data_log).acked_data_logs.add(data_log)
+
     def use(self, data_log: int) -> DataLogUse:
         use = self.uses.get(data_log)
         if use is None:
@@ -387,12 +472,12 @@ class Index:
     @property
     def is_crowded(self) -> bool:
         """So many blocks are dirty that a checkpoint must come before more work."""
-        return 2 * len(self.dirty) >= self._capacity_blocks
+        return 2 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
 
     @property
     def is_nearly_full(self) -> bool:
         """Not even work that a checkpoint does before it writes may make more blocks dirty."""
-        return 4 * len(self.dirty) >= 3 * self._capacity_blocks
+        return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
 
     @property
     def held_bytes(self) -> int:
@@ -400,23 +485,35 @@ class Index:
 
     def admit(self, lane: Lane, block: Block) -> None:
         """Take the block into RAM, sending clean ones away where the cache is full."""
-        while self._resident_blocks >= self._capacity_blocks and self._clean:
+        self._charge(1 if block.moved is None else MOVED_BLOCKS)
+        lane.resident[block.number] = block
+
+    def _charge(self, blocks: int) -> None:
+        while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
             (number, _), old = self._clean.popitem()
             self._drop(self.lanes[number], old)
-        admitted = self._account.reserve(BLOCK_CHARGE_BYTES)
+        admitted = self._account.reserve(blocks * BLOCK_CHARGE_BYTES)
         assert admitted, "the index's share of memory is guaranteed"
-        self._resident_blocks += 1
-        lane.resident[block.number] = block
+        self._resident_blocks += blocks
+
+    def widen(self, block: Block) -> None:
+        """The first messages of the block are about to move. It is dirty."""
+        self._charge(MOVED_BLOCKS - 1)
+        block.moved = Moved()
+        self._dirty_extra += MOVED_BLOCKS - 1
+        self.is_filling = self.is_filling or 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
 
     def _drop(self, lane: Lane, block: Block) -> None:
         del lane.resident[block.number]
         if lane.tail is block:
             lane.tail = None
-        self._resident_blocks -= 1
-        self._account.release(BLOCK_CHARGE_BYTES)
+        blocks = 1 if block.moved is None else MOVED_BLOCKS
+        self._resident_blocks -= blocks
+        self._account.release(blocks * BLOCK_CHARGE_BYTES)
 
     def expel(self, lane: Lane, block: Block) -> None:
-        self.dirty.pop((lane.number, block.number), None)
+        if self.dirty.pop((lane.number, block.number), None) is not None and block.moved is not None:
+            self._dirty_extra -= MOVED_BLOCKS - 1
         self._clean.pop((lane.number, block.number), None)
         self._drop(lane, block)
 
@@ -425,7 +522,9 @@ class Index:
         block.is_dirty = True
         self._clean.pop((lane.number, block.number), None)
         self.dirty[lane.number, block.number] = block
-        if 4 * len(self.dirty) >= self._capacity_blocks:
+        if block.moved is not None:
+            self._dirty_extra += MOVED_BLOCKS - 1
+        if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
     def fetch(self, lane: Lane, number: int) -> Block:
@@ -453,6 +552,7 @@ class Index:
             block.is_dirty = False
             taken.append((self.lanes[number], block, block.pack()))
         self.dirty.clear()
+        self._dirty_extra = 0
         self.is_filling = False
         self._packed_bytes = sum(len(packed) for _, _, packed in taken)
         admitted = self._account.reserve(self._packed_bytes)
@@ -491,7 +591,10 @@ class Index:
                     self.touch(lane, block)
 
     def _check(self) -> None:
-        assert self._resident_blocks == sum(len(lane.resident) for lane in self.lanes.values())
+        blocks = [block for lane in self.lanes.values() for block in lane.resident.values()]
+        assert self._resident_blocks == sum(1 if block.moved is None else MOVED_BLOCKS for block in blocks)
+        widened = sum(block.moved is not None for block in self.dirty.values())
+        assert self._dirty_extra == widened * (MOVED_BLOCKS - 1)
         for (number, block_number), block in self.dirty.items():
             assert block.is_dirty and self.lanes[number].resident[block_number] is block
         for lane in self.lanes.values():

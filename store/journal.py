@@ -97,6 +97,7 @@ class Journal:
         """Position up to which everything is on the device."""
         self.attested = 0
         """The durable position that the newest record names."""
+        self._sealed_bytes = 0
         self.sizes: dict[int, int] = {}
         """Bytes of each data log that exists."""
         self.failure: StoreFailed | None = None
@@ -255,6 +256,7 @@ class Journal:
             self._abandon(next_id, file)
             raise
         self.sizes[old_id] = self.offset
+        self._sealed_bytes += self.offset
         self._unsynced.append(old)
         try:
             self._start_data_log(next_id, file)
@@ -368,6 +370,11 @@ class Journal:
     def journal_bytes(self) -> int:
         """Bytes of all data logs up to the end of the newest record. REQUIRES: state lock."""
         return sum(self.sizes.values()) + self.offset
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes written since it was opened. REQUIRES: state lock."""
+        return self._sealed_bytes + self.offset
 
     def remove(self, data_logs: list[int]) -> None:
         """Unlink data logs, and make that durable. REQUIRES: a drop record that names them is synced."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from .account import Account
+from .account import Account, Unlimited
 from .archive import Archive
 from .block import Extent, Singles
 from .cleanup import removable, trace
@@ -32,6 +32,7 @@ from .pins import Pins
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
+from .relocation import Relocation
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
 from .subscriptions import Subscriptions
 
@@ -49,6 +50,8 @@ class CleanupReport:
 
     deleted: tuple[int, ...]
     archived: tuple[int, ...]
+    relocated_messages: int
+    """Live messages that were copied forward out of sparse data logs."""
     remaining: tuple[int, ...]
 
 
@@ -78,17 +81,20 @@ class MessageStore:
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         archive: Archive | None = None,
+        relocation_account: Account | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         verifies_all: opening reads every byte of the journal and refuses damage.
         archive: keeps what cleanup discards; None: it is deleted.
+        relocation_account: pays for what relocation reads; None: nobody counts it.
         """
         self._disk = disk
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._account = account
+        self._relocation_account = relocation_account or Unlimited()
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._random_bytes = random_bytes
@@ -114,6 +120,7 @@ class MessageStore:
         self.subscriptions = Subscriptions(self.index)
         self.destinations: dict[int, Destination] = {}
         self.journal: Journal
+        self.relocation: Relocation
 
     # ------------------------------------------------------------------ opening and closing
 
@@ -166,6 +173,16 @@ class MessageStore:
             self.journal.begin(found.next_data_log, found.next_sequence, epoch)
         for data_log in found.sizes:
             self.index.use(data_log)
+        self.relocation = Relocation(
+            self.index,
+            self.journal,
+            maintenance_lock=self._checkpoint_lock,
+            state_lock=self._lock,
+            account=self._relocation_account,
+            data_log_bytes=self._max_file_bytes,
+            sealed=self._sealed,
+            now=began,
+        )
         self.journal.sync()
         if found.leftovers:
             self._discard(list(found.leftovers))
@@ -457,7 +474,27 @@ class MessageStore:
             self.index.settle(taken, deletes, is_stored)
 
     def cleanup(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs. REQUIRES: no lock.
+        """Discard what nothing needs, relocate what keeps too much, and discard again. REQUIRES: no lock.
+
+        Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
+        """
+        report = self.delete_unneeded()
+        appended_bytes = self.relocation.appended_bytes
+        relocated_messages = self.relocation.run(self.checkpoint)
+        if self.relocation.appended_bytes == appended_bytes:
+            return report
+        last = self.delete_unneeded()
+        deleted = tuple(sorted((*report.deleted, *last.deleted)))
+        archived = tuple(sorted((*report.archived, *last.archived)))
+        return CleanupReport(deleted, archived, relocated_messages, last.remaining)
+
+    def _sealed(self) -> set[int]:
+        """Data logs that are neither written to nor needed for replay. REQUIRES: state lock."""
+        newest = self._replayed_data_log
+        return {data_log for data_log in self.journal.sizes if data_log < newest} - self._dropped
+
+    def delete_unneeded(self) -> CleanupReport:
+        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock.
 
         A drop record that names them is synced before the first is unlinked,
         so no crash can turn a deletion into a loss or a redelivery. What the
@@ -492,7 +529,8 @@ class MessageStore:
         if doomed:
             cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
         gone = tuple(doomed) if is_done else ()
-        return CleanupReport((), gone, remaining) if self._archive is not None else CleanupReport(gone, (), remaining)
+        deleted, archived = ((), gone) if self._archive is not None else (gone, ())
+        return CleanupReport(deleted, archived, 0, remaining)
 
     @property
     def _replayed_data_log(self) -> int:

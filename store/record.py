@@ -16,7 +16,9 @@ A *slice* carries 1 to 256 messages of one lane: destination u32, first
 sequence u64, timestamp u64 (ms), then a table of (crc, length, properties
 length) per message, then each message's properties and body. The crc of the
 header covers the table; the table's crcs cover the messages. So a bad body
-costs that message alone, and a single send has 64 bytes of overhead.
+costs that message alone, and a single send has 64 bytes of overhead. A
+slice whose flags have RELOCATED is a copy: its messages have the sequences
+and the timestamp that they were sent with.
 
 The salt is a random number in the data log's own header: a record verifies
 only in the file it was written to, so neither the leavings of an older file
@@ -51,12 +53,16 @@ SLICE_MESSAGES_MAX: Final = 256
 SLICE_CONTENT_BYTES_MAX: Final = 256 * 1024
 PROPERTIES_BYTES_MAX: Final = (1 << 24) - 1
 RANGES_MAX: Final = 4096
+SURVIVOR_RANGES_MAX: Final = 16_384
+RELOCATED: Final = 0x10
+"""Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
 SEQUENCE_MAX: Final = (1 << 48) - 1
 
 _CRC: Final = struct.Struct("<I")
+_SURVIVORS: Final = struct.Struct("<QQI")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
 _ONE_REST: Final = struct.Struct("<IBBHQIQIQQIII")
 _ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
@@ -71,6 +77,7 @@ DROP: Final = 7
 DIRECTORY: Final = 8
 SUBSCRIBE: Final = 13
 UNSUBSCRIBE: Final = 14
+SURVIVORS: Final = 12
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -82,6 +89,7 @@ KIND_NAMES: Final = {
     DIRECTORY: "directory",
     SUBSCRIBE: "subscribe",
     UNSUBSCRIBE: "unsubscribe",
+    SURVIVORS: "survivors",
 }
 
 PLAIN_MASK: Final = 0xFFFFF0FF
@@ -135,6 +143,14 @@ class Slice(NamedTuple):
 class Range(NamedTuple):
     """A run of sequences of one lane."""
 
+    first: int
+    messages: int
+
+
+class Survivors(NamedTuple):
+    """A run of sequences of one lane that lie in the data log and are not gone."""
+
+    lane: int
     first: int
     messages: int
 
@@ -242,6 +258,10 @@ def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
     return _CRC.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
+def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
+    return _CRC.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
+
+
 def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
     """Read 32 bytes at offset; RecordDamaged when no record can begin like that. Says nothing of the crc."""
     try:
@@ -284,3 +304,11 @@ def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[R
     return destination, [
         Range(*RANGE.unpack_from(head, HEADER_BYTES + 4 + RANGE.size * n)) for n in range(header.entries)
     ]
+
+
+def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
+    """(data log, what of it is live) of a verified survivors record."""
+    if header.length != HEADER_BYTES + 4 + _SURVIVORS.size * header.entries or len(head) < header.length:
+        raise RecordDamaged("the ranges of survivors do not add up to their record's length")
+    (data_log,) = _CRC.unpack_from(head, HEADER_BYTES)
+    return data_log, [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[HEADER_BYTES + 4 : header.length])]

@@ -15,9 +15,10 @@ import logging
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
-from .block import BlockDamaged
+from .block import BLOCK_MASK, BLOCK_MESSAGES, BlockDamaged
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -41,14 +42,19 @@ from .record import (
     DROP,
     HEADER_BYTES,
     MESSAGE,
+    RELOCATED,
     STATE,
     SUBSCRIBE,
+    SURVIVORS,
     UNSUBSCRIBE,
     Header,
     RecordDamaged,
+    Slice,
     decode_ranges,
     decode_slice,
+    decode_survivors,
 )
+from .runs import Runs
 from .state import (
     Destination,
     State,
@@ -346,7 +352,12 @@ class Recovery:
         walk = Walk(file, header, offset, next_sequence=next_sequence, verify_from=verify_from)
         for place, record, head in walk:
             try:
-                self._apply(header.data_log, place, record, head)
+                if record.kind == SURVIVORS:
+                    begin = header.data_log << OFFSET_BITS | place
+                    relieve = partial(self._checkpoint_if_crowded, file, begin, walk.epoch, record.sequence)
+                    self._keep_survivors(header.data_log, record, head, relieve)
+                else:
+                    self._apply(header.data_log, place, record, head)
             except RecordDamaged as damage:
                 raise JournalCorrupt(header.data_log, place, str(damage)) from None
             self._result.replayed_records += 1
@@ -430,7 +441,11 @@ class Recovery:
         if record.kind == MESSAGE:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
-            if part.first_sequence >= lane.next_sequence:
+            if record.flags & RELOCATED:
+                if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
+                    raise RecordDamaged("a slice crosses a block")
+                lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+            elif part.first_sequence >= lane.next_sequence:
                 lane.skip_to(part.first_sequence)
                 if record.entries > lane.slice_room:
                     raise RecordDamaged("a slice crosses a block")
@@ -452,6 +467,42 @@ class Recovery:
             self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
         elif record.kind == DROP:
             self._expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+
+    def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
+        """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
+
+        relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
+        """
+        data_log, ranges = decode_survivors(record, head)
+        header = self._headers.get(data_log)
+        live = sum(run.messages for run in ranges)
+        if header is not None and self._index.use(data_log).pending_messages > live:
+            left: dict[int, Runs] = {}
+            for lane, first, messages in ranges:
+                if messages:
+                    left.setdefault(lane, Runs()).add(first, first + messages - 1)
+            self._index.use(by_data_log)
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
+                for offset, found, part in walk:
+                    if found.kind == MESSAGE:
+                        self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
+                    relieve()
+                if walk.problem is not None:
+                    raise JournalCorrupt(data_log, walk.end, walk.problem)
+            finally:
+                file.close()
+        self._index.supersede(data_log, by_data_log)
+
+    def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
+        lane = self._index.lane(part.destination, part.priority)
+        none = Runs()
+        first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
+        for extent in lane.placed(data_log, offset, first, last):
+            for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                if sequence not in left.get(lane.number, none):
+                    lane.remove(sequence, sequence, by_data_log)
 
     def _see(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:

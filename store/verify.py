@@ -36,10 +36,12 @@ from .record import (
     MESSAGE,
     STATE,
     SUBSCRIBE,
+    SURVIVORS,
     UNSUBSCRIBE,
     RecordDamaged,
     decode_ranges,
     decode_slice,
+    decode_survivors,
 )
 from .runs import Runs
 from .scan import Damage, Found, open_data_logs, scan
@@ -176,6 +178,8 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
             facts.damages.append(Damage(found.offset, record.length, _bad_messages(found, names)))
     elif record.kind == ACK:
         decode_ranges(record, head)
+    elif record.kind == SURVIVORS:
+        decode_survivors(record, head)
     elif record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name

@@ -89,6 +89,12 @@ def write_golden(root: Path) -> Pending:
     assert store.cleanup().deleted, "a drop record belongs to what is shown"
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     _publish(opened)
+    relocation = store.relocation
+    for is_naming in (True, False):
+        with opened.lock:
+            relocation._source = relocation._opened(max(store._sealed()), is_naming, 1 << 20)
+        while relocation._source is not None:
+            relocation.step()
     store.journal.sync()
     store.attest()
     with opened.lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from closed_stores import place_of, records, small_bay, two_data_logs
+from closed_stores import place_of, records, small_bay, two_data_logs, verdict_of
 from forebay import Message
 from forebay.store.disk import Disk
 from forebay.store.dump import Row, dump
@@ -107,3 +107,27 @@ def test_damage_is_a_row_and_costs_only_what_it_hit() -> None:
     damaged = rows_of(disk, kind="damaged")
     assert [row.get("sequence") for row in damaged] == [5, None]
     assert len(rows_of(disk, kind="message")) == 10
+
+
+def test_copies_and_survivors_are_told_as_what_they_are() -> None:
+    store = small_bay()
+    queue = store.queue()
+    ids = queue.send_many([Message(b"%d" % n) for n in range(3)])
+    work = store.engine.store.relocation
+    for is_naming in (True, False):
+        with store.engine.lock:
+            store.engine.store.journal.roll()
+        store.bay.checkpoint()
+        with store.engine.lock:
+            work._source = work._opened(1, is_naming, 1 << 20)
+        assert work.step() and work._source is None
+    messages = rows_of(store.disk, kind="message")
+    assert [(row["message_id"], row.get("relocated", False)) for row in messages] == [
+        *((name, False) for name in ids),
+        *((name, True) for name in ids),
+    ]
+    (row,) = rows_of(store.disk, kind="survivors")
+    assert row["survivors_of"] == 1
+    assert row["survivors"] == [{"destination": "orders", "priority": 4, "range": [0, 2]}]
+    assert verdict_of(store.disk).findings == ()
+    json.dumps(row)

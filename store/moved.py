@@ -1,0 +1,103 @@
+"""Moved: where those messages of one block lie that were copied out of the data log they were sent to.
+
+Stretches of consecutive messages, in columns beside the block's own, which
+go on saying what they said: 16 bytes a stretch. A block has none of this
+until the first of its messages moves.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_COUNT: Final = struct.Struct("<H")
+_CODES: Final = "HHHHII"
+_STRETCH_BYTES: Final = 16
+
+
+class Stretch(NamedTuple):
+    """Messages from index first to last, which lie in one record: the copy of `messages` of them from `begin` on."""
+
+    first: int
+    last: int
+    begin: int
+    messages: int
+    data_log: int
+    offset: int
+
+
+class Moved:
+    """Disjoint stretches in order. Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("_columns",)
+
+    def __init__(self) -> None:
+        self._columns = tuple(array(code) for code in _CODES)
+
+    def __iter__(self) -> Iterator[Stretch]:
+        return map(Stretch, *self._columns)
+
+    def put(self, new: Stretch) -> None:
+        """From now on those messages lie there, wherever they lay before. O(stretches)."""
+        firsts, lasts = self._columns[:2]
+        low = bisect_left(lasts, new.first)
+        high = bisect_right(firsts, new.last)
+        rows = [new]
+        if low < high:
+            left, right = self._stretch(low), self._stretch(high - 1)
+            if left.first < new.first:
+                rows.insert(0, left._replace(last=new.first - 1))
+            if right.last > new.last:
+                rows.append(right._replace(first=new.last + 1))
+        for column, code, values in zip(self._columns, _CODES, zip(*rows, strict=True), strict=True):
+            column[low:high] = array(code, values)
+
+    def _stretch(self, at: int) -> Stretch:
+        return Stretch(*[column[at] for column in self._columns])
+
+    def within(self, first: int, last: int) -> Iterator[Stretch]:
+        """The stretches that reach into first..last, cut to it."""
+        firsts, lasts = self._columns[:2]
+        for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
+            stretch = self._stretch(at)
+            yield stretch._replace(first=max(first, stretch.first), last=min(last, stretch.last))
+
+    @property
+    def mask(self) -> int:
+        """A bit for each message that moved."""
+        found = 0
+        for stretch in self:
+            found |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first
+        return found
+
+    def pack(self) -> bytes:
+        return b"".join((_COUNT.pack(len(self._columns[0])), *(column.tobytes() for column in self._columns)))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Moved | None:
+        """None when these can't be the bytes that pack made."""
+        if len(data) < _COUNT.size:
+            return None
+        (count,) = _COUNT.unpack_from(data)
+        if len(data) != _COUNT.size + _STRETCH_BYTES * count:
+            return None
+        moved = cls()
+        at = _COUNT.size
+        for column in moved._columns:
+            size = count * column.itemsize
+            column.frombytes(data[at : at + size])
+            at += size
+        return moved
+
+    def is_sound(self, messages: int) -> bool:
+        """Whether these can be stretches of a block of that many messages."""
+        behind = 0
+        for stretch in self:
+            is_inside = stretch.begin <= stretch.first <= stretch.last < stretch.begin + stretch.messages <= messages
+            if stretch.first < behind or not is_inside:
+                return False
+            behind = stretch.last + 1
+        return True

@@ -1,0 +1,522 @@
+"""Relocation: live messages are copied forward out of sparse data logs, so that cleanup can delete those.
+
+A copy is a slice like any other, with the flag RELOCATED and the sequences
+and timestamp of its originals. It is appended, and the index follows, in one
+hold of the state lock and only for messages that are pending then; so an ack
+before it in the journal never concerns it, and one behind it always does. A
+copy undoes the record it was made of as an ack would: its data log stays
+while that of the original does. A crash leaves both, or the original alone;
+nothing here deletes anything.
+
+Where a data log is dense, but pins others that hold acks for it and nothing
+else, a survivors record names what it has left and takes the place of those
+acks.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, NamedTuple
+
+from .account import Account
+from .block import BLOCK_MASK, Extent
+from .cleanup import removable
+from .data_log import DATA_LOG_HEADER_BYTES
+from .disk import File
+from .errors import ForebayError, StoreFull
+from .index import LANE_SHIFT, DataLogUse, Index, Lane
+from .journal import Journal
+from .reading import StoredMessage, plan_regions, read_regions
+from .record import (
+    DIRECTORY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    MESSAGE,
+    RELOCATED,
+    SLICE,
+    SLICE_BYTES,
+    SLICE_CONTENT_BYTES_MAX,
+    SLICE_MESSAGES_MAX,
+    SURVIVOR_RANGES_MAX,
+    SURVIVORS,
+    RecordDamaged,
+    Survivors,
+    decode_header,
+    survivors_payload,
+)
+from .relocation_plan import choose
+from .runs import Runs
+from .throttle import Throttle
+from .topic_lane import TopicLane
+
+logger = logging.getLogger("forebay.store.cleanup")
+
+STEP_BYTES: Final = 256 * 1024
+"""Records copied in one step, and a little more."""
+SCAN_BYTES: Final = 4 << 20
+"""Bytes of a data log looked through in one step, and a little more."""
+PIECE_BYTES: Final = 64 * 1024
+BATCH_BYTES: Final = 48 * 1024
+"""Records read at once. A larger record is a batch of its own, and reserves more."""
+BATCH_HEADS: Final = 128
+STEP_CHARGE_BYTES: Final = 192 * 1024
+"""A piece of heads, what was found in it, a batch and its contents."""
+SCAN_SHARE: Final = 16
+"""To look through so many bytes weighs as much as to copy one."""
+STEPS_MAX: Final = 16
+LOOK_SECONDS: Final = 1.0
+RANGE_CHARGE_BYTES: Final = 80
+"""A run of survivors, as numbers, as payload and as record."""
+
+LIVE_SHARE: Final = 2
+"""The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
+LIVE_SHARE_UNDER_LOAD: Final = 3
+DATA_LOGS_ALLOWED: Final = 3
+
+
+class _Head(NamedTuple):
+    """A slice, as its header says it: not verified, so only good for asking the index."""
+
+    offset: int
+    end: int
+    lane: int
+    first: int
+    last: int
+
+
+class _Live(NamedTuple):
+    """Messages of one record that are pending and lie there."""
+
+    lane: Lane
+    extent: Extent
+
+
+@dataclass(slots=True)
+class _Source:
+    """The data log at hand."""
+
+    data_log: int
+    is_naming: bool
+    """Name what it has left instead of copying it."""
+    file: File
+    salt: int
+    offset: int
+    end: int
+    freed_bytes: int = 0
+    survivors: dict[int, Runs] = field(default_factory=dict)
+    charge_bytes: int = 0
+
+
+class Bounds(NamedTuple):
+    """Bytes. `journal` is what would remain if cleanup ran now."""
+
+    journal: int
+    journal_and_removable: int
+    low_target: int
+    target: int
+    target_under_load: int
+    has_removable: bool
+
+
+class Relocation:
+    """One at a time: `step` holds the maintenance lock, and takes the state lock for moments."""
+
+    def __init__(
+        self,
+        index: Index,
+        journal: Journal,
+        *,
+        maintenance_lock: threading.Lock,
+        state_lock: threading.Lock,
+        account: Account,
+        data_log_bytes: int,
+        sealed: Callable[[], set[int]],
+        now: float,
+    ) -> None:
+        """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
+        self._index = index
+        self._journal = journal
+        self._maintenance_lock = maintenance_lock
+        self._lock = state_lock
+        self._account = account
+        self._data_log_bytes = data_log_bytes
+        self._sealed = sealed
+        self._source: _Source | None = None
+        self._kept: set[int] = set()
+        """Data logs with messages that cannot be read: to copy the others would free nothing."""
+        self._passed_over: dict[int, int] = {}
+        """Data logs that were not worth a survivors record, or found no memory, with the bytes they pinned then."""
+        self._waiting: set[int] = set()
+        """Data logs with a message for which there was no memory in this round."""
+        self._throttle = Throttle(now)
+        self._looked_at = now
+        self._round_end: int | None = None
+        """The newest data log that the round at hand turns to; None: no limit."""
+        self._is_far_above = False
+        self._is_under_way = False
+        """Once begun, it goes on below the target while that costs next to nothing."""
+        self.is_wanted = False
+        """There is something to be done, now or as soon as the traffic leaves room for it."""
+        self.wants_cleanup = False
+        """The journal is too large, and cleanup would find something to delete."""
+        self.messages = 0
+        """Copied so far."""
+        self.appended_bytes = 0
+        self._scanned_bytes = 0
+
+    # ------------------------------------------------------------------ what to do
+
+    def bounds(self) -> Bounds:
+        """REQUIRES: state lock. O(data logs)."""
+        uses, sizes = self._index.uses, self._journal.sizes
+        doomed = removable(uses, self._journal.data_log)
+        # The newest one has its space already.
+        newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
+        journal_bytes = self._journal.journal_bytes + newest_bytes
+        remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
+        live_bytes = sum(use.pending_bytes for use in uses.values())
+        newest_only_bytes = LIVE_SHARE * live_bytes + self._data_log_bytes
+        allowed_bytes = DATA_LOGS_ALLOWED * self._data_log_bytes
+        return Bounds(
+            remaining_bytes,
+            journal_bytes,
+            newest_only_bytes,
+            LIVE_SHARE * live_bytes + allowed_bytes,
+            LIVE_SHARE_UNDER_LOAD * live_bytes + allowed_bytes,
+            bool(doomed),
+        )
+
+    def run(self, checkpoint: Callable[[], bool]) -> int:
+        """All there is to do, whatever the traffic; what that fills meanwhile is left to the next round.
+
+        REQUIRES: no lock. Returns how many messages were copied.
+        """
+        before = self.messages
+        with self._lock:
+            self._begin_round()
+            self._round_end = self._journal.data_log
+        try:
+            while self._has_room(checkpoint) and self.step():
+                pass
+        finally:
+            self._round_end = None
+        return self.messages - before
+
+    def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
+        """As much as the traffic leaves room for. REQUIRES: no lock. Returns how many steps were done."""
+        with self._lock:
+            if now - self._looked_at >= LOOK_SECONDS:
+                self._looked_at = now
+                self._look()
+            others = self._journal.appended_bytes - self.appended_bytes
+            self._throttle.look(now, others, is_far_above=self._is_far_above)
+        steps = 0
+        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._has_room(checkpoint):
+            copied_bytes, scanned_bytes = self.appended_bytes, self._scanned_bytes
+            self.is_wanted = self.step()
+            copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._scanned_bytes - scanned_bytes
+            self._throttle.spend(copied_bytes + scanned_bytes // SCAN_SHARE, now)
+            steps += self.is_wanted
+        if steps:
+            with self._lock:
+                self._look()
+        return steps
+
+    def _has_room(self, checkpoint: Callable[[], bool]) -> bool:
+        return checkpoint() if self._index.is_filling else True
+
+    def _look(self) -> None:
+        bounds = self.bounds()
+        if self._source is None:
+            self._begin_round()
+            self._source = self._choose()
+        self.is_wanted = self._source is not None
+        self._is_far_above = bounds.journal > bounds.target_under_load
+        self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
+
+    def _begin_round(self) -> None:
+        """What found no memory is tried again. REQUIRES: state lock."""
+        self._waiting.clear()
+
+    def _choose(self) -> _Source | None:
+        """The data log that gives most for what it takes. REQUIRES: state lock."""
+        bounds = self.bounds()
+        is_above = bounds.journal > bounds.target
+        if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
+            self._is_under_way = False
+            return None
+        uses, sizes = self._index.uses, self._journal.sizes
+        end = self._round_end if self._round_end is not None else self._journal.data_log
+        remaining = self._sealed() - set(removable(uses, self._journal.data_log))
+        choice = choose(
+            uses,
+            sizes,
+            [data_log for data_log in remaining if data_log <= end],
+            unmovable=self._kept | self._waiting,
+            passed_over=self._passed_over,
+            only_sparse=not is_above,
+        )
+        self._is_under_way = choice is not None
+        return self._opened(*choice) if choice is not None else None
+
+    def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
+        try:
+            file, salt = self._journal.reader(data_log)
+        except (OSError, RecordDamaged) as problem:
+            self._give_up(data_log, f"it cannot be opened ({problem})")
+            return None
+        end = self._journal.sizes[data_log]
+        work = "Naming" if is_naming else "Relocating"
+        logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
+        return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
+
+    def _give_up(self, data_log: int, problem: str) -> None:
+        """It cannot even be named what is live there."""
+        self._passed_over[data_log] = 1 << 62
+        self._keep(data_log, problem)
+
+    def _keep(self, data_log: int, problem: str) -> None:
+        self._kept.add(data_log)
+        logger.warning("data-%d.log stays as it is: %s", data_log, problem)
+
+    # ------------------------------------------------------------------ doing it
+
+    def step(self) -> bool:
+        """Look through a part of a data log and copy what is live there. REQUIRES: no lock. False: nothing was done.
+
+        Raises StoreFailed. Where the index is crowded a checkpoint must come first.
+        """
+        with self._maintenance_lock:
+            with self._lock:
+                if self._journal.failure is not None:
+                    raise self._journal.failure
+                source = self._source = self._source or self._choose()
+                if source is None or self._index.is_crowded:
+                    return False
+                if not self._account.reserve(STEP_CHARGE_BYTES):
+                    self._leave(source)
+                    return False
+            is_done = True
+            try:
+                is_done = self._advance(source)
+            except StoreFull as full:
+                logger.warning("relocation waits for space: %s", full)
+                return False
+            except (RecordDamaged, struct.error, OSError) as problem:
+                self._give_up(source.data_log, f"it cannot be read ({problem})")
+            finally:
+                with self._lock:
+                    self._account.release(STEP_CHARGE_BYTES)
+                    if is_done:
+                        self._leave(source)
+            return True
+
+    def _leave(self, source: _Source) -> None:
+        """REQUIRES: state lock."""
+        self._account.release(source.charge_bytes)
+        self._source = None
+
+    def _advance(self, source: _Source) -> bool:
+        """True: there is no more to be done with this data log."""
+        scanned_to, copied_to = source.offset + SCAN_BYTES, self.appended_bytes + STEP_BYTES
+        heads = _heads(source.file, source.offset, source.end)
+        while source.offset < scanned_to and self.appended_bytes < copied_to:
+            batch = list(islice(heads, BATCH_HEADS))
+            with self._lock:
+                use = self._index.uses.get(source.data_log)
+                if not batch or use is None or not use.pending_messages:
+                    return self._finish(source, use)
+                found = [live for head in batch for live in self._live(source.data_log, head)]
+                if source.is_naming and not self._note(source, found):
+                    return True
+            if not source.is_naming:
+                for records in _batches(found):
+                    if not self._copy(source, records):
+                        return source.data_log in self._kept or source.data_log in self._waiting
+            self._scanned_bytes += batch[-1].end - source.offset
+            source.offset = batch[-1].end
+        return False
+
+    def _live(self, data_log: int, head: _Head) -> list[_Live]:
+        """REQUIRES: state lock. What lies in a topic's lane stays: a copy does not say which subscriptions need it."""
+        lane = self._index.lanes.get(head.lane)
+        if lane is None or isinstance(lane, TopicLane):
+            return []
+        return [_Live(lane, extent) for extent in lane.placed(data_log, head.offset, head.first, head.last)]
+
+    def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
+        """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
+        if use is not None and source.is_naming:
+            self._append_survivors(source, use)
+        elif use is not None and use.pending_messages:
+            self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
+        return True
+
+    # ------------------------------------------------------------------ copies
+
+    def _copy(self, source: _Source, records: list[_Live]) -> bool:
+        """Copy these messages. False: not all of them, and what stands in the way is to be settled first."""
+        charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
+        charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
+        with self._lock:
+            if not self._account.reserve(charge_bytes):
+                self._waiting.add(source.data_log)
+                return False
+        try:
+            regions = plan_regions([live.extent for live in records], lambda _: (source.file, source.salt))
+            messages, unreadable = read_regions(regions)
+            if unreadable:
+                sequence, problem = unreadable[0]
+                self._keep(
+                    source.data_log, f"{len(unreadable)} messages cannot be read; sequence {sequence}: {problem}"
+                )
+                return False
+            with self._lock:
+                return self._append(records, messages)
+        finally:
+            with self._lock:
+                self._account.release(charge_bytes)
+
+    def _append(self, records: list[_Live], messages: list[StoredMessage]) -> bool:
+        """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: index crowded."""
+        found = iter(messages)
+        gathered: list[StoredMessage] = []
+        lane, size = records[0].lane, 0
+        for live in records:
+            for message in islice(found, live.extent.messages):
+                if not live.lane.is_pending(message[0]):
+                    continue
+                if gathered and not (live.lane is lane and _follows(gathered, size, message)):
+                    if not self._append_slice(lane, gathered):
+                        return False
+                    gathered, size = [], 0
+                lane = live.lane
+                gathered.append(message)
+                size += _content_bytes(message)
+        return not gathered or self._append_slice(lane, gathered)
+
+    def _append_slice(self, lane: Lane, messages: list[StoredMessage]) -> bool:
+        if self._index.is_crowded:
+            return False
+        journal = self._journal
+        first, _, _, timestamp = messages[0]
+        contents = [(properties, body or b"") for _, properties, body, _ in messages]
+        flags = RELOCATED | lane.priority
+        try:
+            if len(contents) == 1:
+                (properties, body), lengths = contents[0], [_content_bytes(messages[0])]
+                offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
+            else:
+                offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
+            lane.move(journal.data_log, offset, first, lengths)
+        except ForebayError:
+            raise
+        except BaseException:
+            journal.fail("relocation was interrupted while it wrote")
+            raise
+        self.messages += len(messages)
+        self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
+        return True
+
+    # ------------------------------------------------------------------ survivors
+
+    def _note(self, source: _Source, found: list[_Live]) -> bool:
+        """Remember what is live. REQUIRES: state lock. False: too many runs for one record, or for memory."""
+        for lane, extent in found:
+            runs = source.survivors.setdefault(lane.number, Runs())
+            runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
+        ranges = sum(len(runs) for runs in source.survivors.values())
+        charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes
+        is_noted = ranges <= SURVIVOR_RANGES_MAX and (charge_bytes <= 0 or self._account.reserve(charge_bytes))
+        if not is_noted:
+            self._passed_over[source.data_log] = source.freed_bytes
+        elif charge_bytes > 0:
+            source.charge_bytes += charge_bytes
+        return is_noted
+
+    def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
+        """REQUIRES: state lock, so that nothing is acknowledged between the last look and the record."""
+        ranges = [
+            Survivors(lane, first, last - first + 1) for lane, runs in source.survivors.items() for first, last in runs
+        ]
+        if sum(run.messages for run in ranges) != use.pending_messages:
+            ranges = [left for run in ranges for left in self._still_live(run)]
+        if sum(run.messages for run in ranges) != use.pending_messages:
+            self._give_up(source.data_log, "not all of its live messages were found in it")
+            return
+        payload = survivors_payload(source.data_log, ranges)
+        if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
+            self._passed_over[source.data_log] = source.freed_bytes
+            return
+        journal = self._journal
+        try:
+            journal.append(SURVIVORS, 0, len(ranges), payload)
+            self._index.supersede(source.data_log, journal.data_log)
+        except ForebayError:
+            raise
+        except BaseException:
+            journal.fail("relocation was interrupted while it wrote")
+            raise
+        self.appended_bytes += HEADER_BYTES + len(payload)
+        logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
+
+    def _still_live(self, run: Survivors) -> Iterator[Survivors]:
+        lane = self._index.lanes[run.lane]
+        at, behind = run.first, run.first + run.messages
+        while at < behind and (found := lane.pending_run(at, behind - at)) is not None and found[0] < behind:
+            last = min(found[1], behind - 1)
+            yield Survivors(run.lane, found[0], last - found[0] + 1)
+            at = last + 1
+
+
+def _content_bytes(message: StoredMessage) -> int:
+    return len(message[1]) + len(message[2] or b"")
+
+
+def _follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
+    """Whether the message may share the slice of those gathered."""
+    sequence, _, _, timestamp = message
+    return (
+        sequence == gathered[-1][0] + 1
+        and sequence & BLOCK_MASK != 0
+        and timestamp == gathered[0][3]
+        and len(gathered) < SLICE_MESSAGES_MAX
+        and gathered_bytes + _content_bytes(message) <= SLICE_CONTENT_BYTES_MAX
+    )
+
+
+def _batches(found: list[_Live]) -> Iterator[list[_Live]]:
+    """In order, each of about BATCH_BYTES of records or of one record."""
+    batch: list[_Live] = []
+    size = 0
+    for live in found:
+        if batch and size + live.extent.record_bytes > BATCH_BYTES and live.extent.offset != batch[-1].extent.offset:
+            yield batch
+            batch, size = [], 0
+        if not batch or live.extent.offset != batch[-1].extent.offset:
+            size += live.extent.record_bytes
+        batch.append(live)
+    if batch:
+        yield batch
+
+
+def _heads(file: File, offset: int, end: int) -> Iterator[_Head]:
+    """The slices between, in reads of PIECE_BYTES. Raises RecordDamaged, or struct.error, where none can be."""
+    chunk, base = b"", offset
+    while offset < end:
+        at = offset - base
+        if at + SLICE_BYTES > len(chunk):
+            chunk, base, at = file.read(offset, PIECE_BYTES), offset, 0
+        header = decode_header(chunk, at)
+        if header.kind == DIRECTORY:
+            return
+        if header.kind == MESSAGE:
+            destination, first, _ = SLICE.unpack_from(chunk, at + HEADER_BYTES)
+            lane = destination << LANE_SHIFT | header.priority
+            yield _Head(offset, offset + header.length, lane, first, first + header.entries - 1)
+        offset += header.length

@@ -1,0 +1,42 @@
+"""Throttle: how many bytes relocation may copy beside the traffic. Plain arithmetic, no clock of its own.
+
+While the journal is a little too large, a tenth of what others append; while
+it is far too large, as much as they do, which is half of what is written;
+and whatever it likes when nobody else appends.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHARE_OF_TRAFFIC: Final = 10
+IDLE_SECONDS: Final = 0.5
+IDLE_BYTES: Final = 4096
+"""Appended since the last look: fewer are no traffic. Attest records and checkpoints come when nobody sends."""
+CREDIT_BYTES_MAX: Final = 1 << 20
+
+
+class Throttle:
+    """Tell it what was appended, ask it, and tell it what was copied."""
+
+    def __init__(self, now: float) -> None:
+        self._appended_bytes = 0
+        self._credit_bytes = 0
+        self._busy_at = now
+
+    def look(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
+        """appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load."""
+        since = appended_bytes - self._appended_bytes
+        self._appended_bytes = appended_bytes
+        if since >= IDLE_BYTES:
+            self._busy_at = now
+        earned = since if is_far_above else since // SHARE_OF_TRAFFIC
+        self._credit_bytes = min(self._credit_bytes + earned, CREDIT_BYTES_MAX)
+
+    def allows(self, now: float) -> bool:
+        return self._credit_bytes > 0 or now - self._busy_at >= IDLE_SECONDS
+
+    def spend(self, copied_bytes: int, now: float) -> None:
+        """A debt is possible, and is worked off before the next copy; what is copied in idle time costs nothing."""
+        if now - self._busy_at < IDLE_SECONDS:
+            self._credit_bytes -= copied_bytes
