@@ -42,12 +42,12 @@ from .topics import Topics
 
 logger = logging.getLogger("forebay.dispatch")
 
-WRITE_BUFFER_BYTES: Final = 3 << 19
+RELOCATION_BYTES: Final = 1 << 16
+WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
 VOLATILE_INDEX_SHARE: Final = 1 / 8
 """Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
-RELOCATION_BYTES: Final = 1 << 18
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""
 MEASURE_SECONDS: Final = 1.0

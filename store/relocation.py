@@ -60,11 +60,11 @@ STEP_BYTES: Final = 256 * 1024
 """Records copied in one step, and a little more."""
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log looked through in one step, and a little more."""
-PIECE_BYTES: Final = 64 * 1024
-BATCH_BYTES: Final = 48 * 1024
+PIECE_BYTES: Final = 16 * 1024
+BATCH_BYTES: Final = 12 * 1024
 """Records read at once. A larger record is a batch of its own, and reserves more."""
-BATCH_HEADS: Final = 128
-STEP_CHARGE_BYTES: Final = 192 * 1024
+BATCH_HEADS: Final = 48
+STEP_CHARGE_BYTES: Final = 56 * 1024
 """A piece of heads, what was found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
 """To look through so many bytes weighs as much as to copy one."""

@@ -487,7 +487,7 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
 def test_relocation_gives_back_what_it_reserves_and_waits_where_there_is_no_memory() -> None:
     disk = SimulatedDisk()
     budget = Budget(1 << 20)
-    holder = budget.holder("relocation", guaranteed_bytes=1 << 18)
+    holder = budget.holder("relocation", guaranteed_bytes=1 << 16)
     other = budget.holder("other")
     assert other.reserve(budget.free_bytes)
     opened = opened_on(disk, relocation_account=holder)
