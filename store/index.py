@@ -27,13 +27,15 @@ LANE_SHIFT: Final = 4
 class DataLogUse:
     """Why a data log is needed, as exact counts."""
 
-    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs")
+    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 
     def __init__(self) -> None:
         self.pending_messages = 0
         self.pending_bytes = 0
         self.acked_data_logs: set[int] = set()
         """Other data logs that hold messages acknowledged by records in this one."""
+        self.committed_data_logs: set[int] = set()
+        """Other data logs that hold messages of which the commit is in this one."""
 
 
 class Lane:
@@ -366,6 +368,7 @@ class Index:
             use.pending_messages = counted.pending_messages
             use.pending_bytes = counted.pending_bytes
             use.acked_data_logs.update(counted.acked_data_logs)
+            use.committed_data_logs.update(counted.committed_data_logs)
 
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
@@ -385,6 +388,10 @@ class Index:
     def is_crowded(self) -> bool:
         """So many blocks are dirty that a checkpoint must come before more work."""
         return 2 * len(self.dirty) >= self._capacity_blocks
+
+    def has_room_for(self, blocks: int) -> bool:
+        """So many more blocks may become dirty before a checkpoint must come."""
+        return 2 * (len(self.dirty) + blocks) <= self._capacity_blocks
 
     @property
     def held_bytes(self) -> int:

@@ -30,6 +30,7 @@ from .pins import Pins
 from .record import RecordDamaged
 from .recovery import Recovery, _End
 from .state import State
+from .transactions import Transactions
 
 LOOKS_MAX: Final = 4
 """So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
@@ -62,7 +63,9 @@ def _look(disk: Disk) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
-        found = _Replay(held, index, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint).run()
+        transactions = Transactions(index)
+        replay = _Replay(held, index, transactions, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint)
+        found = replay.run()
     finally:
         held.close()
 
@@ -73,7 +76,8 @@ def _look(disk: Disk) -> Look:
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:
         index.use(data_log)
-    return Look(Pins(index, threading.Lock(), found.destinations, newest, reader), found.sizes)
+    lock, undecided = threading.Lock(), transactions.data_logs()
+    return Look(Pins(index, lock, found.destinations, newest, reader, transactions=undecided), found.sizes)
 
 
 def _store_id(disk: Disk) -> bytes:

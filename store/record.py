@@ -5,7 +5,7 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     crc        u32  over every other byte of the head, started with the data log's salt
     length     u32  of the whole record
     kind       u8
-    flags      u8   low four bits: priority of the lane
+    flags      u8   low four bits: priority of the lane; 0x20: of a transaction
     count      u16  messages, ranges or entries in the payload
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one a record, dense over the whole journal
@@ -69,6 +69,9 @@ STATE: Final = 5
 ATTEST: Final = 6
 DROP: Final = 7
 DIRECTORY: Final = 8
+COMMIT: Final = 9
+PREPARE: Final = 10
+ROLLBACK: Final = 11
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -78,7 +81,14 @@ KIND_NAMES: Final = {
     ATTEST: "attest",
     DROP: "drop",
     DIRECTORY: "directory",
+    COMMIT: "commit",
+    PREPARE: "prepare",
+    ROLLBACK: "rollback",
 }
+
+TRANSACTIONAL: Final = 0x20
+"""Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
+and the field of the first sequence holds the transaction's number."""
 
 PLAIN_MASK: Final = 0xFFFFF0FF
 PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
@@ -105,6 +115,10 @@ class Header(NamedTuple):
     @property
     def priority(self) -> int:
         return self.flags & 15
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.flags & TRANSACTIONAL)
 
     @property
     def head_bytes(self) -> int:

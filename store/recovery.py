@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .block import BlockDamaged
+from .branch import CommittedSlice, decode_branch, decode_commit, decode_rollback
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -32,22 +33,27 @@ from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
 from .index import Index
-from .journal import OFFSET_BITS, OFFSET_MASK
+from .journal import OFFSET_BITS, OFFSET_MASK, location_text
 from .mark import Mark
 from .metadata_store import MetadataDamaged, MetadataStore
 from .record import (
     ACK,
+    COMMIT,
     DESTINATION,
     DROP,
     HEADER_BYTES,
     MESSAGE,
+    PREPARE,
+    ROLLBACK,
     STATE,
     Header,
     RecordDamaged,
+    Slice,
     decode_ranges,
     decode_slice,
 )
 from .state import Destination, State, decode_destination, decode_root, decode_state
+from .transactions import Transactions, apply_commit, read_lengths
 from .verify import raise_first_damage
 
 logger = logging.getLogger("forebay.store.recovery")
@@ -56,6 +62,8 @@ QUARANTINE_FILES_MAX: Final = 16
 """The newest are kept."""
 PLAIN_RECORDS_MAX: Final = 1024
 """So many are applied together: at most three blocks when they follow each other in one lane."""
+RECENT_MESSAGES_MAX: Final = 16_384
+"""Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ class RecoveryReport:
     quarantined: int
     """Files set aside in quarantine."""
     prepared: int
+    """Transactions that wait for their outcome: `Forebay.prepared` has them."""
     seconds: float
 
 
@@ -110,6 +119,7 @@ class Recovery:
         self,
         disk: Disk,
         index: Index,
+        transactions: Transactions,
         metadata: MetadataStore,
         mark: Mark | None,
         store_id: bytes,
@@ -124,6 +134,7 @@ class Recovery:
         self._verifies_all = verifies_all
         self._disk = disk
         self._index = index
+        self._transactions = transactions
         self._metadata = metadata
         self._mark = mark
         self._store_id = store_id
@@ -134,6 +145,8 @@ class Recovery:
         self._headers: dict[int, DataLogHeader | None] = {}
         """None: it does not verify."""
         self._left_out: set[int] = set()
+        self._recent: dict[int, Sequence[int]] = {}
+        self._recent_messages = 0
         self._durable = mark.position if mark else 0
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
 
@@ -157,6 +170,7 @@ class Recovery:
             del self._index.uses[data_log]
         for use in self._index.uses.values():
             use.acked_data_logs &= self._expected
+            use.committed_data_logs &= self._expected
         result.destinations = self._destinations
         result.end = end.position
         return result
@@ -234,6 +248,7 @@ class Recovery:
 
     def _replay_all(self, ids: list[int]) -> _End:
         self._index.reset()
+        self._transactions.clear()
         self._metadata.clear()
         self._destinations.clear()
         self._expected.clear()
@@ -317,7 +332,10 @@ class Recovery:
         walk = Walk(file, header, offset, next_sequence=next_sequence, verify_from=verify_from)
         for place, record, head in walk:
             try:
-                self._apply(header.data_log, place, record, head)
+                if record.kind == COMMIT:
+                    self._apply_commit(file, header.data_log, place, record, head)
+                else:
+                    self._apply(header.data_log, place, record, head)
             except RecordDamaged as damage:
                 raise JournalCorrupt(header.data_log, place, str(damage)) from None
             self._result.replayed_records += 1
@@ -333,10 +351,18 @@ class Recovery:
         return walk
 
     def _checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
-        """So that the index stays bounded, however long the replay. position: what was applied ends there."""
+        """So that the index stays bounded, however long the replay. position: what was applied ends there.
+
+        file: the data log of the position; those before it are synced.
+        """
         if self._index.is_crowded:
             file.sync()
-            state = State(list(self._destinations.values()), {}, sorted(self._expected), next_sequence)
+            state = State(
+                list(self._destinations.values()),
+                data_logs=sorted(self._expected),
+                branches=[*self._transactions.prepared, *self._transactions.open],
+                next_log_sequence=next_sequence,
+            )
             self._write_checkpoint(position, epoch, state)
 
     def _apply_plain(self, records: list[Plain], file: File, data_log: int, walk: Walk) -> None:
@@ -401,7 +427,9 @@ class Recovery:
         if record.kind == MESSAGE:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
-            if part.first_sequence >= lane.next_sequence:
+            if record.is_transactional:
+                self._place(part, lane.number, data_log << OFFSET_BITS | offset)
+            elif part.first_sequence >= lane.next_sequence:
                 lane.skip_to(part.first_sequence)
                 if record.entries > lane.slice_room:
                     raise RecordDamaged("a slice crosses a block")
@@ -420,10 +448,73 @@ class Recovery:
             self._destinations[destination_found.number] = destination_found
         elif record.kind == DROP:
             self._expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == PREPARE:
+            self._transactions.adopt(decode_branch(head, HEADER_BYTES)[0])
+        elif record.kind == ROLLBACK:
+            self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
+
+    def _place(self, part: Slice, lane: int, position: int) -> None:
+        """A slice of a transaction, of which the commit may follow."""
+        lengths = part.lengths
+        self._transactions.place(part.first_sequence, lane, position, len(lengths))
+        self._recent_messages += len(lengths)
+        if self._recent_messages > RECENT_MESSAGES_MAX:
+            self._recent.clear()
+            self._recent_messages = len(lengths)
+        self._recent[position] = lengths
+
+    def _apply_commit(self, file: File, data_log: int, offset: int, record: Header, head: bytes) -> None:
+        commit = decode_commit(head[HEADER_BYTES:])
+        branch = self._transactions.find(commit.number)
+        known = {placed.position for placed in branch} if branch is not None else set()
+        reader = _Reader(self._disk, self._headers)
+
+        def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
+            home = placed.position >> OFFSET_BITS
+            if placed.position in known:
+                return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+            if home in self._result.sizes and home not in self._left_out:
+                raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+            return None  # its data log was deleted when all of it was acknowledged
+
+        def make_room() -> None:
+            self._checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, record.epoch, record.sequence)
+
+        try:
+            apply_commit(self._index, commit.slices, commit.acks, data_log, lengths_of, make_room)
+        finally:
+            reader.close()
+        self._transactions.end(commit.number)
 
     def _apply_state(self, state: State) -> None:
         for destination in state.destinations:
             self._destinations[destination.number] = destination
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
+        self._transactions.agree_with(state)
         self._expected = set(state.data_logs)
+
+
+class _Reader:
+    """Reads heads of slices again, with one data log open at a time."""
+
+    def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
+        self._disk = disk
+        self._headers = headers
+        self._data_log = 0
+        self._file: File | None = None
+
+    def lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+        data_log = placed.position >> OFFSET_BITS
+        header = self._headers[data_log]
+        if header is None:
+            raise RecordDamaged("the data log's header does not verify")
+        if data_log != self._data_log or self._file is None:
+            self.close()
+            self._file, self._data_log = self._disk.open_for_reading(data_log_name(data_log)), data_log
+        return read_lengths(self._file, header.salt, number, placed)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from .branch import Branch, decode_branch, encode_branch
 from .record import RecordDamaged
 
 QUEUE: Final = 0
@@ -22,7 +23,7 @@ _COUNT: Final = struct.Struct("<I")
 _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
 _COUNTED_LANE: Final = struct.Struct("<QQQQ")
-_USE: Final = struct.Struct("<IQQI")
+_USE: Final = struct.Struct("<IQQII")
 
 
 class Destination(NamedTuple):
@@ -43,6 +44,10 @@ class State:
     destinations: list[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    """Prepared ones; in the root those that are open too."""
+    open_transactions: list[int] = field(default_factory=list)
+    """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
     next_log_sequence: int = 0
     """In the root alone: of the record that follows the checkpoint."""
 
@@ -59,6 +64,7 @@ class UseCounts(NamedTuple):
     pending_messages: int
     pending_bytes: int
     acked_data_logs: tuple[int, ...]
+    committed_data_logs: tuple[int, ...] = ()
 
 
 def encode_state(state: State) -> bytes:
@@ -70,6 +76,10 @@ def encode_state(state: State) -> bytes:
             *(_LANE.pack(lane, sequence) for lane, sequence in state.next_sequences.items()),
             _COUNT.pack(len(state.data_logs)),
             struct.pack(f"<{len(state.data_logs)}I", *state.data_logs),
+            _COUNT.pack(len(state.branches)),
+            *map(encode_branch, state.branches),
+            _COUNT.pack(len(state.open_transactions)),
+            *map(_SEQUENCE.pack, state.open_transactions),
         )
     )
 
@@ -78,8 +88,15 @@ def encode_root(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCou
     """What a checkpoint stores beside the blocks."""
     packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
     packed_uses = [
-        _USE.pack(use.data_log, use.pending_messages, use.pending_bytes, len(use.acked_data_logs))
+        _USE.pack(
+            use.data_log,
+            use.pending_messages,
+            use.pending_bytes,
+            len(use.acked_data_logs),
+            len(use.committed_data_logs),
+        )
         + struct.pack(f"<{len(use.acked_data_logs)}I", *use.acked_data_logs)
+        + struct.pack(f"<{len(use.committed_data_logs)}I", *use.committed_data_logs)
         for use in uses
     ]
     return b"".join(
@@ -130,7 +147,14 @@ class _Reader:
         for _ in range(self.count()):
             lane, sequence = self.numbers(_LANE)
             next_sequences[lane] = sequence
-        return State(destinations, next_sequences, list(self.ids(self.count())))
+        data_logs = list(self.ids(self.count()))
+        branches = [self.branch() for _ in range(self.count())]
+        open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
+        return State(destinations, next_sequences, data_logs, branches, open_transactions)
+
+    def branch(self) -> Branch:
+        branch, self._at = decode_branch(self._data, self._at)
+        return branch
 
 
 def decode_destination(data: bytes) -> Destination:
@@ -148,6 +172,6 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts]]:
     lanes = [LaneCounts(*reader.numbers(_COUNTED_LANE)) for _ in range(reader.count())]
     uses = []
     for _ in range(reader.count()):
-        data_log, messages, size, acked = reader.numbers(_USE)
-        uses.append(UseCounts(data_log, messages, size, reader.ids(acked)))
+        data_log, messages, size, acked, committed = reader.numbers(_USE)
+        uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
     return state, lanes, uses
