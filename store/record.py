@@ -54,6 +54,7 @@ RANGES_MAX: Final = 4096
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
+FLAGS_OFFSET: Final = 9
 SEQUENCE_MAX: Final = (1 << 48) - 1
 
 _CRC: Final = struct.Struct("<I")
