@@ -18,6 +18,7 @@ from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics
+from forebay.dispatch.transaction import Transaction
 from forebay.store.errors import (
     Closed,
     ForebayError,
@@ -59,6 +60,7 @@ __all__ = [
     "StoreFailed",
     "StoreFull",
     "StoreLocked",
+    "Transaction",
     "TransactionError",
     "open",
 ]

@@ -18,6 +18,7 @@ from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
+from .transaction import Transaction
 
 
 class Forebay:
@@ -44,6 +45,16 @@ class Forebay:
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
         return sorted(self._engine.queues)
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
+        return self._engine.transactions.begin()
+
+    def prepared(self) -> list[Transaction]:
+        """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
+        with self._engine.lock:
+            self._engine.raise_closed()
+            return self._engine.transactions.prepared()
 
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""

@@ -163,7 +163,17 @@ class TargetArea:
         if sole is not None:
             self.wake(sole.interest)
 
-    def pass_holes(self, area: LaneArea, first: int) -> None:
+    def publish(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+        """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
+        first = messages.start if isinstance(messages, range) else messages[0][0]
+        if first > area.published:
+            self._pass_holes(area, first)
+        if isinstance(messages, range):
+            self._arrive_unloaded(area, messages.stop)
+        else:
+            self.arrive_many(area, messages)
+
+    def _pass_holes(self, area: LaneArea, first: int) -> None:
         """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
         for interest in area.queue.interests.values():
             for target in interest.lists:
@@ -171,7 +181,7 @@ class TargetArea:
                     target.frontier = first
         area.published = first
 
-    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
+    def _arrive_unloaded(self, area: LaneArea, end: int) -> None:
         """All before end may be dispatched; what is new of it lies in the journal alone."""
         area.published = end
         if not area.queue.interests:

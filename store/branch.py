@@ -71,7 +71,7 @@ class Commit(NamedTuple):
 class Branch:
     """One transaction as the store sees it. The state lock guards it."""
 
-    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts")
+    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts", "holes")
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
@@ -81,6 +81,8 @@ class Branch:
         """Messages of its slices."""
         self.acks: dict[int, Runs] = {}
         """By lane: sequences that are gone with its commit."""
+        self.holes: dict[int, int] = {}
+        """By lane: sequences that its commit leaves to nobody."""
         self._lanes = array("Q")
         self._positions = array("Q")
         self._counts = array("I")
@@ -104,18 +106,25 @@ class Branch:
         self._counts.append(messages)
         self.messages += messages
 
+    @property
+    def last_position(self) -> int:
+        """Of the newest slice."""
+        return self._positions[-1]
+
     def give_sequences(self, next_sequence: Callable[[int], int]) -> None:
         """Number its messages in the order of its slices. next_sequence: of a lane.
 
         A slice never crosses a block, so one that would begins with the next block, and leaves holes before it.
         """
         nexts: dict[int, int] = {}
+        self.holes.clear()
         firsts = self._firsts = array("Q")
         for lane, messages in zip(self._lanes, self._counts, strict=True):
             first = nexts[lane] if lane in nexts else next_sequence(lane)
             room = BLOCK_MESSAGES - (first & BLOCK_MASK)
             if messages > room:
                 first += room
+                self.holes[lane] = self.holes.get(lane, 0) + room
             firsts.append(first)
             nexts[lane] = first + messages
 
