@@ -471,11 +471,11 @@ class Recovery:
 
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
             home = placed.position >> OFFSET_BITS
-            if placed.position in known:
-                return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
-            if home in self._result.sizes and home not in self._left_out:
+            if home not in self._result.sizes or home in self._left_out:
+                return None  # its data log was deleted when all of it was acknowledged
+            if placed.position not in known:
                 raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
-            return None  # its data log was deleted when all of it was acknowledged
+            return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
 
         def make_room() -> None:
             self._checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, record.epoch, record.sequence)
