@@ -25,8 +25,9 @@ BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""
 SLICE_CHARGE_BYTES: Final = 192
 """A slice's place, and its part of the commit record while that is written."""
-HELD_CHARGE_BYTES: Final = 160
-"""An acknowledged delivery beside its own charge: a number in two tables."""
+HELD_CHARGE_BYTES: Final = 112
+"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
+of that charge, so that all that may be in flight can be acknowledged in transactions."""
 GATHERED_CHARGE_BYTES: Final = 192
 """A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
 GATHERED_BYTES_MAX: Final = 1 << 20

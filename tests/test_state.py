@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.store.branch import Branch
 from forebay.store.record import RecordDamaged
 from forebay.store.state import (
     NAME_BYTES_MAX,
@@ -32,12 +33,22 @@ STATES = st.builds(
     st.lists(DESTINATIONS, max_size=4),
     st.dictionaries(U64, U64, max_size=4),
     st.lists(U32, max_size=6),
+    open_transactions=st.lists(U64, max_size=4),
 )
 LANES = st.builds(LaneCounts, U64, U64, U64, U64)
-USES = st.builds(UseCounts, U32, U64, U64, st.lists(U32, max_size=5).map(tuple))
+IDS = st.lists(U32, max_size=5).map(tuple)
+USES = st.builds(UseCounts, U32, U64, U64, IDS, IDS)
 
-STATE = State([Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")], {20: 7, 36: 2**40}, [1, 2, 9])
-ROOT = encode_root(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, ()), UseCounts(2, 0, 0, (1, 9))])
+STATE = State(
+    [Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")],
+    {20: 7, 36: 2**40},
+    [1, 2, 9],
+    [Branch(2**40, b"xid")],
+    [2**40 + 1],
+)
+STATE.branches[0].add(20, 2 << 32 | 64, 3)
+STATE.branches[0].acknowledge(36, 5, 2**40 - 1)
+ROOT = encode_root(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, (), (2,)), UseCounts(2, 0, 0, (1, 9))])
 
 
 @given(DESTINATIONS)
@@ -61,9 +72,18 @@ def test_root_comes_back(state: State, log_sequence: int, lanes: list[LaneCounts
     assert decode_root(encode_root(state, lanes, uses)) == (state, lanes, uses)
 
 
-def test_empty_state_is_three_counts() -> None:
-    assert encode_state(State()) == bytes(12)
-    assert decode_state(bytes(12)) == State()
+def test_branches_come_back() -> None:
+    for decoded in (decode_state(encode_state(STATE)), decode_root(ROOT)[0]):
+        (branch,) = decoded.branches
+        assert (branch.number, branch.xid, branch.messages) == (2**40, b"xid", 3)
+        assert list(branch) == [(20, 2 << 32 | 64, 3)]
+        assert list(branch.runs()) == [(36, 5, 2**40 - 5)]
+        assert decoded.open_transactions == [2**40 + 1]
+
+
+def test_empty_state_is_five_counts() -> None:
+    assert encode_state(State()) == bytes(20)
+    assert decode_state(bytes(20)) == State()
 
 
 def test_state_of_ten_thousand_destinations_stays_small() -> None:
