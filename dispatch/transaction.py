@@ -388,6 +388,11 @@ class Transaction:
         return BRANCH_CHARGE_BYTES + slices + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
 
     @property
+    def gathered(self) -> list[tuple[bytes, bytes]]:
+        """(properties, body) of all that is in RAM. REQUIRES: the lock."""
+        return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+
+    @property
     def held(self) -> list[Delivery]:
         """In flight for as long as it is open. REQUIRES: the lock."""
         return [delivery for held in self._held.values() for delivery in held.values()]

@@ -9,7 +9,13 @@ from ..cache.charge import OVERHEAD_BYTES
 from ..store.branch import Branch
 from ..store.errors import StoreFailed, StoreFull, TransactionError
 from .delivery import Delivery
-from .transaction import BRANCH_CHARGE_BYTES, Transaction
+from .transaction import (
+    BRANCH_CHARGE_BYTES,
+    GATHERED_CHARGE_BYTES,
+    HELD_CHARGE_BYTES,
+    SLICE_CHARGE_BYTES,
+    Transaction,
+)
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -88,5 +94,10 @@ class TransactionArea:
         """(charge of the transactions, charge of the deliveries that are in flight with them), from the live ones."""
         held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
         bodies = sum(len(delivery._properties) + len(delivery._body) for delivery in held if delivery._body is not None)
-        own = sum(transaction.charge_bytes for transaction in self.undecided.values())
+        own = 0
+        for transaction in self.undecided.values():
+            gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
+            own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
+            branch = transaction._branch
+            own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
         return own, bodies + OVERHEAD_BYTES * len(held)

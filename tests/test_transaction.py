@@ -494,3 +494,27 @@ def test_transactions_of_many_threads_do_not_mix() -> None:
         assert sorted(found) == sorted([b"%d %d" % (t, n) for t in range(4) for n in range(30) if n % 3] * 5)
         assert all(len(set(found[at : at + 5])) == 1 for at in range(0, len(found), 5))
     bay.check()
+
+
+@pytest.mark.parametrize("outcome", ["commit", "rollback"])
+def test_nothing_is_dispatched_that_a_power_cut_could_take_back(outcome: str) -> None:
+    bay = SimulatedBay(sync="always")
+    queue = bay.queue()
+    queue.send_many([Message(b"a"), Message(b"b")])
+    consumer = queue.subscribe()
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(2), transaction=transaction)
+    queue.send_many((Message(b"c") for _ in range(300)), transaction=transaction)
+    transaction.prepare(b"x")
+    seen: list[int] = []
+
+    def look(call: str, name: str) -> None:
+        if call == "sync":
+            seen.append(len(consumer.take(1000)))
+
+    bay.disk.on_call = look
+    getattr(transaction, outcome)()
+    bay.disk.on_call = None
+    assert seen == [0]
+    assert len(taken(consumer)) == (300 if outcome == "commit" else 2)
+    bay.check()
