@@ -391,7 +391,9 @@ def test_a_hundred_thousand_messages_fit_under_four_mebibytes() -> None:
     consumer = bay.queue().subscribe(prefetch=0)
     number = 0
     while deliveries := consumer.take(1_000):
-        assert [delivery.body for delivery in deliveries] == [b"%d" % n for n in range(number, number + len(deliveries))]
+        assert [delivery.body for delivery in deliveries] == [
+            b"%d" % n for n in range(number, number + len(deliveries))
+        ]
         number += len(deliveries)
         consumer.ack(deliveries)
     assert number == 100_000
@@ -517,4 +519,22 @@ def test_nothing_is_dispatched_that_a_power_cut_could_take_back(outcome: str) ->
     bay.disk.on_call = None
     assert seen == [0]
     assert len(taken(consumer)) == (300 if outcome == "commit" else 2)
+    bay.check()
+
+
+def test_what_was_written_early_and_committed_late_is_read_back_in_its_place() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    early = [bay.bay.transaction() for _ in range(4)]
+    for number, transaction in enumerate(early):
+        queue.send(b"early %d" % number, transaction=transaction)
+        transaction._write_all()
+    wanted = []
+    for number in (2, 3, 0, 1):
+        queue.send(b"alone %d" % number)
+        early[number].commit()
+        wanted += [b"alone %d" % number, b"early %d" % number]
+    bay.reopen()
+    consumer = bay.queue().subscribe()
+    assert bodies(consumer) == wanted
     bay.check()

@@ -144,9 +144,7 @@ class _Open:
 class Workload:
     """One operation a step; the model hears before and after each call."""
 
-    def __init__(
-        self, seed: int, random: Random, model: Model, bay: Forebay, reopen: Callable[[], Forebay]
-    ) -> None:
+    def __init__(self, seed: int, random: Random, model: Model, bay: Forebay, reopen: Callable[[], Forebay]) -> None:
         self._seed = seed
         self._random = random
         self._model = model
