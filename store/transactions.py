@@ -57,6 +57,13 @@ class Transactions:
         """Data logs with messages that may still be committed."""
         return self._slices.keys()
 
+    def data_logs(self) -> dict[str, set[int]]:
+        """For each undecided transaction, by its number in hexadecimal, where its messages lie. O(slices)."""
+        return {
+            f"{number:x}": {placed.position >> OFFSET_BITS for placed in branch}
+            for number, branch in self._branches.items()
+        }
+
     @property
     def first_position(self) -> int | None:
         """Of the first slice that may still be committed."""

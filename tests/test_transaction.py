@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -176,14 +177,14 @@ def test_what_is_no_transaction_of_this_store_is_refused() -> None:
     queue = bay.queue()
     queue.send(b"a")
     (delivery,) = queue.subscribe().take()
-    for wrong, match in ((other.bay.transaction(), "another store"), ("tx", "expected, not str")):
-        for use in (
-            lambda: queue.send(b"b", transaction=wrong),  # type: ignore[arg-type]
-            lambda: queue.send_many([Message(b"b")], transaction=wrong),  # type: ignore[arg-type]
-            lambda: delivery.ack(transaction=wrong),  # type: ignore[arg-type]
-        ):
-            with pytest.raises(TransactionError, match=match):
-                use()
+    wrongs: list[tuple[Any, str]] = [(other.bay.transaction(), "another store"), ("tx", "expected, not str")]
+    for wrong, match in wrongs:
+        with pytest.raises(TransactionError, match=match):
+            queue.send(b"b", transaction=wrong)
+        with pytest.raises(TransactionError, match=match):
+            queue.send_many([Message(b"b")], transaction=wrong)
+        with pytest.raises(TransactionError, match=match):
+            delivery.ack(transaction=wrong)
     assert queue.depth == 1
     delivery.ack()
 

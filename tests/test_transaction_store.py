@@ -7,6 +7,7 @@ import signal
 import threading
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from test_cleanup import uses_of
 
-SMALL_FILES = {"max_file_length": "64KiB", "memory_limit": "16MiB"}
+SMALL_FILES: dict[str, Any] = {"max_file_length": "64KiB", "memory_limit": "16MiB"}
 FILLER = bytes(20_000)
 
 
@@ -64,6 +65,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
     home = {placed.position >> 32 for placed in transaction._branch}
+    assert bay.engine.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
     fill(bay)
     bay.bay.cleanup()
     assert home <= set(data_logs(bay))
@@ -432,7 +434,7 @@ def test_any_cut_of_a_transaction_s_bytes_is_damage() -> None:
 @pytest.mark.parametrize("sync", ["always", "never"])
 @pytest.mark.parametrize("loses_index", [False, True])
 def test_a_kill_after_prepare_leaves_the_branch(sync: str, loses_index: bool, tmp_path: Path) -> None:
-    fields = {"memory_limit": "16MiB", "sync": sync, "background": False}
+    fields: dict[str, Any] = {"memory_limit": "16MiB", "sync": sync, "background": False}
     child = os.fork()
     if not child:
         try:
