@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -161,10 +162,10 @@ def test_a_transaction_that_has_ended_is_refused() -> None:
         for use in (
             transaction.commit,
             transaction.rollback,
-            lambda ended=transaction: ended.prepare(b"x"),
-            lambda ended=transaction: queue.send(b"b", transaction=ended),
-            lambda ended=transaction: queue.send_many([Message(b"b")], transaction=ended),
-            lambda ended=transaction: delivery.ack(transaction=ended),
+            partial(transaction.prepare, b"x"),
+            partial(queue.send, b"b", transaction=transaction),
+            partial(queue.send_many, [Message(b"b")], transaction=transaction),
+            partial(delivery.ack, transaction=transaction),
         ):
             with pytest.raises(TransactionError, match="was (committed|rolled back)"):
                 use()
