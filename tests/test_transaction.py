@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -159,14 +160,15 @@ def test_a_transaction_that_has_ended_is_refused() -> None:
     for end in ("commit", "rollback"):
         transaction = bay.bay.transaction()
         getattr(transaction, end)()
-        for use in (
+        uses: tuple[Callable[[], object], ...] = (
             transaction.commit,
             transaction.rollback,
             partial(transaction.prepare, b"x"),
             partial(queue.send, b"b", transaction=transaction),
             partial(queue.send_many, [Message(b"b")], transaction=transaction),
             partial(delivery.ack, transaction=transaction),
-        ):
+        )
+        for use in uses:
             with pytest.raises(TransactionError, match="was (committed|rolled back)"):
                 use()
     assert queue.depth == 1
