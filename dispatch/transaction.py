@@ -65,8 +65,9 @@ class Transaction:
 
     A context manager: it commits when the block ends, rolls back when the
     block raises, and does neither when it was prepared. A clean close of the
-    store rolls back what is open and not prepared. TransactionError when it
-    is used after its end, or with another store.
+    store rolls back what is open and not prepared; until then a forgotten one
+    keeps its deliveries and its data logs. TransactionError when it is used
+    after its end, or with another store.
     """
 
     def __init__(self, engine: Engine, branch: Branch) -> None:
@@ -400,6 +401,10 @@ class Transaction:
     @property
     def is_open(self) -> bool:
         return self._state is OPEN
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._state is PREPARED
 
     def __enter__(self) -> Transaction:
         return self

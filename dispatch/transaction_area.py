@@ -82,7 +82,7 @@ class TransactionArea:
             raise TransactionError("the delivery was acknowledged in a transaction, which decides about it")
 
     def prepared(self) -> list[Transaction]:
-        return [transaction for transaction in self.undecided.values() if not transaction.is_open]
+        return [transaction for transaction in self.undecided.values() if transaction.is_prepared]
 
     def close(self) -> None:
         """Roll back all that are not prepared."""

@@ -137,7 +137,13 @@ def test_a_delivery_in_a_transaction_cannot_be_settled_again() -> None:
     delivery, other = consumer.take(2)
     transaction, second = bay.bay.transaction(), bay.bay.transaction()
     delivery.ack(transaction)
-    for settle in (delivery.ack, delivery.nack, lambda: delivery.ack(transaction), lambda: delivery.ack(second)):
+    settles: tuple[Callable[[], object], ...] = (
+        delivery.ack,
+        delivery.nack,
+        partial(delivery.ack, transaction),
+        partial(delivery.ack, second),
+    )
+    for settle in settles:
         with pytest.raises(TransactionError, match="acknowledged in a transaction"):
             settle()
     with pytest.raises(TransactionError):
