@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import traceback
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -64,8 +65,9 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     queue = bay.queue()
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
+    transaction._write_all()
     home = {placed.position >> 32 for placed in transaction._branch}
-    assert bay.engine.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
+    assert home and bay.engine.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
     fill(bay)
     bay.bay.cleanup()
     assert home <= set(data_logs(bay))
@@ -96,6 +98,7 @@ def test_a_commit_record_stays_as_long_as_a_message_of_it(with_index: bool) -> N
     queue = bay.queue()
     transaction = bay.bay.transaction()
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
+    transaction._write_all()
     fill(bay)
     transaction.commit()
     home = bay.engine.store.journal.data_log
@@ -198,9 +201,12 @@ def test_an_outcome_does_not_end_with_the_data_log_of_its_record() -> None:
 def test_what_was_open_at_a_crash_is_forgotten() -> None:
     bay = SimulatedBay(**SMALL_FILES)
     transaction = bay.bay.transaction()
-    bay.queue().send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
-    bay.bay.checkpoint()
-    bay.queue().send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
+    for _ in range(2):
+        bay.queue().send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
+        transaction._write_all()
+        bay.bay.checkpoint()
+    bay.queue().send(b"behind the checkpoint", transaction=transaction)
+    transaction._write_all()
     for with_index in (True, False):
         again = crashed(bay, with_index=with_index)
         assert again.queue().depth == 0 and not again.bay.prepared()
@@ -218,8 +224,9 @@ def engine_on(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
     return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(3)), None)
 
 
+@pytest.mark.slow
 def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_nothing() -> None:
-    """23 blocks of index for 60 of messages: checkpoints are made in the middle of the commit record."""
+    """23 blocks of index for 28 of messages and the 10 of what is acknowledged: checkpoints are made in the middle of the commit record."""
     disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(5)
     bay = engine_on(disk, metadata)
     first, second = bay.queue("first"), bay.queue("second")
@@ -228,10 +235,10 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
     transaction = bay.transaction()
     while deliveries := consumer.take(1_000):
         consumer.ack([delivery for delivery in deliveries if delivery.sequence % 64], transaction=transaction)
-    for begin in range(0, 15_000, 500):
+    for begin in range(0, 7_000, 500):
         first.send_many((Message(b"%d" % n) for n in range(begin, begin + 500)), transaction=transaction)
         second.send_many((Message(b"%d" % n) for n in range(begin, begin + 500)), transaction=transaction)
-    before, after = (5_000, 0), (15_000 + 79, 15_000)
+    before, after = (5_000, 0), (7_000 + 79, 7_000)
     outcomes: list[tuple[int, int]] = []
 
     def crash(call: str, name: str) -> None:
@@ -249,7 +256,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
     checkpoints = len(metadata._history)
     transaction.commit()
     disk.on_call = None
-    assert len(metadata._history) - checkpoints > 3
+    assert len(metadata._history) - checkpoints > 2
     assert (first.depth, second.depth) == after
     assert set(outcomes) == {before, after}
     bay._engine.audit()
@@ -264,7 +271,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
             assert delivery.body == b"%d" % number
             number += 1
         taken.ack(deliveries)
-    assert number == 15_000
+    assert number == 7_000
 
 
 def test_others_go_on_beside_a_large_commit() -> None:
@@ -465,3 +472,60 @@ def test_a_kill_after_prepare_leaves_the_branch(sync: str, loses_index: bool, tm
     with forebay.open(tmp_path, **fields) as bay:
         assert not bay.prepared()
         assert (bay.queue("orders").depth, bay.queue("prices").depth) == (900, 3_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_messages_moved_by_many_threads_are_neither_lost_nor_doubled(sync: str, tmp_path: Path) -> None:
+    """Each moves messages in a ring of queues, one transaction a batch, under a limit that is always short."""
+    fields: dict[str, Any] = {"memory_limit": "4MiB", "max_file_length": "256KiB", "sync": sync}
+    names = ("first", "second", "third")
+    failures: list[str] = []
+    bay = forebay.open(tmp_path, checkpoint_interval_seconds=0.05, cleanup_interval_seconds=0.1, **fields)
+    bay.queue("first").send_many(Message(b"%d" % n + bytes(n % 2_000)) for n in range(2_000))
+
+    def move(thread: int) -> None:
+        random = Random(thread)
+        source, target = bay.queue(names[thread % 3]), bay.queue(names[(thread + 1) % 3])
+        consumer = source.subscribe(prefetch=random.choice((10, 100, 0)))
+        for number in range(60):
+            deliveries = consumer.take(random.choice((1, 5, 50, 300)), timeout=0.01)
+            transaction = bay.transaction()
+            if deliveries:
+                consumer.ack(deliveries, transaction=transaction)
+                target.send_many((Message(delivery.body) for delivery in deliveries), transaction=transaction)
+            if random.random() < 0.3:
+                transaction.prepare(b"%d %d" % (thread, number))
+            if random.random() < 0.7:
+                transaction.commit()
+            else:
+                transaction.rollback()
+        consumer.close()
+
+    def work(thread: int) -> None:
+        try:
+            move(thread)
+        except Exception:
+            failures.append(traceback.format_exc())
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    bay._engine.audit()
+    bay.close()
+    for loses_index in (False, True):
+        if loses_index:
+            for path in tmp_path.rglob("places.db*"):
+                path.unlink()
+        with forebay.open(tmp_path, background=False, **fields) as bay:
+            found: list[bytes] = []
+            for name in names:
+                consumer = bay.queue(name).subscribe(prefetch=0)
+                while deliveries := consumer.take(100):
+                    found += [delivery.body.rstrip(b"\0") for delivery in deliveries]
+                    assert len(found) <= 2_000
+                    consumer.nack(deliveries, delay=1_000)
+            assert sorted(map(int, found)) == list(range(2_000))
