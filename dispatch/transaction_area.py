@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES
 from ..store.branch import Branch
-from ..store.errors import StoreFailed, StoreFull, TransactionError
+from ..store.errors import SettingsError, StoreFull, TransactionError
 from .delivery import Delivery
 from .transaction import (
     BRANCH_CHARGE_BYTES,
@@ -46,13 +46,18 @@ class TransactionArea:
         return transaction
 
     def recover(self) -> None:
-        """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome."""
+        """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome.
+
+        SettingsError when memory_limit is smaller than they need.
+        """
         engine = self._engine
         for branch in engine.store.transactions.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
             if not self.holder.reserve(charge):
-                raise StoreFailed(f"a prepared transaction needs {charge} bytes of memory_limit, which has not so many")
+                raise SettingsError(
+                    f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
+                )
             for lane, first, messages in branch.runs():
                 engine.lane_area(lane).parked.update(range(first, first + messages))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forebay import Closed, Consumer, Delivery, Message, SettingsError, StoreFull, TransactionError
+from forebay import Closed, Consumer, Delivery, Message, Settings, SettingsError, StoreFull, TransactionError
 from simulated_bay import SimulatedBay
 
 
@@ -547,4 +547,25 @@ def test_what_was_written_early_and_committed_late_is_read_back_in_its_place() -
     bay.reopen()
     consumer = bay.queue().subscribe()
     assert bodies(consumer) == wanted
+    bay.check()
+
+
+def test_a_memory_limit_too_small_for_what_is_prepared_is_refused() -> None:
+    bay = SimulatedBay(memory_limit="32MiB")
+    queue = bay.queue()
+    queue.send_many(Message(b"x") for _ in range(20_000))
+    consumer = queue.subscribe(prefetch=0)
+    transaction = bay.bay.transaction()
+    consumer.ack(taken(consumer, 20_000), transaction=transaction)
+    transaction.prepare(b"x")
+    bay.check()
+    enough = bay._settings
+    bay._settings = Settings(background=False, memory_limit="4MiB", sync="never")
+    with pytest.raises(SettingsError, match="raise it"):
+        bay.reopen()
+    bay._settings = enough
+    bay._open()
+    (branch,) = bay.bay.prepared()
+    branch.commit()
+    assert bay.queue().depth == 0
     bay.check()
