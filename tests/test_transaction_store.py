@@ -226,7 +226,7 @@ def engine_on(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
 
 @pytest.mark.slow
 def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_nothing() -> None:
-    """23 blocks of index for 28 of messages and the 10 of what is acknowledged: checkpoints are made in the middle of the commit record."""
+    """23 blocks of index for 38: checkpoints are made in the middle of the commit record."""
     disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(5)
     bay = engine_on(disk, metadata)
     first, second = bay.queue("first"), bay.queue("second")
