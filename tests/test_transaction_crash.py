@@ -155,6 +155,10 @@ def test_crash_at_any_call_leaves_all_of_a_transaction_or_nothing(sync: SyncMode
     assert states > 20 * SEEDS
 
 
+def test_seed_in_which_parts_of_a_prepared_transaction_are_deleted_before_the_index_is_lost() -> None:
+    CrashRun(210, "never").run()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_soak_of_crashes_in_transactions(sync: SyncMode) -> None:
