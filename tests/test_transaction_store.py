@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -173,6 +174,36 @@ def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None
         rebuilt = crashed(again, with_index=False)
         assert not rebuilt.bay.prepared()
         assert sorted(delivery.body for delivery in rebuilt.queue().subscribe().take(10)) == [b"1", b"2"]
+
+
+def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -> None:
+    bay = SimulatedBay(**SMALL_FILES)
+    queue = bay.queue()
+    queue.send_many([Message(b"0"), Message(b"1")])
+    consumer = queue.subscribe()
+    deliveries = consumer.take(2)
+    transaction = bay.bay.transaction()
+    queue.send(b"2", transaction=transaction)
+    transaction._write_all()
+    fill(bay)
+    bay.engine.store.journal.roll()
+    transaction.prepare(b"x")
+    home = bay.engine.store.journal.data_log
+    for _ in range(3):
+        fill(bay)
+        bay.bay.cleanup()
+    assert home not in data_logs(bay)
+    bay.bay.checkpoint()
+    deliveries[0].ack()
+    checkpoint = bay._metadata._history[-1]
+    assert checkpoint is not None and checkpoint.blocks
+    bay._metadata._history[-1] = replace(checkpoint, blocks=dict.fromkeys(checkpoint.blocks))
+    again = crashed(bay)
+    assert again.bay.recovery.index_rebuilt
+    (branch,) = again.bay.prepared()
+    branch.commit()
+    assert sorted(delivery.body for delivery in again.queue().subscribe().take(10)) == [b"1", b"2"]
+    again.check()
 
 
 def test_an_outcome_does_not_end_with_the_data_log_of_its_record() -> None:
