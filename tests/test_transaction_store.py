@@ -90,6 +90,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     fill(bay)
     bay.bay.cleanup()
     assert home.isdisjoint(data_logs(bay))
+    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.engine.store.index.uses.values())
     bay.check()
 
 
@@ -179,10 +180,11 @@ def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None
 def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -> None:
     bay = SimulatedBay(**SMALL_FILES)
     queue = bay.queue()
+    transaction = bay.bay.transaction()
+    bay.engine.store.journal.roll()
     queue.send_many([Message(b"0"), Message(b"1")])
     consumer = queue.subscribe()
     deliveries = consumer.take(2)
-    transaction = bay.bay.transaction()
     queue.send(b"2", transaction=transaction)
     transaction._write_all()
     fill(bay)
