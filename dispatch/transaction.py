@@ -19,6 +19,7 @@ from .delivery import Delivery
 from .queue_area import LaneArea
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .engine import Engine
 
 BRANCH_CHARGE_BYTES: Final = 3_072
@@ -82,6 +83,8 @@ class Transaction:
         """Written by a commit, and still in RAM because it is about to arrive."""
         self._held: dict[LaneArea, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
+        self._room: dict[Admission, tuple[int, int]] = {}
+        """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
     @property
     def xid(self) -> bytes | None:
@@ -115,6 +118,15 @@ class Transaction:
                 error.stored = len(ids)  # type: ignore[attr-defined]
                 raise
         return ids
+
+    def keep_room(self, admission: Admission, sizes: Sequence[int]) -> bool:
+        """The reservation of what was just sent ends with the transaction. False: it has ended already."""
+        with self._engine.lock:
+            if self._state is not OPEN:
+                return False
+            messages, size_bytes = self._room.get(admission, (0, 0))
+            self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
+            return True
 
     def _gather(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
         size = len(properties) + len(body)
@@ -248,6 +260,8 @@ class Transaction:
                 if area.attempts:
                     for sequence in range(first, first + messages):
                         area.attempts.pop(sequence, None)
+                if area.queue.admission is not None:
+                    area.queue.admission.room_came()
             self._settle_held()
             self._end(COMMITTED)
         except ForebayError:
@@ -377,6 +391,9 @@ class Transaction:
         self._gathered.clear()
         self._written.clear()
         self._held.clear()
+        for admission, (messages, size_bytes) in self._room.items():
+            admission.settle(messages, size_bytes)
+        self._room.clear()
         del self._engine.transactions.undecided[self._branch.number]
 
     # ------------------------------------------------------------------ the rest

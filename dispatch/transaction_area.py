@@ -8,6 +8,7 @@ from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES
 from ..store.branch import Branch
 from ..store.errors import SettingsError, StoreFull, TransactionError
+from ..store.runs import Runs
 from .delivery import Delivery
 from .transaction import (
     BRANCH_CHARGE_BYTES,
@@ -80,6 +81,14 @@ class TransactionArea:
         if transaction._engine is not self._engine:
             raise TransactionError("the transaction belongs to another store")
         return transaction
+
+    def acknowledged_in(self, lane: int) -> Runs:
+        """Sequences of a lane that a transaction decides about."""
+        found = Runs()
+        for transaction in self.undecided.values():
+            for first, last in transaction._branch.acks.get(lane, ()):
+                found.add(first, last)
+        return found
 
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the delivery was acknowledged in a transaction."""

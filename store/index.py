@@ -370,6 +370,24 @@ class Index:
             use.acked_data_logs.update(counted.acked_data_logs)
             use.committed_data_logs.update(counted.committed_data_logs)
 
+    def counts(self) -> tuple[list[LaneCounts], list[UseCounts]]:
+        """What `restore` takes over, besides the blocks."""
+        lanes = [
+            LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
+            for number, lane in self.lanes.items()
+        ]
+        uses = [
+            UseCounts(
+                number,
+                use.pending_messages,
+                use.pending_bytes,
+                tuple(use.acked_data_logs),
+                tuple(use.committed_data_logs),
+            )
+            for number, use in self.uses.items()
+        ]
+        return lanes, uses
+
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
         for lane in self.lanes.values():

@@ -19,10 +19,9 @@ from .account import Account
 from .archive import Archive
 from .block import Extent, Singles
 from .cleanup import removable, trace
-from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
-from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
-from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
@@ -30,9 +29,9 @@ from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .pins import Pins
 from .reading import Region, StoredMessage, plan_regions, read_regions
-from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
-from .recovery import Recovery, RecoveryReport
-from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
+from .record import ATTEST, DESTINATION, DROP, STATE
+from .recovery import Recovery, RecoveryReport, find_store_id
+from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
 from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")
@@ -130,7 +129,7 @@ class MessageStore:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         mark = read_mark(self._disk)
-        found_id = mark.store_id if mark is not None else self._find_store_id()
+        found_id = mark.store_id if mark is not None else find_store_id(self._disk)
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
@@ -185,19 +184,6 @@ class MessageStore:
         )
         logger.info("opened: %s", report)
         return report
-
-    def _find_store_id(self) -> bytes | None:
-        for data_log in sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL)))):
-            file = self._disk.open_for_reading(data_log_name(data_log))
-            try:
-                return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
-            except RecordDamaged:
-                continue
-            except UnknownVersion as version:
-                raise JournalCorrupt(data_log, 0, str(version)) from None
-            finally:
-                file.close()
-        return None
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
@@ -443,21 +429,7 @@ class MessageStore:
         )
 
     def _root(self, state: State) -> bytes:
-        lanes = [
-            LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
-            for number, lane in self.index.lanes.items()
-        ]
-        uses = [
-            UseCounts(
-                number,
-                use.pending_messages,
-                use.pending_bytes,
-                tuple(use.acked_data_logs),
-                tuple(use.committed_data_logs),
-            )
-            for number, use in self.index.uses.items()
-        ]
-        return encode_root(state, lanes, uses)
+        return encode_root(state, *self.index.counts())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""

@@ -15,20 +15,17 @@ from typing import Final
 from .account import Unlimited
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
-    UnknownVersion,
     Walk,
     decode_data_log_header,
     find_records,
 )
 from .disk import Disk, File
-from .errors import JournalCorrupt
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
 from .metadata_store import MemoryMetadataStore
 from .pins import Pins
-from .record import RecordDamaged
-from .recovery import Recovery, _End
+from .recovery import Recovery, _End, find_store_id
 from .state import State
 from .transactions import Transactions
 
@@ -64,7 +61,7 @@ def _look(disk: Disk) -> Look:
     held = _ReadOnlyDisk(disk)
     try:
         transactions = Transactions(index)
-        replay = _Replay(held, index, transactions, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint)
+        replay = _Replay(held, index, transactions, MemoryMetadataStore(), None, find_store_id(disk), _no_checkpoint)
         found = replay.run()
     finally:
         held.close()
@@ -78,21 +75,6 @@ def _look(disk: Disk) -> Look:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
     return Look(Pins(index, lock, found.destinations, newest, reader, transactions=undecided), found.sizes)
-
-
-def _store_id(disk: Disk) -> bytes:
-    """As the oldest data log with a header says."""
-    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
-        file = disk.open_for_reading(data_log_name(data_log))
-        try:
-            return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
-        except RecordDamaged:
-            continue
-        except UnknownVersion as version:
-            raise JournalCorrupt(data_log, 0, str(version)) from None
-        finally:
-            file.close()
-    return b""
 
 
 def _no_block(lane: int, block: int) -> bytes:

@@ -518,3 +518,18 @@ class _Reader:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def find_store_id(disk: Disk) -> bytes:
+    """Of the store, as the oldest data log with a header says; no bytes when there is none."""
+    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
+        file = disk.open_for_reading(data_log_name(data_log))
+        try:
+            return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
+        except RecordDamaged:
+            continue
+        except UnknownVersion as version:
+            raise JournalCorrupt(data_log, 0, str(version)) from None
+        finally:
+            file.close()
+    return b""

@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from forebay import Closed, Consumer, Delivery, Message, Settings, SettingsError, StoreFull, TransactionError
+from forebay import (
+    Closed,
+    Consumer,
+    Delivery,
+    Message,
+    Settings,
+    SettingsError,
+    StoreFull,
+    TransactionError,
+)
 from simulated_bay import SimulatedBay
 
 
