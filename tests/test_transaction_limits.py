@@ -50,3 +50,21 @@ def test_a_purge_leaves_out_what_a_transaction_acknowledged() -> None:
     prepared.rollback()
     assert [delivery.body for delivery in consumer.take(10)] == [b"0", b"2"]
     bay.check()
+
+
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_explain_names_the_transaction_that_keeps_a_data_log(is_prepared: bool) -> None:
+    bay = SimulatedBay(max_file_length="64KiB")
+    transaction = bay.bay.transaction()
+    bay.queue().send_many((Message(bytes(20_000)) for _ in range(40)), transaction=transaction)
+    if is_prepared:
+        transaction.prepare(b"x")
+    ((holder, data_logs),) = bay.engine.store.transactions.data_logs().items()
+    bay.engine.store.journal.roll()
+    bay.bay.cleanup()
+    for data_log in data_logs:
+        causes = bay.bay.explain(data_log).causes
+        assert [(cause.reason, cause.holder) for cause in causes] == [("transaction", holder)]
+    transaction.rollback()
+    bay.bay.cleanup()
+    assert data_logs.isdisjoint(bay.engine.store.journal.sizes)
