@@ -19,6 +19,7 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.topic import Topic
+from forebay.dispatch.transaction import Transaction
 from forebay.store.errors import (
     Closed,
     ForebayError,
@@ -64,6 +65,7 @@ __all__ = [
     "SubscriptionInUse",
     "Topic",
     "TopicStatistics",
+    "Transaction",
     "TransactionError",
     "open",
 ]

@@ -30,6 +30,10 @@ class HeadQueueCache(MessageCache):
         self._is_full.add(lane)
         return False
 
+    def stop(self, lane: int) -> None:
+        """What the lane has next is not in RAM: anything later would leave a gap."""
+        self._is_full.add(lane)
+
     def reopen(self, lane: int) -> None:
         """The lane's head begins anew: it may fill again."""
         self._is_full.discard(lane)

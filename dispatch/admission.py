@@ -75,9 +75,13 @@ class Admission:
     def stored(self, sizes: Sequence[int]) -> None:
         """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""
         with self._lock:
-            self._reserved_messages -= len(sizes)
-            self._reserved_bytes -= sum(sizes)
-            self.room_came()
+            self.settle(len(sizes), sum(sizes))
+
+    def settle(self, messages: int, size_bytes: int) -> None:
+        """As stored. REQUIRES: the lock."""
+        self._reserved_messages -= messages
+        self._reserved_bytes -= size_bytes
+        self.room_came()
 
     def room_came(self) -> None:
         """Something may have left the queue: serve those who wait. REQUIRES: the lock."""

@@ -12,6 +12,7 @@ from ..store.errors import Closed, SettingsError
 from .delivery import Delivery
 from .destination_policy import check_prefetch
 from .queue_area import Interest, LaneArea, QueueArea
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -213,13 +214,18 @@ class Consumer:
 
     # ------------------------------------------------------------------ settling
 
-    def ack(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
-        SettingsError when one of them is another consumer's or was settled
-        before; then none of them is settled. O(deliveries).
+        In a transaction that is true from the commit on, and until then they
+        stay in flight. SettingsError when one of them is another consumer's or
+        was settled before, TransactionError when it is a transaction's; then
+        none of them is settled. O(deliveries).
         """
         engine = self._engine
+        if transaction is not None:
+            self._ack_in(transaction, deliveries)
+            return
         if type(deliveries) is Delivery:
             area, sequence, store = deliveries._area, deliveries.sequence, engine.store
             with engine.lock:
@@ -242,6 +248,14 @@ class Consumer:
                 self.credit_came()
                 position = engine.store.journal.end
             engine.after_write(position)
+
+    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        engine = self._engine
+        checked = engine.transactions.checked(transaction)
+        with engine.lock:
+            self._check_held(batch)
+            checked.hold(batch)
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
         """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
@@ -279,6 +293,11 @@ class Consumer:
             self.credit_came()
         engine.call_ready()
 
+    def give_back(self, delivery: Delivery) -> None:
+        """It comes back from a transaction that was rolled back. REQUIRES: the lock; it is in flight."""
+        self._return(delivery, 0.0)
+        self.credit_came()
+
     def _return(self, delivery: Delivery, delay: float) -> None:
         message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._engine.targets.give_back(delivery)
@@ -296,6 +315,7 @@ class Consumer:
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+                self._engine.transactions.raise_if_held(delivery)
                 raise SettingsError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number

@@ -10,6 +10,7 @@ from ..store.properties import decode_properties
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .queue_area import LaneArea
+    from .transaction import Transaction
 
 
 class Delivery:
@@ -82,9 +83,9 @@ class Delivery:
     def destination(self) -> str:
         return self._area.queue.name
 
-    def ack(self) -> None:
-        """Done with it: after this returns it is never delivered again. One journal record."""
-        self._consumer.ack(self)
+    def ack(self, transaction: Transaction | None = None) -> None:
+        """Done with it: after this returns, or the transaction commits, it is never delivered again."""
+        self._consumer.ack(self, transaction=transaction)
 
     def nack(self, delay: float = 0.0) -> None:
         """Not done: it goes back to its place, to be delivered again after delay seconds."""

@@ -21,6 +21,7 @@ from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
 from ..store.files import after_fork_in_child
+from ..store.index import LANE_SHIFT
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
@@ -39,6 +40,7 @@ from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .topic_area import TopicArea
 from .topics import Topics
+from .transaction_area import TransactionArea
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -105,13 +107,15 @@ class Engine:
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
-        self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()
+        self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         self.targets = TargetArea(self.store, self.budget, self.lock)
         self.loader = EagerLoader(self.targets, reading)
+        self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
+        self._queues_by_number: dict[int, QueueArea] = {}
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
         self._threads: list[threading.Thread] = []
@@ -134,9 +138,10 @@ class Engine:
                     self._add_queue(destination.number, destination.name)
             self.topics.restore()
             for lane in list(self.store.index.lanes.values()):
-                queue = next((found for found in self.queues.values() if found.number == lane.destination), None)
+                queue = self._queues_by_number.get(lane.destination)
                 if queue is not None:
                     queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+            self.transactions.recover()
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
@@ -163,7 +168,7 @@ class Engine:
         return area
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
-        area = self.queues[name] = QueueArea(self.targets, number, name)
+        area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
         policy = policy_for(self.settings.policies, name)
         if policy.is_limiting:
             area.admission = Admission(area, policy, self.lock, self.monotonic)
@@ -171,11 +176,18 @@ class Engine:
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
-            area = queue.areas[priority]
-            if area is None:
-                area = queue.areas[priority] = queue.make_lane_area(priority)
-                self.targets.add_lane(area)
-            return area
+            return queue.areas[priority] or self._add_lane(queue, priority)
+
+    def _add_lane(self, queue: QueueArea, priority: int) -> LaneArea:
+        area = queue.areas[priority] = queue.make_lane_area(priority)
+        self.targets.add_lane(area)
+        return area
+
+    def lane_area(self, number: int) -> LaneArea:
+        """The lane of that number, of a queue that exists. REQUIRES: the lock."""
+        destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
+        queue = self._queues_by_number[destination]
+        return queue.areas[priority] or self._add_lane(queue, priority)
 
     def subscribe(
         self, queue: QueueArea, selector: Selector | None, prefetch: int, on_ready: Callable[[], None] | None
@@ -230,7 +242,14 @@ class Engine:
             durable = self.store.journal.durable
             while self.unpublished and self.unpublished[0][0] <= durable:
                 _, area, messages = self.unpublished.popleft()
-                self.targets.arrive_many(area, messages)
+                self.targets.publish(area, messages)
+
+    def arrive(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+        """Stored by a commit: dispatch them as soon as that is safe. REQUIRES: the lock."""
+        if self.syncs_always:
+            self.unpublished.append((self.store.journal.end, area, messages))
+        else:
+            self.targets.publish(area, messages)
 
     def _checkpoint_is_due(self) -> None:
         if self._threads and not self.store.is_checkpoint_urgent:
@@ -410,7 +429,10 @@ class Engine:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.lock:
             self.budget._check()
-            for name, found in self.targets.audit().items():
+            audited = self.targets.audit()
+            audited["transactions"], held_bytes = self.transactions.audit()
+            audited["dispatch_area"] += held_bytes
+            for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
 
@@ -420,6 +442,7 @@ class Engine:
             if self.is_closed:
                 return
             self.is_closed = True
+            self.transactions.close()
             for consumer in list(self._consumers()):
                 consumer.close_locked()
             for queue in self.queues.values():

@@ -19,6 +19,7 @@ from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
 from .topic import Topic
+from .transaction import Transaction
 
 
 class Forebay:
@@ -56,6 +57,16 @@ class Forebay:
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
         return sorted(self._engine.topics.areas)
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
+        return self._engine.transactions.begin()
+
+    def prepared(self) -> list[Transaction]:
+        """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
+        with self._engine.lock:
+            self._engine.raise_closed()
+            return self._engine.transactions.prepared()
 
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""

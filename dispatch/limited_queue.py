@@ -12,6 +12,7 @@ from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
 from .queue import Queue, encoded_properties
+from .transaction import Transaction
 
 
 class LimitedQueue(Queue):
@@ -33,23 +34,39 @@ class LimitedQueue(Queue):
         if size > self._max_message_bytes:
             raise self._too_large(size)
         self._admission.admit((size,), self._publish)
+        is_kept = False
         try:
-            return super().send(body, **fields)
+            message_id = super().send(body, **fields)
+            is_kept = self._keep(fields.get("transaction"), (size,))
+            return message_id
         finally:
-            self._admission.stored((size,))
+            if not is_kept:
+                self._admission.stored((size,))
+
+    def _keep(self, transaction: Transaction | None, sizes: Sequence[int]) -> bool:
+        """In a transaction the reservation lasts until its outcome."""
+        return transaction is not None and transaction.keep_room(self._admission, sizes)
 
     def _store(
-        self, priority: int, batch: list[tuple[bytes, bytes]], batch_ids: list[str | None], ids: list[str]
+        self,
+        priority: int,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
     ) -> None:
         """In parts, as there is room."""
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
             end = begin + self._admission.admit(sizes[begin:], self._publish)
+            is_kept = False
             try:
-                super()._store(priority, batch[begin:end], batch_ids[begin:end], ids)
+                super()._store(priority, batch[begin:end], batch_ids[begin:end], ids, transaction)
+                is_kept = self._keep(transaction, sizes[begin:end])
             finally:
-                self._admission.stored(sizes[begin:end])
+                if not is_kept:
+                    self._admission.stored(sizes[begin:end])
             begin = end
 
     def _publish(self) -> None:
@@ -60,12 +77,12 @@ class LimitedQueue(Queue):
 class LimitedConsumer(Consumer):
     """A consumer of a LimitedQueue."""
 
-    def ack(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """See Consumer.ack."""
         admission = self._queue.admission
         assert admission is not None
         try:
-            super().ack(deliveries)
+            super().ack(deliveries, transaction=transaction)
         finally:
             with self._engine.lock:
                 admission.room_came()

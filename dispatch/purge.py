@@ -50,7 +50,7 @@ def _purge_lane(engine: Engine, area: LaneArea, begin: int, end: int) -> tuple[i
     gone = Runs()
     removed = 0
     try:
-        for first, last in _free_runs(area, begin, end):
+        for first, last in _free_runs(engine, area, begin, end):
             if gone and store.index.is_crowded:
                 return first, removed
             removed += store.remove(lane, first, last)
@@ -62,9 +62,9 @@ def _purge_lane(engine: Engine, area: LaneArea, begin: int, end: int) -> tuple[i
     return end, removed
 
 
-def _free_runs(area: LaneArea, begin: int, end: int) -> Iterator[tuple[int, int]]:
+def _free_runs(engine: Engine, area: LaneArea, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """From begin to end, runs that hold everything pending and nothing in flight. Each begins with a pending one."""
-    held = Runs()
+    held = engine.transactions.acknowledged_in(area.lane.number)
     for sequence in sorted(area.in_flight):
         held.add(sequence, sequence)
     while begin < end:

@@ -17,6 +17,7 @@ from .destination_policy import check_prefetch, policy_for
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector, compile_selector
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -79,12 +80,14 @@ class Sender:
         headers: Headers | None = None,
         priority: int = DEFAULT_PRIORITY,
         message_id: str | None = None,
+        transaction: Transaction | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. Raises MessageTooLarge,
-        SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
-        (outcome unknown), Closed.
+        One journal record and no wait for memory. In a transaction it counts
+        with the commit. Raises MessageTooLarge, SettingsError (nothing
+        stored), StoreFull (nothing stored), StoreFailed (outcome unknown),
+        TransactionError, Closed.
         """
         engine = self._engine
         if type(body) is not bytes:
@@ -96,6 +99,9 @@ class Sender:
         if area is None:
             area = self._lane_area(priority)
         timestamp = engine.clock_ms()
+        if transaction is not None:
+            checked = self._checked(transaction)
+            return checked.add(area, timestamp, ((properties, body),), (message_id,))[0]
         with engine.lock:
             sequence = self._messages.add(area.lane, timestamp, properties, body)
             message = (sequence, properties, body, timestamp)
@@ -107,12 +113,12 @@ class Sender:
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
-    def send_many(self, messages: Iterable[Message]) -> list[str]:
+    def send_many(self, messages: Iterable[Message], *, transaction: Transaction | None = None) -> list[str]:
         """Store messages in order and return their ids.
 
         Written in slices of up to 256 messages or 256 KiB, each atomic, one
         write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
-        error says in `.stored` how many of the first are in. O(messages).
+        error says in `.stored` how many of the first are in; all or nothing needs a transaction. O(messages).
         """
         engine = self._engine
         ids: list[str] = []
@@ -121,28 +127,33 @@ class Sender:
         priority, batch_bytes, slice_messages = DEFAULT_PRIORITY, 0, engine.slice_messages_max
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
+        checked = self._checked(transaction) if transaction is not None else None
         try:
             for message in messages:
                 content = self._content(message)
                 size = len(content[0]) + len(content[1])
                 is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
                 if batch and (is_full or message.priority != priority):
-                    self._store(priority, batch, batch_ids, ids)
+                    self._store(priority, batch, batch_ids, ids, checked)
                     batch, batch_ids, batch_bytes = [], [], 0
                 priority = message.priority
                 batch.append(content)
                 batch_ids.append(message.message_id)
                 batch_bytes += size
             if batch:
-                self._store(priority, batch, batch_ids, ids)
+                self._store(priority, batch, batch_ids, ids, checked)
         except ForebayError as error:
-            error.stored = len(ids)  # type: ignore[attr-defined]
+            error.stored = len(ids) + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if ids:
+            if ids and checked is None:
                 engine.after_write(engine.position())
         return ids
+
+    def _checked(self, transaction: Transaction) -> Transaction:
+        """TransactionError unless it is open and of this store."""
+        return self._engine.transactions.checked(transaction)
 
     def _content(self, message: Message) -> tuple[bytes, bytes]:
         if not isinstance(message, Message):
@@ -156,12 +167,20 @@ class Sender:
         return properties, body
 
     def _store(
-        self, priority: int, batch: list[tuple[bytes, bytes]], batch_ids: list[str | None], ids: list[str]
+        self,
+        priority: int,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
     ) -> None:
-        """Write one slice, or two where it meets the end of a block."""
+        """Write one slice, or two where it meets the end of a block; or leave it to the transaction."""
         engine = self._engine
         area = self._lane_area(priority)
         timestamp = engine.clock_ms()
+        if transaction is not None:
+            ids += transaction.add(area, timestamp, batch, batch_ids)
+            return
         begin = 0
         with engine.lock:
             while begin < len(batch):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..store.errors import TransactionError
 from ..store.topic_lane import NO_RECORD
 from .consumer import Consumer
 from .delivery import Delivery
 from .topic_area import SubscriptionArea
+from .transaction import Transaction
 
 
 class SubscriptionConsumer(Consumer):
@@ -19,13 +21,16 @@ class SubscriptionConsumer(Consumer):
             assert isinstance(self._queue, SubscriptionArea)
             self._engine.topics.leave(self._queue)
 
+    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+        raise TransactionError(f"the topic {self._queue.name!r} takes no part in transactions: acknowledge without one")
+
 
 class UnrecordedConsumer(SubscriptionConsumer):
     """Of a subscription that is not durable: what it acknowledges no record needs to say."""
 
-    def ack(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """Done with them: none is delivered again. No journal record."""
-        super().ack((deliveries,) if type(deliveries) is Delivery else deliveries)
+        super().ack((deliveries,) if type(deliveries) is Delivery else deliveries, transaction=transaction)
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
         targets = self._engine.targets

@@ -162,6 +162,35 @@ class TargetArea:
         if sole is not None:
             self.wake(sole.interest)
 
+    def publish(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+        """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
+        first = messages.start if isinstance(messages, range) else messages[0][0]
+        if first > area.published:
+            self._pass_holes(area, first)
+        if isinstance(messages, range):
+            self._arrive_unloaded(area, messages.stop)
+        else:
+            self.arrive_many(area, messages)
+
+    def _pass_holes(self, area: LaneArea, first: int) -> None:
+        """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area and target.frontier == area.published:
+                    target.frontier = first
+        area.published = first
+
+    def _arrive_unloaded(self, area: LaneArea, end: int) -> None:
+        """All before end may be dispatched; what is new of it lies in the journal alone."""
+        area.published = end
+        if not area.queue.interests:
+            self.head_queue_cache.stop(area.lane.number)
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area:
+                    self.feed(target)
+            self.wake(interest)
+
     def arrive(self, area: LaneArea, message: StoredMessage) -> None:
         """An arrival in a queue without consumers, or with several interests, or with a selector."""
         lane = area.lane.number
@@ -411,7 +440,7 @@ class TargetArea:
 
     # ------------------------------------------------------------------ memory
 
-    def make_room(self, wanted_bytes: int, keep: TargetList, *, least: int = 1, richer_than: int = 0) -> None:
+    def make_room(self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, richer_than: int = 0) -> None:
         """Give back in the fixed order until wanted_bytes are free.
 
         `keep` stays, and `least` messages of each list, and the last richer_than bytes of each list. The last one:

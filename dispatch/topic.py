@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..store.errors import TransactionError
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .queue import Sender, check_name, check_subscription
 from .statistics import TopicStatistics
 from .topic_area import TopicArea
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -67,6 +69,9 @@ class Topic(Sender):
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._engine.topic_statistics(self._area)
+
+    def _checked(self, transaction: Transaction) -> Transaction:
+        raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")
 
     def __repr__(self) -> str:
         return f"<Topic {self._area.name!r}>"

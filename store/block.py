@@ -94,7 +94,8 @@ class Block:
         self.lengths = array("I")
         """Content bytes of each message; a hole (never seen, or lost) has 0 and is gone."""
         self.starts: array[int] | None = None
-        """Index of the first message of each record; None while each message is a record of its own."""
+        """Index of the first message of each record; None while each message is a record of its own, and the offsets
+        in each data log ascend."""
         self.file_starts = array("H")
         self.file_ids = array("I")
         """Data log of the messages from the index in file_starts on."""
@@ -117,7 +118,11 @@ class Block:
         if not self.file_ids or self.file_ids[-1] != data_log:
             self.begin_file(data_log)
         at = len(self.lengths)
-        if self.starts is None and (len(lengths) > 1 or at != len(self.offsets)):
+        if self.starts is None and (
+            len(lengths) > 1
+            or at != len(self.offsets)
+            or (self.offsets and offset < self.offsets[-1])  # of a transaction: it was written before the last one
+        ):
             self.starts = array("H", range(len(self.offsets)))
         if self.starts is not None:
             self.starts.append(at)

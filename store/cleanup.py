@@ -9,7 +9,7 @@ from .journal import location_text
 
 
 def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection[int] = ()) -> list[int]:
-    """Ids below newest that hold no pending message, and no ack for a message in a data log that remains.
+    """Ids below newest that hold no pending message, and no ack or commit for a message in a data log that remains.
 
     undecided: data logs with messages of transactions that have no outcome yet.
     The second rule is a chain: a data log that remains only for its acks still
@@ -20,7 +20,12 @@ def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection
     remaining |= set(uses).intersection(undecided)
     candidates = set(uses) - remaining
     while True:
-        needed = {data_log for data_log in candidates if not remaining.isdisjoint(uses[data_log].acked_data_logs)}
+        needed = {
+            data_log
+            for data_log in candidates
+            if not remaining.isdisjoint(uses[data_log].acked_data_logs)
+            or not remaining.isdisjoint(uses[data_log].committed_data_logs)
+        }
         if not needed:
             return sorted(candidates)
         candidates -= needed
@@ -54,7 +59,9 @@ def trace(
     doomed = removable(uses, newest, undecided)
     remaining = set(uses).difference(doomed)
     for data_log in sorted(candidates.difference(doomed)):
-        kept_for = sorted(remaining.intersection(uses[data_log].acked_data_logs))
-        lines.append(f"not removing data file {data_log}: it holds acks for messages in {kept_for}")
+        use = uses[data_log]
+        kept_for = sorted(remaining.intersection(use.acked_data_logs | use.committed_data_logs))
+        kinds = "acks and commits" if remaining.intersection(use.committed_data_logs) else "acks"
+        lines.append(f"not removing data file {data_log}: it holds {kinds} for messages in {kept_for}")
     lines.append(f"gc candidates: {doomed}")
     return lines, doomed

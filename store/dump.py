@@ -8,10 +8,11 @@ journal meanwhile.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any, Final
 
+from .branch import LaneRun, decode_branch, decode_commit, decode_rollback
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
 from .index import LANE_SHIFT
@@ -21,12 +22,15 @@ from .properties import decode_properties
 from .record import (
     ACK,
     ATTEST,
+    COMMIT,
     DESTINATION,
     DROP,
     HEADER_BYTES,
     KIND_NAMES,
     MESSAGE,
+    PREPARE,
     RELOCATED,
+    ROLLBACK,
     STATE,
     SUBSCRIBE,
     SURVIVORS,
@@ -112,6 +116,8 @@ def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names,
         sequence = part.first_sequence + index
         _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
         message = row | {"sequence": sequence, "message_id": f"{prefix}{sequence}"}
+        if found.header.is_transactional:  # its sequence comes with the commit, its id is its own
+            message |= {"sequence": None, "message_id": None, "transaction": f"{part.first_sequence:x}"}
         message |= {"timestamp": part.timestamp, "bytes": length}
         try:
             if index in found.bad_messages or properties_bytes > length:
@@ -173,6 +179,16 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         names |= {destination.number: destination.name for destination in state.destinations}
         names |= {subscription.number: subscription for subscription in state.subscriptions}
         return {"data_logs": state.data_logs}
+    if record.kind == COMMIT:
+        commit = decode_commit(payload)
+        messages = sum(placed.messages for placed in commit.slices)
+        return {"transaction": f"{commit.number:x}", "messages": messages, "acks": _acks(commit.acks, names)}
+    if record.kind == PREPARE:
+        branch, _ = decode_branch(payload)
+        acks = _acks(branch.runs(), names)
+        return {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages, "acks": acks}
+    if record.kind == ROLLBACK:
+        return {"transaction": f"{decode_rollback(payload):x}"}
     if record.kind == ATTEST:
         return {"durable": location_text(record.durable)}
     return {}
@@ -184,3 +200,15 @@ def _named(number: int, names: Names) -> Row:
     if isinstance(name, Subscription):
         return {"destination": names.get(name.topic, name.topic), "subscription": name.name}
     return {"destination": name}
+
+
+def _acks(runs: Iterable[LaneRun], names: Names) -> list[Row]:
+    mask = (1 << LANE_SHIFT) - 1
+    return [
+        {
+            "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
+            "priority": lane & mask,
+            "range": [first, first + messages - 1],
+        }
+        for lane, first, messages in runs
+    ]

@@ -40,7 +40,7 @@ LANE_MASK: Final = (1 << LANE_SHIFT) - 1
 class DataLogUse:
     """Why a data log is needed, as exact counts."""
 
-    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs")
+    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 
     def __init__(self) -> None:
         self.pending_messages = 0
@@ -48,6 +48,8 @@ class DataLogUse:
         self.acked_data_logs: set[int] = set()
         """Other data logs of which records are undone by records in this one: messages that were acknowledged or
         moved here. They would come back if this one went before those."""
+        self.committed_data_logs: set[int] = set()
+        """Other data logs that hold messages of which the commit is in this one."""
 
 
 class Lane:
@@ -447,6 +449,25 @@ class Index:
             use.pending_messages = counted.pending_messages
             use.pending_bytes = counted.pending_bytes
             use.acked_data_logs.update(counted.acked_data_logs)
+            use.committed_data_logs.update(counted.committed_data_logs)
+
+    def counts(self) -> tuple[list[LaneCounts], list[UseCounts]]:
+        """What `restore` takes over, besides the blocks."""
+        lanes = [
+            LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
+            for number, lane in self.lanes.items()
+        ]
+        uses = [
+            UseCounts(
+                number,
+                use.pending_messages,
+                use.pending_bytes,
+                tuple(use.acked_data_logs),
+                tuple(use.committed_data_logs),
+            )
+            for number, use in self.uses.items()
+        ]
+        return lanes, uses
 
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
@@ -478,6 +499,10 @@ class Index:
     def is_nearly_full(self) -> bool:
         """Not even work that a checkpoint does before it writes may make more blocks dirty."""
         return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
+
+    def has_room_for(self, blocks: int) -> bool:
+        """So many more blocks may become dirty before a checkpoint must come."""
+        return 2 * (len(self.dirty) + self._dirty_extra + blocks) <= self._capacity_blocks
 
     @property
     def held_bytes(self) -> int:

@@ -75,7 +75,7 @@ class Journal:
         restates all that older ones, once deleted, no longer tell."""
         self._disk = disk
         self._state_lock = state_lock
-        self._sync_lock = threading.Lock()
+        self.sync_lock = threading.Lock()
         self._store_id = store_id
         self._max_file_bytes = max_file_bytes
         self._clock_ms = clock_ms
@@ -325,7 +325,7 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
-        with self._sync_lock:
+        with self.sync_lock:
             if position is not None and self.durable >= position:
                 return
             with self._state_lock:
@@ -347,6 +347,24 @@ class Journal:
             self.syncs += 1
             with self._state_lock:
                 self.durable = max(self.durable, end)
+
+    def sync_at_standstill(self) -> None:
+        """As sync, up to now. REQUIRES: sync lock and state lock."""
+        if self.failure is not None:
+            raise self.failure
+        assert self._file is not None
+        try:
+            for file in self._unsynced:
+                file.sync()
+            if self._is_directory_unsynced:
+                self._disk.sync_directory(JOURNAL)
+            self._file.sync()
+        except OSError as error:
+            raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        self._unsynced.clear()
+        self._is_directory_unsynced = False
+        self.syncs += 1
+        self.durable = self.end
 
     # ------------------------------------------------------------------ reading
 

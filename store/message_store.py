@@ -19,10 +19,9 @@ from .account import Account, Unlimited
 from .archive import Archive
 from .block import Extent, Singles
 from .cleanup import removable, trace
-from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
-from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
-from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
@@ -30,11 +29,12 @@ from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .pins import Pins
 from .reading import Region, StoredMessage, plan_regions, read_regions
-from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
-from .recovery import Recovery, RecoveryReport
+from .record import ATTEST, DESTINATION, DROP, STATE
+from .recovery import Recovery, RecoveryReport, find_store_id
 from .relocation import Relocation
-from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
+from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
 from .subscriptions import Subscriptions
+from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
@@ -118,6 +118,7 @@ class MessageStore:
         self._attest_end = 0
         self.index = Index(account, index_cache_bytes, self._read_block)
         self.subscriptions = Subscriptions(self.index)
+        self.transactions = Transactions(self.index)
         self.destinations: dict[int, Destination] = {}
         self.journal: Journal
         self.relocation: Relocation
@@ -139,7 +140,7 @@ class MessageStore:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         mark = read_mark(self._disk)
-        found_id = mark.store_id if mark is not None else self._find_store_id()
+        found_id = mark.store_id if mark is not None else find_store_id(self._disk)
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
@@ -148,6 +149,7 @@ class MessageStore:
             self._disk,
             self.index,
             self.subscriptions,
+            self.transactions,
             self._metadata,
             mark,
             self._store_id,
@@ -155,6 +157,7 @@ class MessageStore:
             verifies_all=self._verifies_all,
         )
         found = recovery.run()
+        self.transactions.forget_open()
         self.destinations = found.destinations
         self.journal = Journal(
             self._disk,
@@ -165,6 +168,7 @@ class MessageStore:
             random_salt=lambda: int.from_bytes(self._random_bytes(4), "little"),
             first_record=self._first_record,
         )
+        self.transactions.journal = self.journal
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
@@ -176,6 +180,7 @@ class MessageStore:
         self.relocation = Relocation(
             self.index,
             self.journal,
+            self.transactions,
             maintenance_lock=self._checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,
@@ -197,24 +202,11 @@ class MessageStore:
             replayed_records=found.replayed_records,
             truncated_bytes=found.truncated_bytes,
             quarantined=found.quarantined,
-            prepared=0,
+            prepared=len(self.transactions.prepared),
             seconds=self._monotonic() - began,
         )
         logger.info("opened: %s", report)
         return report
-
-    def _find_store_id(self) -> bytes | None:
-        for data_log in sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL)))):
-            file = self._disk.open_for_reading(data_log_name(data_log))
-            try:
-                return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
-            except RecordDamaged:
-                continue
-            except UnknownVersion as version:
-                raise JournalCorrupt(data_log, 0, str(version)) from None
-            finally:
-                file.close()
-        return None
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
@@ -245,7 +237,16 @@ class MessageStore:
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        return self.subscriptions.describe(State(list(self.destinations.values()), sequences, sorted(data_logs)))
+        transactions = self.transactions
+        return self.subscriptions.describe(
+            State(
+                list(self.destinations.values()),
+                sequences,
+                sorted(data_logs),
+                branches=transactions.prepared,
+                open_transactions=[branch.number for branch in transactions.open],
+            )
+        )
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -403,13 +404,10 @@ class MessageStore:
                 if is_closing:
                     self.journal.seal()
                 adds = self.adds
-                data_logs = sorted(set(self.journal.sizes) - self._dropped)
                 taken = self.index.take_dirty()
                 deletes = self.index.take_dead()
                 position = self.journal.end
-                next_sequence = self.journal.next_sequence
-                state = State(list(self.destinations.values()), {}, data_logs, next_sequence)
-                root = self._root(self.subscriptions.describe(state))
+                root = self._root(self._root_state(self.journal.next_sequence))
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
@@ -447,19 +445,50 @@ class MessageStore:
                 if not self.subscriptions.sweep(SWEEP_BLOCKS):
                     return
 
+    @contextmanager
+    def standstill(self) -> Iterator[None]:
+        """All three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
+        with self._checkpoint_lock, self.journal.sync_lock, self._lock:
+            yield
+
+    def make_index_room(self, position: int, next_sequence: int) -> None:
+        """A checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
+
+        A replay begins with that record, and passes over what the index has of it already.
+        """
+        self.journal.sync_at_standstill()
+        state = self._root_state(next_sequence)
+        try:
+            self._store_index(position, self.journal.epoch, state)
+        except MetadataFull as full:
+            raise StoreFull(0, self._disk.free_bytes(), "the disk's free space") from full
+        except MetadataDamaged as damage:
+            raise self._distrust_index(damage) from damage
+        self._checkpoint_end = self._replay_position = position
+        self.checkpoint_adds = self.adds + self._max_checkpoint_adds
+
+    def _root_state(self, next_sequence: int) -> State:
+        return self.subscriptions.describe(
+            State(
+                list(self.destinations.values()),
+                data_logs=sorted(set(self.journal.sizes) - self._dropped),
+                branches=[*self.transactions.prepared, *self.transactions.open],
+                next_log_sequence=next_sequence,
+            )
+        )
+
     def _root(self, state: State) -> bytes:
-        lanes = [
-            LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
-            for number, lane in self.index.lanes.items()
-        ]
-        uses = [
-            UseCounts(number, use.pending_messages, use.pending_bytes, tuple(use.acked_data_logs))
-            for number, use in self.index.uses.items()
-        ]
-        return encode_root(state, lanes, uses, self.subscriptions.backlogs())
+        return encode_root(state, *self.index.counts(), self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
+        try:
+            self._store_index(position, epoch, state)
+        except MetadataFull as full:
+            raise StoreFailed(f"the index could not be rebuilt ({full})") from full
+
+    def _store_index(self, position: int, epoch: int, state: State) -> None:
+        """A checkpoint while nobody else is here."""
         assert self._metadata is not None
         taken = self.index.take_dirty()
         deletes = self.index.take_dead()
@@ -468,8 +497,6 @@ class MessageStore:
             puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
             self._metadata.commit(position, epoch, self._root(state), puts, deletes)
             is_stored = True
-        except MetadataFull as full:
-            raise StoreFailed(f"the index could not be rebuilt ({full})") from full
         finally:
             self.index.settle(taken, deletes, is_stored)
 
@@ -508,11 +535,12 @@ class MessageStore:
         with self._checkpoint_lock:
             with self._lock:
                 newest = self._replayed_data_log
-                doomed = removable(self.index.uses, newest)
+                undecided = set(self.transactions.undecided_data_logs)
+                doomed = removable(self.index.uses, newest, undecided)
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
-                    doomed = removable(self.index.uses, newest, unready)
-                lines = self._trace(newest, unready, holders) if holders is not None else []
+                    doomed = removable(self.index.uses, newest, unready | undecided)
+                lines = self._trace(newest, unready | undecided, holders) if holders is not None else []
                 if doomed:
                     self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self._dropped.update(doomed)
@@ -545,7 +573,8 @@ class MessageStore:
         if self._archive is None:
             return None
         with self._lock:
-            unneeded = removable(self.index.uses, self._replayed_data_log)
+            undecided = self.transactions.undecided_data_logs
+            unneeded = removable(self.index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
             logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
@@ -566,14 +595,30 @@ class MessageStore:
             return False
 
     def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
-        return trace(self.index.uses, newest, unready, last_update=self._replay_position, destinations=destinations)[0]
+        return trace(
+            self.index.uses,
+            newest,
+            unready,
+            last_update=self._replay_position,
+            first_transaction=self.transactions.first_position,
+            destinations=destinations,
+        )[0]
 
     def pins(self) -> Pins:
         """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
-        return Pins(self.index, self._lock, self.destinations, newest, self.journal.reader, replayed=replayed)
+            transactions = self.transactions.data_logs()
+        return Pins(
+            self.index,
+            self._lock,
+            self.destinations,
+            newest,
+            self.journal.reader,
+            replayed=replayed,
+            transactions=transactions,
+        )
 
     def sizes(self) -> dict[int, int]:
         """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
@@ -586,6 +631,7 @@ class MessageStore:
                 self.index.uses.pop(data_log, None)
             for use in self.index.uses.values():
                 use.acked_data_logs.difference_update(data_logs)
+                use.committed_data_logs.difference_update(data_logs)
             self.journal.forget(list(data_logs))
             self._dropped.difference_update(data_logs)
 

@@ -15,22 +15,20 @@ from typing import Final
 from .account import Unlimited
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
-    UnknownVersion,
     Walk,
     decode_data_log_header,
     find_records,
 )
 from .disk import Disk, File
-from .errors import JournalCorrupt
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
 from .metadata_store import MemoryMetadataStore
 from .pins import Pins
-from .record import RecordDamaged
-from .recovery import Recovery, _End
+from .recovery import Recovery, _End, find_store_id
 from .state import State
 from .subscriptions import Subscriptions
+from .transactions import Transactions
 
 LOOKS_MAX: Final = 4
 """So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
@@ -63,8 +61,9 @@ def _look(disk: Disk) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
+        transactions, subscriptions = Transactions(index), Subscriptions(index)
         replay = _Replay(
-            held, index, Subscriptions(index), MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint
+            held, index, subscriptions, transactions, MemoryMetadataStore(), None, find_store_id(disk), _no_checkpoint
         )
         found = replay.run()
     finally:
@@ -77,22 +76,8 @@ def _look(disk: Disk) -> Look:
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:
         index.use(data_log)
-    return Look(Pins(index, threading.Lock(), found.destinations, newest, reader), found.sizes)
-
-
-def _store_id(disk: Disk) -> bytes:
-    """As the oldest data log with a header says."""
-    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
-        file = disk.open_for_reading(data_log_name(data_log))
-        try:
-            return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
-        except RecordDamaged:
-            continue
-        except UnknownVersion as version:
-            raise JournalCorrupt(data_log, 0, str(version)) from None
-        finally:
-            file.close()
-    return b""
+    lock, undecided = threading.Lock(), transactions.data_logs()
+    return Look(Pins(index, lock, found.destinations, newest, reader, transactions=undecided), found.sizes)
 
 
 def _no_block(lane: int, block: int) -> bytes:

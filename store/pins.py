@@ -52,6 +52,7 @@ class Pin:
 class _Counts(NamedTuple):
     pending_messages: int
     acked_data_logs: frozenset[int]
+    """Commits are counted as acks: either way messages there would be replayed wrong without this one."""
 
 
 class _Place(NamedTuple):
@@ -101,7 +102,7 @@ class Pins:
         with lock:
             self._destinations = dict(destinations)
             self._counts = {
-                data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs))
+                data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
                 for data_log, use in index.uses.items()
             }
 

@@ -17,7 +17,9 @@ from .block import Extent, Singles
 from .disk import File
 from .record import (
     ENTRY_BYTES,
+    FLAGS_OFFSET,
     SLICE_BYTES,
+    TRANSACTIONAL,
     RecordDamaged,
     crc32,
     decode_header,
@@ -175,7 +177,11 @@ def _read_singles(
         else:
             if crc32(data[at + 4 : begin], salt) != head_crc:
                 problem = "the record's checksum does not match"
-            elif found != sequence or content_bytes != length or properties_bytes > length:
+            elif (
+                (found != sequence and not data[at + FLAGS_OFFSET] & TRANSACTIONAL)
+                or content_bytes != length
+                or properties_bytes > length
+            ):
                 problem = "another record lies there"
             elif crc32(content) != crc:
                 problem = "the checksum of the message does not match"
@@ -196,7 +202,7 @@ def _read_slice(
     if header.length != extent.record_bytes or header.entries != extent.record_messages:
         raise RecordDamaged("another record lies there")
     part = decode_slice(header, data, at)
-    if part.first_sequence + extent.skip != extent.first_sequence:
+    if part.first_sequence + extent.skip != extent.first_sequence and not header.is_transactional:
         raise RecordDamaged("another record lies there")
     table = part.table
     begin = at + header.head_bytes + sum(table[1 : 3 * extent.skip : 3])

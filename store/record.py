@@ -5,7 +5,7 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     crc        u32  over every other byte of the head, started with the data log's salt
     length     u32  of the whole record
     kind       u8
-    flags      u8   low four bits: priority of the lane
+    flags      u8   low four bits: priority of the lane; 0x20: of a transaction
     count      u16  messages, ranges or entries in the payload
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one a record, dense over the whole journal
@@ -59,6 +59,7 @@ RELOCATED: Final = 0x10
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
+FLAGS_OFFSET: Final = 9
 SEQUENCE_MAX: Final = (1 << 48) - 1
 
 _CRC: Final = struct.Struct("<I")
@@ -78,6 +79,9 @@ DIRECTORY: Final = 8
 SUBSCRIBE: Final = 13
 UNSUBSCRIBE: Final = 14
 SURVIVORS: Final = 12
+COMMIT: Final = 9
+PREPARE: Final = 10
+ROLLBACK: Final = 11
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -90,7 +94,14 @@ KIND_NAMES: Final = {
     SUBSCRIBE: "subscribe",
     UNSUBSCRIBE: "unsubscribe",
     SURVIVORS: "survivors",
+    COMMIT: "commit",
+    PREPARE: "prepare",
+    ROLLBACK: "rollback",
 }
+
+TRANSACTIONAL: Final = 0x20
+"""Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
+and the field of the first sequence holds the transaction's number."""
 
 PLAIN_MASK: Final = 0xFFFFF0FF
 PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
@@ -117,6 +128,10 @@ class Header(NamedTuple):
     @property
     def priority(self) -> int:
         return self.flags & 15
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.flags & TRANSACTIONAL)
 
     @property
     def head_bytes(self) -> int:

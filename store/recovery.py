@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BlockDamaged
+from .branch import CommittedSlice, decode_branch, decode_commit, decode_rollback
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -33,16 +34,19 @@ from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
 from .index import LANE_MASK, LANE_SHIFT, Index
-from .journal import OFFSET_BITS, OFFSET_MASK
+from .journal import OFFSET_BITS, OFFSET_MASK, location_text
 from .mark import Mark
 from .metadata_store import MetadataDamaged, MetadataStore
 from .record import (
     ACK,
+    COMMIT,
     DESTINATION,
     DROP,
     HEADER_BYTES,
     MESSAGE,
+    PREPARE,
     RELOCATED,
+    ROLLBACK,
     STATE,
     SUBSCRIBE,
     SURVIVORS,
@@ -65,6 +69,7 @@ from .state import (
     decode_unsubscribe,
 )
 from .subscriptions import Subscriptions
+from .transactions import Transactions, apply_commit, read_lengths
 from .verify import raise_first_damage
 
 logger = logging.getLogger("forebay.store.recovery")
@@ -73,6 +78,8 @@ QUARANTINE_FILES_MAX: Final = 16
 """The newest are kept."""
 PLAIN_RECORDS_MAX: Final = 1024
 """So many are applied together: at most three blocks when they follow each other in one lane."""
+RECENT_MESSAGES_MAX: Final = 16_384
+"""Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +96,7 @@ class RecoveryReport:
     quarantined: int
     """Files set aside in quarantine."""
     prepared: int
+    """Transactions that wait for their outcome: `Forebay.prepared` has them."""
     seconds: float
 
 
@@ -128,6 +136,7 @@ class Recovery:
         disk: Disk,
         index: Index,
         subscriptions: Subscriptions,
+        transactions: Transactions,
         metadata: MetadataStore,
         mark: Mark | None,
         store_id: bytes,
@@ -143,6 +152,7 @@ class Recovery:
         self._disk = disk
         self._index = index
         self._subscriptions = subscriptions
+        self._transactions = transactions
         self._metadata = metadata
         self._mark = mark
         self._store_id = store_id
@@ -153,6 +163,8 @@ class Recovery:
         self._headers: dict[int, DataLogHeader | None] = {}
         """None: it does not verify."""
         self._left_out: set[int] = set()
+        self._recent: dict[int, Sequence[int]] = {}
+        self._recent_messages = 0
         self._durable = mark.position if mark else 0
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
 
@@ -176,6 +188,7 @@ class Recovery:
             del self._index.uses[data_log]
         for use in self._index.uses.values():
             use.acked_data_logs &= self._expected
+            use.committed_data_logs &= self._expected
         result.destinations = self._destinations
         result.end = end.position
         return result
@@ -257,6 +270,7 @@ class Recovery:
     def _replay_all(self, ids: list[int]) -> _End:
         self._index.reset()
         self._subscriptions.reset()
+        self._transactions.clear()
         self._metadata.clear()
         self._destinations.clear()
         self._expected.clear()
@@ -273,7 +287,12 @@ class Recovery:
 
     def _checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
         """REQUIRES: the journal is synced up to there."""
-        state = State(list(self._destinations.values()), {}, sorted(self._expected), next_log_sequence)
+        state = State(
+            list(self._destinations.values()),
+            data_logs=sorted(self._expected),
+            branches=[*self._transactions.prepared, *self._transactions.open],
+            next_log_sequence=next_log_sequence,
+        )
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
     def _needs_dropped(self) -> bool:
@@ -356,6 +375,8 @@ class Recovery:
                     begin = header.data_log << OFFSET_BITS | place
                     relieve = partial(self._checkpoint_if_crowded, file, begin, walk.epoch, record.sequence)
                     self._keep_survivors(header.data_log, record, head, relieve)
+                elif record.kind == COMMIT:
+                    self._apply_commit(file, header.data_log, place, record, head)
                 else:
                     self._apply(header.data_log, place, record, head)
             except RecordDamaged as damage:
@@ -373,7 +394,10 @@ class Recovery:
         return walk
 
     def _checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
-        """So that the index stays bounded, however long the replay. position: what was applied ends there."""
+        """So that the index stays bounded, however long the replay. position: what was applied ends there.
+
+        file: the data log of the position; those before it are synced.
+        """
         if self._index.is_crowded:
             self._subscriptions.sweep()
             file.sync()
@@ -441,7 +465,9 @@ class Recovery:
         if record.kind == MESSAGE:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
-            if record.flags & RELOCATED:
+            if record.is_transactional:
+                self._place(part, lane.number, data_log << OFFSET_BITS | offset)
+            elif record.flags & RELOCATED:
                 if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                     raise RecordDamaged("a slice crosses a block")
                 lane.move(data_log, offset, part.first_sequence, list(part.lengths))
@@ -467,6 +493,43 @@ class Recovery:
             self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
         elif record.kind == DROP:
             self._expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == PREPARE:
+            self._transactions.adopt(decode_branch(head, HEADER_BYTES)[0])
+        elif record.kind == ROLLBACK:
+            self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
+
+    def _place(self, part: Slice, lane: int, position: int) -> None:
+        """A slice of a transaction, of which the commit may follow."""
+        lengths = part.lengths
+        self._transactions.place(part.first_sequence, lane, position, len(lengths))
+        self._recent_messages += len(lengths)
+        if self._recent_messages > RECENT_MESSAGES_MAX:
+            self._recent.clear()
+            self._recent_messages = len(lengths)
+        self._recent[position] = lengths
+
+    def _apply_commit(self, file: File, data_log: int, offset: int, record: Header, head: bytes) -> None:
+        commit = decode_commit(head[HEADER_BYTES:])
+        branch = self._transactions.find(commit.number)
+        known = {placed.position for placed in branch} if branch is not None else set()
+        reader = _Reader(self._disk, self._headers)
+
+        def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
+            home = placed.position >> OFFSET_BITS
+            if home not in self._result.sizes or home in self._left_out:
+                return None  # its data log was deleted when all of it was acknowledged
+            if placed.position not in known:
+                raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+            return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+
+        def make_room() -> None:
+            self._checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, record.epoch, record.sequence)
+
+        try:
+            apply_commit(self._index, commit.slices, commit.acks, data_log, lengths_of, make_room)
+        finally:
+            reader.close()
+        self._transactions.end(commit.number)
 
     def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
         """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
@@ -486,13 +549,15 @@ class Recovery:
             try:
                 walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
                 for offset, found, part in walk:
-                    if found.kind == MESSAGE:
+                    if found.kind == MESSAGE and not found.is_transactional:
                         self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
                     relieve()
                 if walk.problem is not None:
                     raise JournalCorrupt(data_log, walk.end, walk.problem)
             finally:
                 file.close()
+            if self._index.use(data_log).pending_messages > live:
+                self._remove_everywhere_but(left, data_log, by_data_log, relieve)
         self._index.supersede(data_log, by_data_log)
 
     def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
@@ -504,6 +569,22 @@ class Recovery:
                 if sequence not in left.get(lane.number, none):
                     lane.remove(sequence, sequence, by_data_log)
 
+    def _remove_everywhere_but(
+        self, left: dict[int, Runs], data_log: int, by_data_log: int, relieve: Callable[[], None]
+    ) -> None:
+        """What the records do not say, because a commit gave the sequences: look at all that is pending. O(index)."""
+        none = Runs()
+        for lane in list(self._index.lanes.values()):
+            at = 0
+            while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
+                at = run[1] + 1
+                for extent in list(lane.extents(*run)):
+                    if extent.data_log == data_log:
+                        for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                            if sequence not in left.get(lane.number, none):
+                                lane.remove(sequence, sequence, by_data_log)
+                relieve()
+
     def _see(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
             self._destinations[destination.number] = destination
@@ -514,4 +595,45 @@ class Recovery:
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)
+        self._transactions.agree_with(state)
         self._expected = set(state.data_logs)
+
+
+class _Reader:
+    """Reads heads of slices again, with one data log open at a time."""
+
+    def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
+        self._disk = disk
+        self._headers = headers
+        self._data_log = 0
+        self._file: File | None = None
+
+    def lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+        data_log = placed.position >> OFFSET_BITS
+        header = self._headers[data_log]
+        if header is None:
+            raise RecordDamaged("the data log's header does not verify")
+        if data_log != self._data_log or self._file is None:
+            self.close()
+            self._file, self._data_log = self._disk.open_for_reading(data_log_name(data_log)), data_log
+        return read_lengths(self._file, header.salt, number, placed)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def find_store_id(disk: Disk) -> bytes:
+    """Of the store, as the oldest data log with a header says; no bytes when there is none."""
+    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
+        file = disk.open_for_reading(data_log_name(data_log))
+        try:
+            return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
+        except RecordDamaged:
+            continue
+        except UnknownVersion as version:
+            raise JournalCorrupt(data_log, 0, str(version)) from None
+        finally:
+            file.close()
+    return b""

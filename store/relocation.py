@@ -53,6 +53,7 @@ from .relocation_plan import choose
 from .runs import Runs
 from .throttle import Throttle
 from .topic_lane import TopicLane
+from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store.cleanup")
 
@@ -87,6 +88,7 @@ class _Head(NamedTuple):
     lane: int
     first: int
     last: int
+    is_transactional: bool
 
 
 class _Live(NamedTuple):
@@ -130,6 +132,7 @@ class Relocation:
         self,
         index: Index,
         journal: Journal,
+        transactions: Transactions,
         *,
         maintenance_lock: threading.Lock,
         state_lock: threading.Lock,
@@ -140,6 +143,7 @@ class Relocation:
     ) -> None:
         """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
         self._index = index
+        self._transactions = transactions
         self._journal = journal
         self._maintenance_lock = maintenance_lock
         self._lock = state_lock
@@ -174,7 +178,7 @@ class Relocation:
     def bounds(self) -> Bounds:
         """REQUIRES: state lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
-        doomed = removable(uses, self._journal.data_log)
+        doomed = self._removable()
         # The newest one has its space already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
@@ -190,6 +194,9 @@ class Relocation:
             LIVE_SHARE_UNDER_LOAD * live_bytes + allowed_bytes,
             bool(doomed),
         )
+
+    def _removable(self) -> list[int]:
+        return removable(self._index.uses, self._journal.data_log, self._transactions.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """All there is to do, whatever the traffic; what that fills meanwhile is left to the next round.
@@ -252,12 +259,12 @@ class Relocation:
             return None
         uses, sizes = self._index.uses, self._journal.sizes
         end = self._round_end if self._round_end is not None else self._journal.data_log
-        remaining = self._sealed() - set(removable(uses, self._journal.data_log))
+        remaining = self._sealed() - set(self._removable())
         choice = choose(
             uses,
             sizes,
             [data_log for data_log in remaining if data_log <= end],
-            unmovable=self._kept | self._waiting,
+            unmovable=self._kept | self._waiting | set(self._transactions.undecided_data_logs),
             passed_over=self._passed_over,
             only_sparse=not is_above,
         )
@@ -343,9 +350,10 @@ class Relocation:
         return False
 
     def _live(self, data_log: int, head: _Head) -> list[_Live]:
-        """REQUIRES: state lock. What lies in a topic's lane stays: a copy does not say which subscriptions need it."""
+        """REQUIRES: state lock. Two kinds stay: a copy of a topic's message would not say which subscriptions need it,
+        and the slice of a transaction does not know its sequences."""
         lane = self._index.lanes.get(head.lane)
-        if lane is None or isinstance(lane, TopicLane):
+        if lane is None or head.is_transactional or isinstance(lane, TopicLane):
             return []
         return [_Live(lane, extent) for extent in lane.placed(data_log, head.offset, head.first, head.last)]
 
@@ -518,5 +526,7 @@ def _heads(file: File, offset: int, end: int) -> Iterator[_Head]:
         if header.kind == MESSAGE:
             destination, first, _ = SLICE.unpack_from(chunk, at + HEADER_BYTES)
             lane = destination << LANE_SHIFT | header.priority
-            yield _Head(offset, offset + header.length, lane, first, first + header.entries - 1)
+            yield _Head(
+                offset, offset + header.length, lane, first, first + header.entries - 1, header.is_transactional
+            )
         offset += header.length

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from .branch import Branch, decode_branch, encode_branch
 from .record import RecordDamaged
 
 QUEUE: Final = 0
@@ -23,7 +24,7 @@ _COUNT: Final = struct.Struct("<I")
 _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
 _COUNTED_LANE: Final = struct.Struct("<QQQQ")
-_USE: Final = struct.Struct("<IQQI")
+_USE: Final = struct.Struct("<IQQII")
 _SUBSCRIPTION: Final = struct.Struct("<IIBBH")
 _NUMBERS: Final = struct.Struct("<II")
 _BACKLOG: Final = struct.Struct("<QQII")
@@ -69,6 +70,10 @@ class State:
     destinations: list[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
     data_logs: list[int] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    """Prepared ones; in the root those that are open too."""
+    open_transactions: list[int] = field(default_factory=list)
+    """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
     next_log_sequence: int = 0
     """In the root alone: of the record that follows the checkpoint."""
     subscriptions: list[Subscription] = field(default_factory=list)
@@ -89,6 +94,7 @@ class UseCounts(NamedTuple):
     pending_messages: int
     pending_bytes: int
     acked_data_logs: tuple[int, ...]
+    committed_data_logs: tuple[int, ...] = ()
 
 
 class Backlog(NamedTuple):
@@ -114,6 +120,10 @@ def encode_state(state: State) -> bytes:
             struct.pack(f"<{len(state.data_logs)}I", *state.data_logs),
             _NUMBERS.pack(state.next_number, len(state.subscriptions)),
             *map(encode_subscription, state.subscriptions),
+            _COUNT.pack(len(state.branches)),
+            *map(encode_branch, state.branches),
+            _COUNT.pack(len(state.open_transactions)),
+            *map(_SEQUENCE.pack, state.open_transactions),
         )
     )
 
@@ -124,8 +134,15 @@ def encode_root(
     """What a checkpoint stores beside the blocks."""
     packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
     packed_uses = [
-        _USE.pack(use.data_log, use.pending_messages, use.pending_bytes, len(use.acked_data_logs))
+        _USE.pack(
+            use.data_log,
+            use.pending_messages,
+            use.pending_bytes,
+            len(use.acked_data_logs),
+            len(use.committed_data_logs),
+        )
         + struct.pack(f"<{len(use.acked_data_logs)}I", *use.acked_data_logs)
+        + struct.pack(f"<{len(use.committed_data_logs)}I", *use.committed_data_logs)
         for use in uses
     ]
     return b"".join(
@@ -205,7 +222,13 @@ class _Reader:
         state = State(destinations, next_sequences, list(self.ids(self.count())))
         state.next_number, subscriptions = self.numbers(_NUMBERS)
         state.subscriptions = [self.subscription() for _ in range(subscriptions)]
+        state.branches = [self.branch() for _ in range(self.count())]
+        state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
         return state
+
+    def branch(self) -> Branch:
+        branch, self._at = decode_branch(self._data, self._at)
+        return branch
 
 
 def decode_destination(data: bytes) -> Destination:
@@ -232,6 +255,6 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], 
     lanes = [LaneCounts(*reader.numbers(_COUNTED_LANE)) for _ in range(reader.count())]
     uses = []
     for _ in range(reader.count()):
-        data_log, messages, size, acked = reader.numbers(_USE)
-        uses.append(UseCounts(data_log, messages, size, reader.ids(acked)))
+        data_log, messages, size, acked, committed = reader.numbers(_USE)
+        uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
     return state, lanes, uses, [reader.backlog() for _ in range(reader.count())]

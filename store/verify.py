@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
+from .branch import decode_branch, decode_commit, decode_rollback
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -29,11 +30,14 @@ from .files import data_log_name
 from .journal import OFFSET_BITS
 from .record import (
     ACK,
+    COMMIT,
     DESTINATION,
     DIRECTORY,
     DROP,
     HEADER_BYTES,
     MESSAGE,
+    PREPARE,
+    ROLLBACK,
     STATE,
     SUBSCRIBE,
     SURVIVORS,
@@ -191,6 +195,12 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
         state = decode_state(payload)
         names |= {destination.number: destination.name for destination in state.destinations}
         facts.existing.append((record.kind, state.data_logs))
+    elif record.kind == COMMIT:
+        decode_commit(payload)
+    elif record.kind == PREPARE:
+        decode_branch(payload)
+    elif record.kind == ROLLBACK:
+        decode_rollback(payload)
     elif record.kind == DIRECTORY:
         facts.is_sealed = True
         if not facts.damages and payload != directory_payload(offsets.tobytes(), found.offset):
@@ -202,14 +212,14 @@ def _bad_messages(found: Found, names: dict[int, str]) -> str:
     runs = Runs()
     for index in found.bad_messages:
         runs.add(index, index)
-    sequences = ", ".join(
-        f"{part.first_sequence + first}" + (f" to {part.first_sequence + last}" if first < last else "")
-        for first, last in runs
-    )
+    # In a transaction the first sequence comes with the commit: their places in the slice are known.
+    base = 0 if found.header.is_transactional else part.first_sequence
+    sequences = ", ".join(f"{base + first}" + (f" to {base + last}" if first < last else "") for first, last in runs)
+    where = f"of transaction {part.first_sequence:x}, place" if found.header.is_transactional else "sequence"
     destination = repr(names[part.destination]) if part.destination in names else f"destination {part.destination}"
     return (
         f"{len(found.bad_messages)} of {found.header.entries} messages do not verify: "
-        f"{destination}, priority {part.priority}, sequence {sequences}"
+        f"{destination}, priority {part.priority}, {where} {sequences}"
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from forebay.store.data_log import FORMAT_VERSION
 from forebay.store.disk import OsDisk
 from forebay.store.files import INDEX_DIRECTORY
+from forebay.store.index import Lane
 from forebay.store.message import HeaderValue
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import encode_properties
@@ -87,6 +88,7 @@ def write_golden(root: Path) -> Pending:
     for lane in (orders, urgent, other):
         opened.remove(0, lane.next_sequence * 3 // 4, lane)
     assert store.cleanup().deleted, "a drop record belongs to what is shown"
+    _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     _publish(opened)
     relocation = store.relocation
@@ -121,6 +123,23 @@ def _publish(opened: OpenStore) -> None:
         audited = audit.lanes[4]
         assert audited is not None
         topics.remove(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+
+
+def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
+    """One of each outcome, and one that waits for its own."""
+    transactions = opened.store.transactions
+    with opened.lock:
+        committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
+        for branch in (committed, prepared, rolled_back):
+            contents = [(b"", b"%d of transaction %d" % (n, branch.number)) for n in range(3)]
+            transactions.add_slice(branch, lane, opened.clock.time_ms(), contents)
+            transactions.add_slice(branch, acked, opened.clock.time_ms(), contents[:1])
+        first = acked.next_sequence - 2
+        committed.acknowledge(acked.number, first, first)
+        prepared.acknowledge(acked.number, first + 1, first + 1)
+        transactions.commit(committed, {})
+        transactions.prepare(prepared, b"golden xid")
+        transactions.rollback(rolled_back)
 
 
 def main() -> None:

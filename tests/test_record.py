@@ -154,6 +154,9 @@ def test_kinds_and_limits_of_format_version_1_never_change() -> None:
         13: "subscribe",
         14: "unsubscribe",
         12: "survivors",
+        9: "commit",
+        10: "prepare",
+        11: "rollback",
     }
     assert (SLICE_MESSAGES_MAX, RECORD_BYTES_MAX, SEQUENCE_MAX) == (256, (1 << 30) + (1 << 20), 2**48 - 1)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.store.branch import Branch
 from forebay.store.record import RecordDamaged
 from forebay.store.state import (
     NAME_BYTES_MAX,
@@ -42,9 +43,11 @@ STATES = st.builds(
     st.lists(U32, max_size=6),
     subscriptions=st.lists(SUBSCRIPTIONS, max_size=4),
     next_number=U32,
+    open_transactions=st.lists(U64, max_size=4),
 )
 LANES = st.builds(LaneCounts, U64, U64, U64, U64)
-USES = st.builds(UseCounts, U32, U64, U64, st.lists(U32, max_size=5).map(tuple))
+IDS = st.lists(U32, max_size=5).map(tuple)
+USES = st.builds(UseCounts, U32, U64, U64, IDS, IDS)
 
 RUNS = st.lists(st.tuples(U64, U64), max_size=3).map(tuple)
 MASKS = st.lists(st.tuples(U64, st.integers(0, 2**512 - 1)), max_size=3).map(tuple)
@@ -53,10 +56,14 @@ BACKLOGS = st.builds(Backlog, U64, U64, RUNS, MASKS)
 STATE = State([Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")], {20: 7, 36: 2**40}, [1, 2, 9])
 STATE.destinations.append(Destination(3, TOPIC, "prices"))
 STATE.subscriptions.append(Subscription(4, 3, "audit", "n > 1"))
+STATE.branches.append(Branch(2**40, b"xid"))
+STATE.open_transactions.append(2**40 + 1)
+STATE.branches[0].add(20, 2 << 32 | 64, 3)
+STATE.branches[0].acknowledge(36, 5, 2**40 - 1)
 ROOT = encode_root(
     STATE,
     [LaneCounts(20, 7, 3, 300)],
-    [UseCounts(1, 3, 300, ()), UseCounts(2, 0, 0, (1, 9))],
+    [UseCounts(1, 3, 300, (), (2,)), UseCounts(2, 0, 0, (1, 9))],
     [Backlog(68, 700, ((0, 2), (5, 5)), ((5, 2**511 + 1),))],
 )
 
@@ -97,9 +104,18 @@ def test_kind_of_a_subscription_that_nobody_knows_is_damage() -> None:
         decode_subscription(bytes(data))
 
 
-def test_empty_state_is_four_counts_and_a_number() -> None:
-    assert encode_state(State()) == bytes(20)
-    assert decode_state(bytes(20)) == State()
+def test_branches_come_back() -> None:
+    for decoded in (decode_state(encode_state(STATE)), decode_root(ROOT)[0]):
+        (branch,) = decoded.branches
+        assert (branch.number, branch.xid, branch.messages) == (2**40, b"xid", 3)
+        assert list(branch) == [(20, 2 << 32 | 64, 3)]
+        assert list(branch.runs()) == [(36, 5, 2**40 - 5)]
+        assert decoded.open_transactions == [2**40 + 1]
+
+
+def test_empty_state_is_six_counts_and_a_number() -> None:
+    assert encode_state(State()) == bytes(28)
+    assert decode_state(bytes(28)) == State()
 
 
 def test_state_of_ten_thousand_destinations_stays_small() -> None:

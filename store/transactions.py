@@ -1,0 +1,286 @@
+"""Transactions: messages that are in the journal and do not count yet, until one record decides.
+
+Sends of a transaction are written at once, as slices that nothing else sees.
+The commit record names them all, gives them their sequences and says what is
+acknowledged: it is there whole, or not at all, so a crash leaves everything
+of a transaction or nothing. What has neither a commit nor a prepare record
+after a crash is forgotten; a prepared branch waits for its outcome.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from .branch import (
+    Branch,
+    CommittedSlice,
+    LaneRun,
+    encode_branch,
+    encode_commit,
+    encode_rollback,
+)
+from .disk import File
+from .errors import ForebayError, StoreFailed, StoreFull
+from .index import Index, Lane
+from .journal import OFFSET_BITS, OFFSET_MASK, Journal
+from .record import (
+    COMMIT,
+    ENTRY_BYTES,
+    PREPARE,
+    ROLLBACK,
+    SLICE_BYTES,
+    TRANSACTIONAL,
+    RecordDamaged,
+    decode_header,
+    decode_slice,
+    verify_head,
+)
+from .state import State
+
+
+class Transactions:
+    """Those that have no outcome yet, and what writes their records. The state lock guards it."""
+
+    journal: Journal
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._branches: dict[int, Branch] = {}
+        self._slices: Counter[int] = Counter()
+        self._begun = 0
+
+    # ------------------------------------------------------------------ which there are
+
+    @property
+    def undecided_data_logs(self) -> Collection[int]:
+        """Data logs with messages that may still be committed."""
+        return self._slices.keys()
+
+    def data_logs(self) -> dict[str, set[int]]:
+        """For each undecided transaction, by its number in hexadecimal, where its messages lie. O(slices)."""
+        return {
+            f"{number:x}": {placed.position >> OFFSET_BITS for placed in branch}
+            for number, branch in self._branches.items()
+        }
+
+    @property
+    def first_position(self) -> int | None:
+        """Of the first slice that may still be committed."""
+        return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
+
+    @property
+    def prepared(self) -> list[Branch]:
+        """In the order in which they were begun."""
+        return [branch for branch in self._branches.values() if branch.is_prepared]
+
+    @property
+    def open(self) -> list[Branch]:
+        return [branch for branch in self._branches.values() if not branch.is_prepared]
+
+    def is_prepared(self, xid: bytes) -> bool:
+        return any(branch.xid == xid for branch in self._branches.values())
+
+    def find(self, number: int) -> Branch | None:
+        return self._branches.get(number)
+
+    def place(self, number: int, lane: int, position: int, messages: int) -> None:
+        """A slice of that transaction lies there. A transaction begins with its first slice."""
+        branch = self._branches.get(number)
+        if branch is None:
+            branch = self._branches[number] = Branch(number)
+        branch.add(lane, position, messages)
+        self._slices[position >> OFFSET_BITS] += 1
+
+    def adopt(self, branch: Branch) -> None:
+        """The branch is as a record says, whatever was known of it."""
+        self.end(branch.number)
+        self._branches[branch.number] = branch
+        for placed in branch:
+            self._slices[placed.position >> OFFSET_BITS] += 1
+
+    def end(self, number: int) -> None:
+        """It has an outcome, or can have none any more."""
+        branch = self._branches.pop(number, None)
+        if branch is None:
+            return
+        for placed in branch:
+            data_log = placed.position >> OFFSET_BITS
+            self._slices[data_log] -= 1
+            if not self._slices[data_log]:
+                del self._slices[data_log]
+
+    def agree_with(self, state: State) -> None:
+        """Only those that a state record names can still have an outcome."""
+        stated = {branch.number for branch in state.branches}
+        for number in set(self._branches) - stated - set(state.open_transactions):
+            self.end(number)
+        for branch in state.branches:
+            known = self._branches.get(branch.number)
+            if known is None or not known.is_prepared:
+                self.adopt(branch)
+
+    def forget_open(self) -> None:
+        """Whoever could have committed them is gone: those that were not prepared vanish."""
+        for branch in self.open:
+            self.end(branch.number)
+
+    def clear(self) -> None:
+        self._branches.clear()
+        self._slices.clear()
+
+    # ------------------------------------------------------------------ records
+
+    def begin(self) -> Branch:
+        """A new one. Its number is given once in the life of the store."""
+        self._begun += 1
+        number = self.journal.epoch << 32 | self._begun
+        branch = self._branches[number] = Branch(number)
+        return branch
+
+    def add_slice(self, branch: Branch, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> list[int]:
+        """Write (properties, body) pairs that count with the commit; returns the content length of each.
+
+        At most what a slice may hold. StoreFull: nothing was written.
+        """
+        journal = self.journal
+        flags = lane.priority | TRANSACTIONAL
+        try:
+            if len(contents) == 1:
+                properties, body = contents[0]
+                offset = journal.append_one(flags, lane.destination, branch.number, timestamp, properties, body)
+                lengths = [len(properties) + len(body)]
+            else:
+                offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
+            self.place(branch.number, lane.number, journal.data_log << OFFSET_BITS | offset, len(lengths))
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+        return lengths
+
+    def prepare(self, branch: Branch, xid: bytes) -> None:
+        """From here on it survives, and waits for its outcome. StoreFull: it is as it was."""
+        branch.xid = xid
+        try:
+            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
+        except ForebayError:
+            branch.xid = b""
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def rollback(self, branch: Branch) -> None:
+        """Its messages never were. StoreFull: it is as it was."""
+        try:
+            self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
+            self.end(branch.number)
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def is_small(self, branch: Branch) -> bool:
+        """The index has room for all of it at once."""
+        blocks = len(branch) + 2 * sum(map(len, branch.acks.values()))
+        return self._index.has_room_for(blocks)
+
+    def commit(
+        self,
+        branch: Branch,
+        lengths: Mapping[int, Sequence[int]],
+        relieve: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """All of it counts from here on; `branch.committed()` says with which sequences. StoreFull: it is as it was.
+
+        lengths: of the messages of slices by position, as far as they are at hand; others are read.
+        relieve(position, log sequence of the commit record): makes room in the index; None: it is small.
+        """
+        journal, index = self.journal, self._index
+        branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
+        try:
+            offset = journal.append(COMMIT, 0, 0, encode_commit(branch))
+            position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
+
+            def lengths_of(placed: CommittedSlice) -> Sequence[int]:
+                return lengths.get(placed.position) or self._read_lengths(branch.number, placed)
+
+            def make_room() -> None:
+                if relieve is not None and index.is_crowded:
+                    try:
+                        relieve(position, sequence)
+                    except StoreFull as full:
+                        raise self._half_done("the disk is too full for the index") from full
+
+            apply_commit(index, branch.committed(), branch.runs(), journal.data_log, lengths_of, make_room)
+            self.end(branch.number)
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+        try:
+            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            return read_lengths(file, salt, number, placed)
+        except (OSError, RecordDamaged) as error:
+            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
+
+    def _half_done(self, reason: str) -> StoreFailed:
+        """The commit record is there and the index does not follow: the journal alone is right."""
+        return self.journal.fail(reason)
+
+    def _interrupted(self) -> None:
+        """As in the message store: what broke in may have left journal and index apart."""
+        self.journal.fail("a call was interrupted while it wrote")
+
+
+def apply_commit(
+    index: Index,
+    slices: Iterable[CommittedSlice],
+    acks: Iterable[LaneRun],
+    data_log: int,
+    lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
+    make_room: Callable[[], None],
+) -> None:
+    """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
+
+    lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step.
+    """
+    for placed in slices:
+        lane = index.lane_numbered(placed.lane)
+        home = placed.position >> OFFSET_BITS
+        if placed.first >= lane.next_sequence:
+            lengths = lengths_of(placed)
+            lane.skip_to(placed.first)
+            if lengths is None:
+                lane.skip_to(placed.first + placed.messages)
+                continue
+            if len(lengths) != placed.messages or placed.messages > lane.slice_room:
+                raise RecordDamaged("a slice of a commit crosses a block")
+            lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
+            make_room()
+        if home != data_log:
+            index.use(data_log).committed_data_logs.add(home)
+    index.use(data_log)
+    for lane_number, first, messages in acks:
+        # Blocks inside a run are empty after it, so one run leaves two dirty at most.
+        index.lane_numbered(lane_number).remove(first, first + messages - 1, data_log)
+        make_room()
+
+
+def read_lengths(file: File, salt: int, number: int, placed: CommittedSlice) -> tuple[int, ...]:
+    """The content length of each message of a transaction's slice. RecordDamaged when another record lies there."""
+    head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
+    header = decode_header(head)
+    if header.head_bytes != len(head):
+        raise RecordDamaged("another record lies there")
+    verify_head(header, head, salt)
+    part = decode_slice(header, head)
+    if not header.is_transactional or part.first_sequence != number:
+        raise RecordDamaged("the slice belongs to another transaction")
+    return part.lengths
