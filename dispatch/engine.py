@@ -38,6 +38,8 @@ WRITE_BUFFER_BYTES: Final = 3 << 19
 READ_BUFFER_BYTES: Final = 1 << 19
 MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
+FULL_CLEANUP_SECONDS: Final = 1.0
+"""While sends are refused because the disk or the store is full, cleanup comes at least so often."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -73,6 +75,7 @@ class Engine:
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
+            store_limit=settings.store_limit_share or settings.store_limit_bytes,
         )
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
@@ -243,6 +246,8 @@ class Engine:
         """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
         done = 0
         now = self.monotonic()
+        if self.store.is_full:
+            self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         with self.lock:
             done += self.release_due()
             if now - self._measured_at >= MEASURE_SECONDS:

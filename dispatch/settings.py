@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 from ..cache.process_memory import default_limit_bytes
 from ..store.errors import SettingsError
 from ..store.files import validate_broker_name
-from .sizes import GIB, KIB, MIB, format_size, parse_size
+from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
 
@@ -62,6 +62,10 @@ class Settings:
     max_message_bytes: int | str = "64MiB"
     """Bytes of the largest message accepted, from 1KiB to 1GiB.
     More: one message may push everything else out of RAM, and takes longer to write and to verify."""
+
+    store_limit: int | str | None = None
+    """Bytes of journal above which sends are refused, or a share such as "80%" of the free disk; None: the disk itself.
+    More: a longer backlog before `StoreFull`, less disk for others."""
 
     lock_wait_seconds: float = 0.0
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
@@ -108,6 +112,8 @@ class Settings:
     max_file_length_bytes: int = field(init=False, repr=False)
     index_page_size_bytes: int = field(init=False, repr=False)
     index_cache_size_bytes: int = field(init=False, repr=False)
+    store_limit_bytes: int | None = field(init=False, repr=False)
+    store_limit_share: float | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
@@ -121,7 +127,11 @@ class Settings:
 
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
-        sizes = {
+        share = parse_share("store_limit", self.store_limit)
+        has_store_limit = self.store_limit is not None and share is None
+        sizes: dict[str, int | float | None] = {
+            "store_limit_bytes": parse_size("store_limit", self.store_limit, minimum=MIB) if has_store_limit else None,
+            "store_limit_share": share,
             "memory_limit_bytes": memory_limit_bytes,
             "max_message_size_bytes": parse_size(
                 "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES

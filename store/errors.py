@@ -58,9 +58,10 @@ class StoreFull(ForebayError):
     """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
+        remedy = "raise the limit" if limit.isidentifier() else "free disk space, or lower max_file_length"
         super().__init__(
             f"{needed_bytes} bytes are needed and {available_bytes} are left under {limit}: "
-            "consume or clean up, or raise the limit, then send again"
+            f"consume or clean up, or {remedy}, then send again"
         )
         self.needed_bytes = needed_bytes
         self.available_bytes = available_bytes

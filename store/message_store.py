@@ -19,7 +19,7 @@ from .block import Extent, Singles
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
-from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed
+from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
@@ -29,6 +29,7 @@ from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovery, RecoveryReport
+from .reserve import NO_SPACE, Reserve
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
 
 logger = logging.getLogger("forebay.store")
@@ -69,8 +70,13 @@ class MessageStore:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        store_limit: int | float | None = None,
     ) -> None:
-        """metadata: makes the metadata store for a store id. account: pays for the index's blocks."""
+        """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
+
+        store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
+        for the journal at open.
+        """
         self._disk = disk
         self._make_metadata = metadata
         self._lock = state_lock
@@ -80,6 +86,7 @@ class MessageStore:
         self._random_bytes = random_bytes
         self._max_file_bytes = max_file_bytes
         self._max_checkpoint_adds = max_checkpoint_adds
+        self._store_limit = store_limit
         self._checkpoint_lock = threading.Lock()
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
@@ -112,6 +119,7 @@ class MessageStore:
     def _open(self, began: float) -> RecoveryReport:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
+        Reserve(self._disk, 0).clear()
         mark = read_mark(self._disk)
         found_id = mark.store_id if mark is not None else self._find_store_id()
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
@@ -119,6 +127,7 @@ class MessageStore:
         recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
         found = recovery.run()
         self.destinations = found.destinations
+        self._replay_position = found.replay_position
         self.journal = Journal(
             self._disk,
             self._lock,
@@ -127,6 +136,8 @@ class MessageStore:
             clock_ms=self._clock_ms,
             random_salt=lambda: int.from_bytes(self._random_bytes(4), "little"),
             first_record=self._first_record,
+            has_reserve=True,
+            store_limit_bytes=self._store_limit_bytes(sum(found.sizes.values())),
         )
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
@@ -153,6 +164,10 @@ class MessageStore:
         logger.info("opened: %s", report)
         return report
 
+    def _store_limit_bytes(self, journal_bytes: int) -> int | None:
+        limit = self._store_limit
+        return int(limit * (self._disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit
+
     def _find_store_id(self) -> bytes | None:
         for data_log in sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL)))):
             file = self._disk.open_for_reading(data_log_name(data_log))
@@ -173,8 +188,10 @@ class MessageStore:
         self._is_closed = True
         try:
             if self.journal.failure is None:
+                if not self.is_full:  # on a full disk the next open needs what is left of it
+                    self._clear_reserve()
                 self.checkpoint(is_closing=True)
-                write_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+                self._leave_mark()
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -182,6 +199,19 @@ class MessageStore:
                 self.journal.close()
             if self._metadata is not None:
                 self._metadata.close()
+
+    def _clear_reserve(self) -> None:
+        self.journal.reserve.clear()
+        self._disk.sync_directory(JOURNAL)
+
+    def _leave_mark(self) -> None:
+        """On a full disk none is left: then the next open replays, for which it needs what is left of the reserve."""
+        try:
+            write_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")
 
     # ------------------------------------------------------------------ destinations
 
@@ -289,6 +319,11 @@ class MessageStore:
         """A checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
+    @property
+    def is_full(self) -> bool:
+        """Sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        return self.journal.is_full or self.journal.is_refusing
+
     def id_prefix(self, destination: int, priority: int) -> str:
         """What ids generated in this lane begin with."""
         return id_prefix(self._store_id, destination, priority)
@@ -335,14 +370,8 @@ class MessageStore:
             is_stored = False
             try:
                 self.journal.sync(position)
-                assert self._metadata is not None
-                self._metadata.commit(
-                    position,
-                    self.journal.epoch,
-                    root,
-                    [(lane.number, block.number, packed) for lane, block, packed in taken],
-                    deletes,
-                )
+                puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
+                self._commit(position, self.journal.epoch, root, puts, deletes)
                 is_stored = True
             except MetadataFull as full:
                 logger.warning("checkpoint postponed: %s", full)
@@ -356,6 +385,24 @@ class MessageStore:
                 self._checkpoint_end = position
                 self._replay_position = position
             return is_stored
+
+    def _commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]],
+    ) -> None:
+        """On a full disk, with a part of the reserve's space."""
+        assert self._metadata is not None
+        try:
+            self._metadata.commit(position, epoch, root, puts, deletes)
+        except MetadataFull:
+            with self._lock:
+                if not self.journal.lend():
+                    raise
+            self._metadata.commit(position, epoch, root, puts, deletes)
 
     def _root(self, state: State) -> bytes:
         lanes = [
@@ -408,6 +455,8 @@ class MessageStore:
                     logger.warning("a data log could not be deleted (%s); the next cleanup tries again", error.strerror)
                     doomed = []
             with self._lock:
+                if self.is_full:
+                    self.journal.refill()
                 remaining = tuple(sorted(self.journal.sizes))
         return CleanupReport(tuple(doomed), remaining)
 
@@ -429,7 +478,11 @@ class MessageStore:
             if not self.wants_attest:
                 return False
             was_checkpointed = self._checkpoint_end == self.journal.end
-            self.journal.append(ATTEST, 0, 0, b"")
+            try:
+                self.journal.append(ATTEST, 0, 0, b"")
+            except StoreFull:
+                self._attest_end = self.journal.durable  # not again before something else was synced
+                return False
             self._attest_end = self.journal.end
             if was_checkpointed:
                 self._checkpoint_end = self._attest_end

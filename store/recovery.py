@@ -89,6 +89,8 @@ class Recovered:
     truncated_bytes: int = 0
     quarantined: int = 0
     index_rebuilt: bool = False
+    replay_position: int = 0
+    """Where the next replay would begin: the position of the last checkpoint, 0 without one."""
     leftovers: tuple[int, ...] = ()
     """Data logs that were dropped but not yet unlinked."""
 
@@ -138,6 +140,8 @@ class Recovery:
         end = self._bring_up(ids, *start) if start is not None else None
         if end is None:
             end = self._rebuild(ids)
+        elif start is not None:
+            result.replay_position = start[0]
         missing = sorted(self._expected - set(result.sizes))
         if missing:
             raise JournalCorrupt(missing[0], 0, f"{len(missing)} data logs are missing, this is the first")
