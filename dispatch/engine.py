@@ -76,6 +76,7 @@ class Engine:
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
             store_limit=settings.store_limit_share or settings.store_limit_bytes,
+            accepts_loss=settings.on_missing_data_log == "report",
         )
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes

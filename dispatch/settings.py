@@ -26,6 +26,8 @@ from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
 
+OnMissing = Literal["refuse", "report"]
+
 MIN_MEMORY_LIMIT_BYTES = 4 * MIB
 """Below it, write buffers and index blocks leave no room for messages."""
 
@@ -66,6 +68,10 @@ class Settings:
     store_limit: int | str | None = None
     """Bytes of journal above which sends are refused, or a share such as "80%" of the free disk; None: the disk itself.
     More: a longer backlog before `StoreFull`, less disk for others."""
+
+    on_missing_data_log: OnMissing = "refuse"
+    """Where durable bytes are missing or damaged: "refuse" to open, or go on without them and "report" each place.
+    "report": the store always opens; what is lost is named once, and a lost ack lets its message come again."""
 
     lock_wait_seconds: float = 0.0
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
@@ -118,6 +124,7 @@ class Settings:
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
+        _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
         _check_choice("background", self.background, (True, False))
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)

@@ -34,6 +34,7 @@ from .record import (
     crc32,
     decode_header,
     decode_slice,
+    sequence_behind,
     verify_head,
 )
 from .window import Window
@@ -145,7 +146,7 @@ class Walk:
                 verify_head(header, head, self._salt)
                 if header.kind == MESSAGE:
                     self._verify_slice(header, head, chunk, at)
-                self._follow(header)
+                self._follow(header, head)
             except RecordDamaged as damage:
                 is_untouched = not chunk[at : at + HEADER_BYTES].strip(b"\0")
                 self.problem = None if is_untouched else str(damage)
@@ -206,12 +207,12 @@ class Walk:
     def _is_verified(self) -> bool:
         return self._verify_from is not None and self.end >= self._verify_from
 
-    def _follow(self, header: Header) -> None:
+    def _follow(self, header: Header, head: bytes) -> None:
         if self.next_sequence is not None and header.sequence != self.next_sequence:
             raise RecordDamaged(f"log sequence {header.sequence} where {self.next_sequence} was due")
         if header.epoch < self.epoch:
             raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
-        self.next_sequence = header.sequence + 1
+        self.next_sequence = sequence_behind(header, head)
         self.epoch = header.epoch
         self.durable = max(self.durable, header.durable)
 

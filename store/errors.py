@@ -88,17 +88,21 @@ class JournalCorrupt(ForebayError):
     """Bytes that were durable no longer verify. Nothing was changed; the place is named.
 
     ``forebay verify DIR`` lists every damaged place. Restore the data log from
-    a copy, or move it away and accept the loss.
+    a copy, or accept the loss: with ``on_missing_data_log="report"`` the store
+    opens, serves all that is intact, and names what is lost.
     """
 
-    def __init__(self, data_log: int, offset: int, problem: str) -> None:
+    def __init__(self, data_log: int, offset: int, problem: str, behind_bytes: int = 0) -> None:
         super().__init__(
-            f"data-{data_log}.log at offset {offset}: {problem}. Nothing was changed: "
-            "run `forebay verify` for all damaged places and restore the data log from a copy"
+            f"data-{data_log}.log at offset {offset}: {problem}. Nothing was changed; {behind_bytes} bytes of journal "
+            "lie behind that place. Run `forebay verify` for all damaged places and restore the data log from a copy, "
+            'or open with on_missing_data_log="report" to go on without what is lost'
         )
         self.data_log = data_log
         self.offset = offset
         self.problem = problem
+        self.behind_bytes = behind_bytes
+        """Of the place on, in this data log and those after it."""
 
 
 class MessageTooLarge(ForebayError):

@@ -51,6 +51,11 @@ def reserve_name(part: int) -> str:
     return f"{JOURNAL}/reserve-{part}"
 
 
+def damage_name(data_log: int, offset: int) -> str:
+    """Name of a copy of the damaged bytes that began there."""
+    return f"{QUARANTINE}/damage-{data_log}-{offset}"
+
+
 def data_log_id(base_name: str) -> int | None:
     """The id in a base name exactly as data_log_name makes it; None for any other file."""
     match = _DATA_LOG.fullmatch(base_name)

@@ -28,7 +28,8 @@ from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
-from .recovery import Recovery, RecoveryReport
+from .recovery import Recovered, Recovery, RecoveryReport
+from .repair import DamagedPlace, Repair
 from .reserve import NO_SPACE, Reserve
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
 
@@ -36,6 +37,7 @@ logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
+REPAIRS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ class MessageStore:
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         store_limit: int | float | None = None,
+        accepts_loss: bool = False,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
-        for the journal at open.
+        for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         """
         self._disk = disk
         self._make_metadata = metadata
@@ -87,6 +90,7 @@ class MessageStore:
         self._max_file_bytes = max_file_bytes
         self._max_checkpoint_adds = max_checkpoint_adds
         self._store_limit = store_limit
+        self._accepts_loss = accepts_loss
         self._checkpoint_lock = threading.Lock()
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
@@ -124,8 +128,7 @@ class MessageStore:
         found_id = mark.store_id if mark is not None else self._find_store_id()
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         self._metadata = self._make_metadata(self._store_id)
-        recovery = Recovery(self._disk, self.index, self._metadata, mark, self._store_id, self._recovery_checkpoint)
-        found = recovery.run()
+        found = self._recover(mark, self._metadata)
         self.destinations = found.destinations
         self._replay_position = found.replay_position
         self.journal = Journal(
@@ -134,7 +137,7 @@ class MessageStore:
             self._store_id,
             max_file_bytes=self._max_file_bytes,
             clock_ms=self._clock_ms,
-            random_salt=lambda: int.from_bytes(self._random_bytes(4), "little"),
+            random_salt=self._random_salt,
             first_record=self._first_record,
             has_reserve=True,
             store_limit_bytes=self._store_limit_bytes(sum(found.sizes.values())),
@@ -153,16 +156,49 @@ class MessageStore:
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
-            clean=mark is not None and mark.is_clean and not found.truncated_bytes and not found.index_rebuilt,
+            clean=mark is not None
+            and mark.is_clean
+            and not (found.truncated_bytes or found.index_rebuilt or found.damaged),
             index_rebuilt=found.index_rebuilt,
             replayed_records=found.replayed_records,
             truncated_bytes=found.truncated_bytes,
             quarantined=found.quarantined,
             prepared=0,
             seconds=self._monotonic() - began,
+            damaged=tuple(found.damaged),
         )
         logger.info("opened: %s", report)
         return report
+
+    def _recover(self, mark: Mark | None, metadata: MetadataStore) -> Recovered:
+        """Twice more where damage is to be repaired: data logs that are missing may only show behind other damage."""
+        durable, damaged = 0, list[DamagedPlace]()
+        for attempt in range(REPAIRS_MAX + 1):
+            recovery = Recovery(
+                self._disk,
+                self.index,
+                metadata,
+                mark,
+                self._store_id,
+                self._recovery_checkpoint,
+                durable=durable,
+                accepts_loss=attempt > 0,
+            )
+            try:
+                found = recovery.run()
+                found.damaged = damaged + found.damaged
+                return found
+            except JournalCorrupt:
+                if not self._accepts_loss or attempt == REPAIRS_MAX:
+                    raise
+            repair = Repair(self._disk, self._store_id, recovery.durable, self._random_salt)
+            damaged += repair.run(recovery.missing)
+            durable = repair.durable
+            self.index.reset()
+        raise AssertionError("the last attempt returns or raises")
+
+    def _random_salt(self) -> int:
+        return int.from_bytes(self._random_bytes(4), "little")
 
     def _store_limit_bytes(self, journal_bytes: int) -> int | None:
         limit = self._store_limit

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 from array import array
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .block import BlockDamaged
@@ -40,14 +40,17 @@ from .record import (
     DESTINATION,
     DROP,
     HEADER_BYTES,
+    LOST,
     MESSAGE,
     STATE,
     Header,
     RecordDamaged,
     decode_ranges,
     decode_slice,
+    sequence_behind,
 )
-from .state import Destination, State, decode_destination, decode_root, decode_state
+from .repair import DamagedPlace
+from .state import QUEUE, Destination, LaneCounts, State, decode_destination, decode_root, decode_state
 
 logger = logging.getLogger("forebay.store.recovery")
 
@@ -72,6 +75,8 @@ class RecoveryReport:
     """Files set aside in quarantine."""
     prepared: int
     seconds: float
+    damaged: tuple[DamagedPlace, ...] = ()
+    """With on_missing_data_log="report": the places that were given up, once each."""
 
 
 @dataclass(slots=True)
@@ -93,6 +98,7 @@ class Recovered:
     """Where the next replay would begin: the position of the last checkpoint, 0 without one."""
     leftovers: tuple[int, ...] = ()
     """Data logs that were dropped but not yet unlinked."""
+    damaged: list[DamagedPlace] = field(default_factory=list)
 
 
 class _End(NamedTuple):
@@ -115,8 +121,15 @@ class Recovery:
         mark: Mark | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
+        *,
+        durable: int = 0,
+        accepts_loss: bool = False,
     ) -> None:
-        """write_checkpoint(position, epoch, state) stores the index as it is now."""
+        """write_checkpoint(position, epoch, state) stores the index as it is now.
+
+        durable: a position that is known to have been durable. accepts_loss: a repair has done what can be done, so
+        what is missing still is given up and reported.
+        """
         self._disk = disk
         self._index = index
         self._metadata = metadata
@@ -128,8 +141,15 @@ class Recovery:
         """The data logs that exist, as the journal itself tells."""
         self._headers: dict[int, DataLogHeader | None] = {}
         """None: it does not verify."""
+        self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
-        self._durable = mark.position if mark else 0
+        self.durable = max(durable, mark.position if mark else 0)
+        """The greatest position that is known to have been durable."""
+        self._accepts_loss = accepts_loss
+        self.missing: list[int] = []
+        """Data logs that should exist and do not."""
+        self._least_sequences: dict[int, int] = {}
+        """By lane number, from an index that knew more than the journal that is left."""
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
 
     def run(self) -> Recovered:
@@ -142,9 +162,12 @@ class Recovery:
             end = self._rebuild(ids)
         elif start is not None:
             result.replay_position = start[0]
-        missing = sorted(self._expected - set(result.sizes))
-        if missing:
-            raise JournalCorrupt(missing[0], 0, f"{len(missing)} data logs are missing, this is the first")
+        self.missing = sorted(self._expected - set(result.sizes))
+        if self.missing:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > self.missing[0])
+            problem = f"{len(self.missing)} data logs are missing, this is the first"
+            raise JournalCorrupt(self.missing[0], 0, problem, behind_bytes)
+        self._complete()
         self._cut(end)
         result.leftovers = tuple(sorted(set(result.sizes) - self._expected))
         result.sizes = {data_log: result.sizes[data_log] for data_log in self._expected}
@@ -171,7 +194,7 @@ class Recovery:
                 self._headers[data_log] = None
                 continue
             finally:
-                self._result.sizes[data_log] = file.size()
+                self._result.sizes[data_log] = self._file_sizes[data_log] = file.size()
                 file.close()
             is_ours = header.data_log == data_log and header.store_id == self._store_id
             self._headers[data_log] = header if is_ours else None
@@ -189,14 +212,16 @@ class Recovery:
             if snapshot is None:
                 return None
             state, lanes, uses = decode_root(snapshot.root)
-            self._durable = max(self._durable, snapshot.position)
+            self.durable = max(self.durable, snapshot.position)
             data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
             if data_log > max(ids, default=0):
-                raise JournalCorrupt(data_log, 0, "the data log is missing")
+                self._give_up(data_log, 0, "the data log is missing", lanes)
+                return None
             if data_log not in self._headers:
                 return None  # a power cut brought back an index from before a cleanup
             if offset > self._result.sizes[data_log]:
-                raise JournalCorrupt(data_log, offset, "the data log ends before a place that was durable")
+                self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
+                return None
             self._index.restore(lanes, uses, snapshot.blocks)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage)
@@ -204,6 +229,29 @@ class Recovery:
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
         self._apply_state(state)
         return snapshot.position, state.next_log_sequence
+
+    def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
+        """What was durable is not there. Raises JournalCorrupt, unless a repair was tried: then it is reported.
+
+        lanes: of the index that knew it, so that no sequence is given twice.
+        """
+        if not self._accepts_loss:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
+            raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
+        self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
+        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+        place = DamagedPlace(data_log, offset, 0, None, problem)
+        if place not in self._result.damaged:
+            logger.error("%s", place)
+            self._result.damaged.append(place)
+
+    def _complete(self) -> None:
+        """Give what is left of a repaired journal the numbers and names that are lost."""
+        for number, sequence in self._least_sequences.items():
+            self._index.lane_numbered(number).skip_to(sequence)
+        for number in {lane.destination for lane in self._index.lanes.values()} - set(self._destinations):
+            if self._accepts_loss:
+                self._destinations[number] = Destination(number, QUEUE, f"recovered-{number}")
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
         """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
@@ -285,27 +333,30 @@ class Recovery:
         """
         for data_log in end.rest:
             header = self._headers[data_log]
-            if self._durable > end.position or header is None:
+            if self.durable > end.position or header is None:
                 continue
             is_here = data_log == end.position >> OFFSET_BITS
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
                 begin = end.position & OFFSET_MASK if is_here else DATA_LOG_HEADER_BYTES
-                self._durable = max(self._durable, attested_behind(file, header, begin))
+                self.durable = max(self.durable, attested_behind(file, header, begin))
             finally:
                 file.close()
-        return self._durable > end.position
+        return self.durable > end.position
 
     def _checked(self, end: _End) -> _End:
         if self._is_beyond(end):
-            durable_log, place = self._durable >> OFFSET_BITS, end.place
+            durable_log, place = self.durable >> OFFSET_BITS, end.place
             if durable_log not in self._headers:
-                raise JournalCorrupt(durable_log, 0, "the data log is missing")
-            raise JournalCorrupt(place >> OFFSET_BITS, place & OFFSET_MASK, f"{end.problem}, and was durable")
+                self._give_up(durable_log, 0, "the data log is missing")
+            if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
+                self._accepts_loss = False  # nothing intact may be cut off
+            if end.rest or not self._result.damaged:
+                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, f"{end.problem}, and was durable")
         return end
 
     def _walk(self, file: File, header: DataLogHeader, offset: int, next_sequence: int) -> Walk:
-        durable_log, durable_offset = self._durable >> OFFSET_BITS, self._durable & OFFSET_MASK
+        durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK
         verify_from = 0
         if header.data_log <= durable_log:
             verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
@@ -314,14 +365,14 @@ class Recovery:
             try:
                 self._apply(header.data_log, place, record, head)
             except RecordDamaged as damage:
-                raise JournalCorrupt(header.data_log, place, str(damage)) from None
+                self._give_up(header.data_log, place, str(damage))
             self._result.replayed_records += 1
             self._checkpoint_if_crowded(
-                file, header.data_log << OFFSET_BITS | walk.end, walk.epoch, record.sequence + 1
+                file, header.data_log << OFFSET_BITS | walk.end, walk.epoch, sequence_behind(record, head)
             )
             while plain := walk.gather(PLAIN_RECORDS_MAX):
                 self._apply_plain(plain, file, header.data_log, walk)
-        self._durable = max(self._durable, walk.durable)
+        self.durable = max(self.durable, walk.durable)
         self._result.epoch = max(self._result.epoch, walk.epoch)
         assert walk.next_sequence is not None
         self._result.next_sequence = walk.next_sequence
@@ -415,6 +466,9 @@ class Recovery:
             self._destinations[destination_found.number] = destination_found
         elif record.kind == DROP:
             self._expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == LOST:
+            self._expected.add(data_log)
+            index.use(data_log)
 
     def _apply_state(self, state: State) -> None:
         for destination in state.destinations:

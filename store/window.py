@@ -105,3 +105,9 @@ def _followed_by_zeros(crc: int, zeros: int) -> int:
             crc = _times(crc, power)
         zeros >>= 1
     return crc
+
+
+def initial_of(data: bytes, crc: int) -> int:
+    """From where crc32 over data must have gone on to give crc."""
+    # x has the order 2**32 - 1: going on by as many zeros as are missing to that is going back.
+    return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

@@ -200,6 +200,19 @@ def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
 # Opening and closing on a full disk.
 
 
+def test_what_lies_before_the_last_checkpoint_is_freed_though_no_other_can_be_written_since() -> None:
+    disk = SimulatedDisk()
+    index = IndexOnFullDisk(disk, 0)
+    opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
+    while opened.store.journal.data_log < 4:
+        opened.add(BODY)
+    opened.remove(0, opened.lane().next_sequence - 1)
+    opened.store.close()
+    index._needed_bytes = 1 << 50
+    again = OpenStore(disk, index, max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    assert again.store.cleanup().deleted == (1, 2, 3)
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
     opened, sent = full_store()

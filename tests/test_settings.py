@@ -131,6 +131,8 @@ REFUSED: list[tuple[str, object, str]] = [
     ("sync", "ALWAYS", '"always" or "interval" or "never"'),
     ("sync", True, '"always" or "interval" or "never"'),
     ("sync", None, '"always" or "interval" or "never"'),
+    ("on_missing_data_log", "ignore", '"refuse" or "report"'),
+    ("on_missing_data_log", None, '"refuse" or "report"'),
     ("store_limit", "0%", "from 1% to 100%"),
     ("store_limit", "101%", "from 1% to 100%"),
     ("store_limit", "-1%", "is not a size"),
