@@ -267,7 +267,19 @@ class Engine:
         if now >= self._cleanup_at:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
             done += len(self.store.cleanup().deleted)
+        if self.settings.on_missing_data_log == "report" and self.targets.unreadable:
+            done += self._quarantine()
         done += self.store.attest()
+        return done
+
+    def _quarantine(self) -> int:
+        """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
+        done = 0
+        while self.targets.unreadable:
+            area, sequence = self.targets.unreadable.popleft()
+            if sequence not in area.in_flight and self.store.quarantine(area.lane, sequence):
+                done += 1
+                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
     def _load_loop(self) -> None:

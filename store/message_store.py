@@ -20,12 +20,14 @@ from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
 from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
-from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
+from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, damage_name, data_log_id, data_log_name
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
+from .properties import decode_properties
+from .quarantine import set_aside
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovered, Recovery, RecoveryReport
@@ -347,6 +349,32 @@ class MessageStore:
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
         return read_regions(regions)
+
+    def quarantine(self, lane: Lane, sequence: int) -> bool:
+        """Copy a pending message that does not verify to the quarantine, and acknowledge it. REQUIRES: no lock.
+
+        False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
+        quarantine is full. Then nothing was changed.
+        """
+        with self._lock:
+            if not lane.is_pending(sequence):
+                return False
+            (region,) = regions = self.plan(lane, [(sequence, sequence)])
+        messages, unreadable = self.read(regions)
+        try:
+            data = region.file.read(region.offset, region.length)
+            if messages:
+                decode_properties(messages[0][1])
+                return False
+            assert unreadable
+        except OSError:
+            return False
+        except RecordDamaged:
+            pass  # its checksum is right, and its headers make no sense
+        if not set_aside(self._disk, damage_name(region.data_log, region.offset), data):
+            return False
+        with self._lock:
+            return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
 
     # ------------------------------------------------------------------ checkpoint and cleanup
 

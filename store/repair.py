@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -32,15 +32,11 @@ from .data_log import (
 from .disk import Disk, File
 from .files import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
 from .journal import OFFSET_BITS
+from .quarantine import PART_BYTES_MAX, set_aside
 from .record import HEADER_BYTES, LOST_BYTES, RecordDamaged, encode_lost
 from .window import initial_of
 
 logger = logging.getLogger("forebay.store.recovery")
-
-COPY_BYTES_MAX: Final = 1 << 20
-"""Of one damaged stretch, what is copied to the quarantine."""
-COPIES_MAX: Final = 64
-"""Damaged stretches in the quarantine; what comes later is not copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +138,7 @@ class Repair:
 
     def _proven_header(self, data_log: int, file: File) -> DataLogHeader | None:
         """The salt is where the checksum of the first record begins, so it follows from that; a second confirms it."""
-        data = file.read(DATA_LOG_HEADER_BYTES, COPY_BYTES_MAX)
+        data = file.read(DATA_LOG_HEADER_BYTES, PART_BYTES_MAX)
         length = int.from_bytes(data[4:8], "little")
         if not HEADER_BYTES <= length <= len(data):
             return None
@@ -216,17 +212,8 @@ class Repair:
         self._places.append(DamagedPlace(data_log, offset, length if records else 0, records, problem))
 
     def _copy(self, file: File, data_log: int, offset: int, length: int) -> None:
-        self._disk.make_directory(QUARANTINE)
-        name = damage_name(data_log, offset)
-        if not length or len(self._disk.list(QUARANTINE)) >= COPIES_MAX or self._disk.exists(name):
-            return
-        copy = self._disk.open(name, create=True)
-        try:
-            copy.append(file.read(offset, min(length, COPY_BYTES_MAX)))
-            copy.sync()
-        finally:
-            copy.close()
-        self._disk.sync_directory(QUARANTINE)
+        if length:
+            set_aside(self._disk, damage_name(data_log, offset), file.read(offset, min(length, PART_BYTES_MAX)))
 
     def _set_aside(self, data_log: int) -> None:
         self._disk.make_directory(QUARANTINE)

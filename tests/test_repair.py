@@ -10,10 +10,11 @@ import pytest
 from forebay import Forebay, JournalCorrupt, Settings
 from forebay.dispatch.engine import Engine
 from forebay.store.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
+from forebay.store.files import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.quarantine import PARTS_MAX
 from forebay.store.record import ACK, LOST, LOST_BYTES, MESSAGE
-from forebay.store.repair import COPIES_MAX, DamagedPlace
+from forebay.store.repair import DamagedPlace
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.verify import examine_all, judge
 from journals import data_logs, walked
@@ -187,6 +188,18 @@ def test_any_damage_costs_the_records_that_it_meets(seed: int) -> None:
     check(disk, random.choice((None, FILLED.index())), touched)
 
 
+@pytest.mark.parametrize("nth", range(5, 25, 4))
+def test_damaged_body_costs_its_message_alone_where_only_later_records_knew_that_it_was_durable(nth: int) -> None:
+    disk = FILLED.copy()
+    disk.remove(f"{STATE_DIRECTORY}/mark")
+    offset, header, _ = [record for record in walked(disk, 1)[1] if record.header.kind == MESSAGE][nth]
+    disk.flip_bit(data_log_name(1), offset + header.length - 1, 1)
+    (spoilt,) = {max(FILLED.sequences_of(1, offset, offset + 1))}
+    opened = reopened(disk)
+    assert opened.report.damaged == () and opened.lane().is_pending(spoilt)
+    assert set(readable(opened)) == set(FILLED.bodies) - FILLED.gone - {spoilt}
+
+
 def test_repaired_journal_verifies() -> None:
     disk = FILLED.copy()
     offset, header, _ = walked(disk, 2)[1][5]
@@ -211,12 +224,12 @@ def test_damaged_bytes_are_copied_to_the_quarantine_before() -> None:
 def test_quarantine_of_damage_is_bounded() -> None:
     disk = FILLED.copy()
     disk.make_directory(QUARANTINE)
-    for n in range(COPIES_MAX):
+    for n in range(PARTS_MAX):
         disk.open(f"{QUARANTINE}/damage-9-{n}", create=True)
     offset = walked(disk, 2)[1][5].offset
     disk.flip_bit(data_log_name(2), offset + 20, 1)
     assert len(reopened(disk).report.damaged) == 1
-    assert len(disk.list(QUARANTINE)) == COPIES_MAX
+    assert len(disk.list(QUARANTINE)) == PARTS_MAX
 
 
 @pytest.mark.parametrize("cut", [PowerCut.ANY, PowerCut.SYNCED, None])
