@@ -31,7 +31,7 @@ from .quarantine import set_aside
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
 from .recovery import Recovered, Recovery, RecoveryReport
-from .repair import DamagedPlace, Repair
+from .repair import Repair
 from .reserve import NO_SPACE, Reserve
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
 
@@ -39,7 +39,6 @@ logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
-REPAIRS_MAX: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,31 +172,21 @@ class MessageStore:
         return report
 
     def _recover(self, mark: Mark | None, metadata: MetadataStore) -> Recovered:
-        """Twice more where damage is to be repaired: data logs that are missing may only show behind other damage."""
-        durable, damaged = 0, list[DamagedPlace]()
-        for attempt in range(REPAIRS_MAX + 1):
-            recovery = Recovery(
-                self._disk,
-                self.index,
-                metadata,
-                mark,
-                self._store_id,
-                self._recovery_checkpoint,
-                durable=durable,
-                accepts_loss=attempt > 0,
-            )
-            try:
-                found = recovery.run()
-                found.damaged = damaged + found.damaged
-                return found
-            except JournalCorrupt:
-                if not self._accepts_loss or attempt == REPAIRS_MAX:
-                    raise
-            repair = Repair(self._disk, self._store_id, recovery.durable, self._random_salt)
-            damaged += repair.run(recovery.missing)
-            durable = repair.durable
-            self.index.reset()
-        raise AssertionError("the last attempt returns or raises")
+        """Once more, behind a repair, where damage is accepted."""
+        disk, store_id, checkpoint = self._disk, self._store_id, self._recovery_checkpoint
+        recovery = Recovery(disk, self.index, metadata, mark, store_id, checkpoint)
+        try:
+            return recovery.run()
+        except JournalCorrupt:
+            if not self._accepts_loss:
+                raise
+        repair = Repair(disk, store_id, recovery.durable, self._random_salt)
+        damaged = repair.run(recovery.expected)
+        self.index.reset()
+        repaired = Recovery(disk, self.index, metadata, mark, store_id, checkpoint, known_durable=repair.durable)
+        found = repaired.run()
+        found.damaged = damaged + found.damaged
+        return found
 
     def _random_salt(self) -> int:
         return int.from_bytes(self._random_bytes(4), "little")
@@ -226,8 +215,10 @@ class MessageStore:
         self._is_closed = True
         try:
             if self.journal.failure is None:
-                if not self.is_full:  # on a full disk the next open needs what is left of it
-                    self._clear_reserve()
+                with self._lock:
+                    if not self.is_full:  # on a full disk the next open needs what is left of it
+                        self.journal.reserve.close()
+                self._disk.sync_directory(JOURNAL)
                 self.checkpoint(is_closing=True)
                 self._leave_mark()
         except OSError as error:
@@ -237,10 +228,6 @@ class MessageStore:
                 self.journal.close()
             if self._metadata is not None:
                 self._metadata.close()
-
-    def _clear_reserve(self) -> None:
-        self.journal.reserve.clear()
-        self._disk.sync_directory(JOURNAL)
 
     def _leave_mark(self) -> None:
         """On a full disk none is left: then the next open replays, for which it needs what is left of the reserve."""

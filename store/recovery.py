@@ -122,13 +122,12 @@ class Recovery:
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
-        durable: int = 0,
-        accepts_loss: bool = False,
+        known_durable: int | None = None,
     ) -> None:
         """write_checkpoint(position, epoch, state) stores the index as it is now.
 
-        durable: a position that is known to have been durable. accepts_loss: a repair has done what can be done, so
-        what is missing still is given up and reported.
+        known_durable: a repair has found that this position was durable, and has done what can be done: what is
+        missing still is given up and reported.
         """
         self._disk = disk
         self._index = index
@@ -137,17 +136,15 @@ class Recovery:
         self._store_id = store_id
         self._write_checkpoint = write_checkpoint
         self._destinations: dict[int, Destination] = {}
-        self._expected: set[int] = set()
+        self.expected: set[int] = set()
         """The data logs that exist, as the journal itself tells."""
         self._headers: dict[int, DataLogHeader | None] = {}
         """None: it does not verify."""
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
-        self.durable = max(durable, mark.position if mark else 0)
+        self.durable = max(known_durable or 0, mark.position if mark else 0)
         """The greatest position that is known to have been durable."""
-        self._accepts_loss = accepts_loss
-        self.missing: list[int] = []
-        """Data logs that should exist and do not."""
+        self._accepts_loss = known_durable is not None
         self._least_sequences: dict[int, int] = {}
         """By lane number, from an index that knew more than the journal that is left."""
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
@@ -162,19 +159,21 @@ class Recovery:
             end = self._rebuild(ids)
         elif start is not None:
             result.replay_position = start[0]
-        self.missing = sorted(self._expected - set(result.sizes))
-        if self.missing:
-            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > self.missing[0])
-            problem = f"{len(self.missing)} data logs are missing, this is the first"
-            raise JournalCorrupt(self.missing[0], 0, problem, behind_bytes)
+        missing = sorted(self.expected - set(result.sizes))
+        if missing:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
+            problem = f"{len(missing)} data logs are missing, this is the first"
+            raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
         self._complete()
         self._cut(end)
-        result.leftovers = tuple(sorted(set(result.sizes) - self._expected))
-        result.sizes = {data_log: result.sizes[data_log] for data_log in self._expected}
-        for data_log in set(self._index.uses) - self._expected:
+        if self._accepts_loss:
+            self.expected &= set(result.sizes)  # the newest, of which nothing could be read, was set aside
+        result.leftovers = tuple(sorted(set(result.sizes) - self.expected))
+        result.sizes = {data_log: result.sizes[data_log] for data_log in self.expected}
+        for data_log in set(self._index.uses) - self.expected:
             del self._index.uses[data_log]
         for use in self._index.uses.values():
-            use.acked_data_logs &= self._expected
+            use.acked_data_logs &= self.expected
         result.destinations = self._destinations
         result.end = end.position
         return result
@@ -270,7 +269,7 @@ class Recovery:
         self._result.index_rebuilt = bool(ids)
         end = self._replay_all(ids)
         if self._needs_dropped():
-            self._left_out = set(ids) - set(end.rest) - self._expected
+            self._left_out = set(ids) - set(end.rest) - self.expected
             end = self._replay_all([data_log for data_log in ids if data_log not in self._left_out])
             assert not self._needs_dropped()
         return end
@@ -279,7 +278,7 @@ class Recovery:
         self._index.reset()
         self._metadata.clear()
         self._destinations.clear()
-        self._expected.clear()
+        self.expected.clear()
         self._result.replayed_records = 0
         first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
         return self._replay(ids, first, None)
@@ -287,7 +286,7 @@ class Recovery:
     def _needs_dropped(self) -> bool:
         """The index has pending messages in data logs that were deleted because they had none."""
         uses = self._index.uses.items()
-        return any(use.pending_messages and data_log not in self._expected for data_log, use in uses)
+        return any(use.pending_messages and data_log not in self.expected for data_log, use in uses)
 
     # ------------------------------------------------------------------ the journal
 
@@ -382,7 +381,7 @@ class Recovery:
         """So that the index stays bounded, however long the replay. position: what was applied ends there."""
         if self._index.is_crowded:
             file.sync()
-            state = State(list(self._destinations.values()), {}, sorted(self._expected), next_sequence)
+            state = State(list(self._destinations.values()), {}, sorted(self.expected), next_sequence)
             self._write_checkpoint(position, epoch, state)
 
     def _apply_plain(self, records: list[Plain], file: File, data_log: int, walk: Walk) -> None:
@@ -460,14 +459,14 @@ class Recovery:
                 lane.remove(first, first + messages - 1, data_log)
         elif record.kind == STATE:
             self._apply_state(decode_state(head[HEADER_BYTES:]))
-            self._expected.add(data_log)
+            self.expected.add(data_log)
         elif record.kind == DESTINATION:
             destination_found = decode_destination(head[HEADER_BYTES:])
             self._destinations[destination_found.number] = destination_found
         elif record.kind == DROP:
-            self._expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
         elif record.kind == LOST:
-            self._expected.add(data_log)
+            self.expected.add(data_log)
             index.use(data_log)
 
     def _apply_state(self, state: State) -> None:
@@ -475,4 +474,4 @@ class Recovery:
             self._destinations[destination.number] = destination
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
-        self._expected = set(state.data_logs)
+        self.expected = set(state.data_logs)

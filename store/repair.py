@@ -33,7 +33,8 @@ from .disk import Disk, File
 from .files import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
 from .journal import OFFSET_BITS
 from .quarantine import PART_BYTES_MAX, set_aside
-from .record import HEADER_BYTES, LOST_BYTES, RecordDamaged, encode_lost
+from .record import DROP, HEADER_BYTES, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
+from .state import decode_state
 from .window import initial_of
 
 logger = logging.getLogger("forebay.store.recovery")
@@ -91,9 +92,12 @@ class Repair:
         """With what the records themselves knew, once run has returned."""
         self._random_salt = random_salt
         self._places: list[DamagedPlace] = []
+        self._existing: set[int] = set()
+        """Data logs that the newest state record names."""
+        self._dropped: set[int] = set()
 
-    def run(self, missing: Iterable[int]) -> list[DamagedPlace]:
-        """Repair all that can be told from a torn tail. missing: ids of data logs that should be there."""
+    def run(self, expected: Iterable[int]) -> list[DamagedPlace]:
+        """Repair all that can be told from a torn tail. expected: data logs that existed, as far as the index knew."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         try:
             read = {data_log: self._read(data_log) for data_log in ids}
@@ -105,8 +109,8 @@ class Repair:
             if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable:
                 self._set_aside(data_log)
                 self._replace(data_log, read, "nothing in it can be read")
-        for data_log in sorted(missing):
-            if data_log < newest and data_log not in ids:
+        for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
+            if data_log < newest:
                 self._replace(data_log, read, "the data log is missing")
         for data_log in good:
             stretch = read[data_log]
@@ -137,17 +141,28 @@ class Repair:
         return header if header.data_log == data_log and header.store_id == self._store_id else None
 
     def _proven_header(self, data_log: int, file: File) -> DataLogHeader | None:
-        """The salt is where the checksum of the first record begins, so it follows from that; a second confirms it."""
-        data = file.read(DATA_LOG_HEADER_BYTES, PART_BYTES_MAX)
-        length = int.from_bytes(data[4:8], "little")
-        if not HEADER_BYTES <= length <= len(data):
-            return None
-        salt = initial_of(data[4:length], int.from_bytes(data[:4], "little"))
-        header = DataLogHeader(salt, self._store_id, data_log, 0, 0, 0)
-        first = record_at(file, header, DATA_LOG_HEADER_BYTES)
-        if first is None or record_at(file, header, DATA_LOG_HEADER_BYTES + length) is None:
-            return None
-        return header._replace(epoch=first[0].epoch, first_sequence=first[0].sequence)
+        """The salt may be intact: then any record verifies with it.
+
+        If not, it is where the checksum of the first record begins, so it follows from that; the second confirms it.
+        """
+        data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
+        header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
+        found = next(find_records(file, header, DATA_LOG_HEADER_BYTES), None)
+        if found is None:
+            first = data[DATA_LOG_HEADER_BYTES:]
+            length = int.from_bytes(first[4:8], "little")
+            if not HEADER_BYTES <= length <= len(first):
+                return None
+            header = header._replace(salt=initial_of(first[4:length], int.from_bytes(first[:4], "little")))
+            found = next(find_records(file, header, DATA_LOG_HEADER_BYTES), None)
+            if found is None or record_at(file, header, DATA_LOG_HEADER_BYTES + length) is None:
+                return None
+        offset, record = found
+        noted = int.from_bytes(data[40:48], "little")
+        is_first = offset == DATA_LOG_HEADER_BYTES
+        return header._replace(
+            epoch=record.epoch, first_sequence=record.sequence if is_first else min(noted, record.sequence - 1)
+        )
 
     def _stretch(self, file: File, header: DataLogHeader) -> _Stretch:
         places: list[_Place] = []
@@ -156,8 +171,8 @@ class Repair:
         follows: int | None = due
         while True:
             walk = Walk(file, header, offset, next_sequence=follows)
-            for _ in walk:
-                pass
+            for _, record, head in walk:
+                self._note(header.data_log, record, head)
             self.durable = max(self.durable, walk.durable)
             offset, epoch = walk.end, max(epoch, walk.epoch)
             next_due = walk.next_sequence if walk.next_sequence is not None else next_due
@@ -170,6 +185,17 @@ class Repair:
             records = found[1].sequence - next_due
             places.append(_Place(offset, found[0] - offset, next_due, epoch, records, problem))
             offset, follows = found[0], None
+
+    def _note(self, data_log: int, record: Header, head: bytes) -> None:
+        if record.kind in (STATE, DROP):
+            try:
+                named = decode_state(head[HEADER_BYTES:]).data_logs
+            except RecordDamaged:
+                return
+            if record.kind == STATE:
+                self._existing = {*named, data_log}
+            else:
+                self._dropped.update(named)
 
     # ------------------------------------------------------------------ writing
 

@@ -59,6 +59,12 @@ class Reserve:
             with suppress(FileNotFoundError):
                 self._disk.remove(reserve_name(part))
 
+    def close(self) -> None:
+        """Remove both files and make none again: from now on the reserve counts as whole."""
+        self._file_bytes = 0
+        self._wanted.clear()
+        self.clear()
+
     def fill(self, least_bytes: int = 0) -> bool:
         """Make what is missing; the journal's part has at least these bytes. False: the disk has no space for it."""
         if not self._file_bytes:

@@ -96,6 +96,16 @@ def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_ther
     assert opened.bodies() == sent[1:]
 
 
+def test_reserve_that_was_closed_is_not_made_again() -> None:
+    """Others may still send while the store is being closed, and begin a data log."""
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    journal = opened.store.journal
+    journal.reserve.close()
+    opened.add(BODY)
+    journal.roll()
+    assert reserve_files(simulated(opened)) == [] and not journal.is_full
+
+
 def test_send_is_refused_whole_with_its_numbers_and_what_to_do() -> None:
     opened, sent = full_store()
     disk = simulated(opened)

@@ -172,20 +172,70 @@ def test_truncated_data_log_costs_what_was_behind(data_log: int) -> None:
         check(disk, None, FILLED.sequences_of(data_log, length if length >= 400 else 0, 1 << 30))
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_damage_costs_the_records_that_it_meets(seed: int) -> None:
-    random = Random(seed)
-    disk, touched = FILLED.copy(), set[int]()
-    for _ in range(random.choice((1, 2, 5))):
+def spoil(disk: SimulatedDisk, random: Random) -> set[int]:
+    """Damage it in several places at once, headers and whole data logs included; returns the messages that it meets."""
+    touched, gone, hurt = set[int](), set[int](), set[tuple[int, bool]]()
+    if random.random() < 0.3:
         data_log = random.choice((1, 2, 3))
-        name = data_log_name(data_log)
-        begin = random.randrange(400, len(disk.image()[name]) - 1)
-        length = min(random.choice((1, 40, 512, 3000)), len(disk.image()[name]) - begin)
-        file = disk.open(name)
+        disk.remove(data_log_name(data_log))
+        gone.add(data_log)
+        touched |= FILLED.sequences_of(data_log, 0, 1 << 30)
+    for _ in range(random.choice((0, 1, 2, 5, 9))):
+        data_log = random.choice([other for other in (1, 2, 3) if other not in gone])
+        size = len(disk.image()[data_log_name(data_log)])
+        begin = random.randrange(12 if random.random() < 0.3 else DATA_LOG_HEADER_BYTES, size - 1)
+        length = min(random.choice((1, 1, 8, 40, 512, 3000)), size - begin)
+        if begin < DATA_LOG_HEADER_BYTES:
+            length = min(length, DATA_LOG_HEADER_BYTES - begin)
+        is_first = begin < 400 and begin + length > DATA_LOG_HEADER_BYTES
+        if begin < DATA_LOG_HEADER_BYTES or is_first:
+            hurt.add((data_log, is_first))
+        file = disk.open(data_log_name(data_log))
         file.seek(begin)
         file.append(random.choice((bytes(length), random.randbytes(length))))
         touched |= FILLED.sequences_of(data_log, begin, begin + length)
-    check(disk, random.choice((None, FILLED.index())), touched)
+    for data_log in (1, 2, 3):
+        if {(data_log, True), (data_log, False)} <= hurt:
+            # Neither the salt nor what proves it: nothing of this data log can be told from noise.
+            touched |= FILLED.sequences_of(data_log, 0, 1 << 30)
+    return touched
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("share", range(4))
+def test_any_damage_costs_the_records_that_it_meets(share: int, with_index: bool) -> None:
+    for seed in range(share, 120, 4):
+        disk = FILLED.copy()
+        touched = spoil(disk, Random(seed))
+        try:
+            check(disk, FILLED.index() if with_index else None, touched)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+def test_damaged_header_and_first_record_cost_only_themselves_where_the_salt_is_intact() -> None:
+    disk = FILLED.copy()
+    disk.flip_bit(data_log_name(2), 58, 1)
+    disk.flip_bit(data_log_name(2), DATA_LOG_HEADER_BYTES + 20, 1)
+    assert len(check(disk, None, set())) == 2
+
+
+def test_missing_data_log_that_the_index_alone_knew_is_named() -> None:
+    """What the others knew of it was in a record that is damaged."""
+    disk = FILLED.copy()
+    disk.remove(data_log_name(2))
+    disk.flip_bit(data_log_name(3), DATA_LOG_HEADER_BYTES + 20, 1)
+    damaged = check(disk, FILLED.index(), FILLED.sequences_of(2, 0, 1 << 30))
+    assert {place.data_log for place in damaged} == {2, 3}
+
+
+def test_newest_data_log_of_which_nothing_can_be_read_is_set_aside() -> None:
+    for index in (None, FILLED.index()):
+        disk = FILLED.copy()
+        file = disk.open(data_log_name(3))
+        file.append(Random(1).randbytes(600))
+        damaged = check(disk, index, FILLED.sequences_of(3, 0, 1 << 30))
+        assert [place.data_log for place in damaged] == [3] and disk.list(QUARANTINE) == ["data-3.log"]
 
 
 @pytest.mark.parametrize("nth", range(5, 25, 4))
