@@ -11,10 +11,12 @@
 
 from forebay.dispatch.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.delivery import Delivery
+from forebay.dispatch.destination_policy import DestinationPolicy
+from forebay.dispatch.explain import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
-from forebay.dispatch.settings import Settings
+from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics
 from forebay.store.errors import (
     Closed,
@@ -33,12 +35,15 @@ from forebay.store.message_store import CleanupReport
 from forebay.store.recovery import RecoveryReport
 
 __all__ = [
+    "Cause",
     "CleanupReport",
     "Closed",
     "Consumer",
     "ConsumerStatistics",
     "Delivery",
+    "DestinationPolicy",
     "DestinationStatistics",
+    "Explanation",
     "Forebay",
     "ForebayError",
     "JournalCorrupt",
@@ -49,6 +54,7 @@ __all__ = [
     "SelectorError",
     "Settings",
     "SettingsError",
+    "SettingsWarning",
     "Statistics",
     "StoreFailed",
     "StoreFull",

@@ -47,10 +47,17 @@ def _parser() -> ArgumentParser:
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
     verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     verify.set_defaults(run=_verify)
+    explain = commands.add_parser("explain", help="say why data logs remain, from the journal alone")
+    explain.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    explain.add_argument("data_log", metavar="DATA_LOG", nargs="?", type=int, help="the id of one (all of them)")
+    explain.set_defaults(run=_explain)
     dump = commands.add_parser("dump", help="print a store's journal as JSON Lines, a line a record or message")
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_dump)
+    settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
+    settings.add_argument("file", metavar="FILE", help="the configuration of an ActiveMQ broker")
+    settings.set_defaults(run=_settings)
     return parser
 
 
@@ -91,10 +98,22 @@ def _verify(arguments: Namespace) -> int:
     return verify_command(arguments, print, _show_on_terminal)
 
 
+def _explain(arguments: Namespace) -> int:
+    from forebay.dispatch.offline import explain_command
+
+    return explain_command(arguments, print)
+
+
 def _dump(arguments: Namespace) -> int:
     from forebay.dispatch.offline import dump_command
 
     return dump_command(arguments, print)
+
+
+def _settings(arguments: Namespace) -> int:
+    from forebay.dispatch.activemq import settings_command
+
+    return settings_command(arguments, print)
 
 
 def _show_on_terminal(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..store.reading import StoredMessage
+from ..store.runs import Runs
 from .budget import Holder
 from .charge import charge_bytes
 
@@ -69,6 +70,11 @@ class MessageCache:
     def forget(self, lane: int) -> None:
         for message in self._lanes.pop(lane, {}).values():
             self.holder.release(charge_bytes(message))
+
+    def forget_runs(self, lane: int, gone: Runs) -> None:
+        """These are gone from the lane. O(messages of the lane here)."""
+        for sequence in [sequence for sequence in self._lanes.get(lane, ()) if sequence in gone]:
+            self.take(lane, sequence)
 
     def audit(self) -> int:
         """The charge of what is really here, found by walking it."""

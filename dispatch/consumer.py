@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..store.errors import Closed, SettingsError, StoreFull
 from .delivery import Delivery
+from .destination_policy import check_prefetch
 from .queue_area import Interest, LaneArea, QueueArea
 
 if TYPE_CHECKING:
@@ -389,11 +390,6 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def check_prefetch(prefetch: int) -> None:
-    if type(prefetch) is not int or not 0 <= prefetch <= 1_000_000:
-        raise SettingsError(f"prefetch must be an int from 0 to 1,000,000, not {prefetch!r}")
 
 
 def check_bounds(timeout: float | None, max_bytes: int | None) -> None:

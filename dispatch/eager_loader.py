@@ -49,6 +49,8 @@ class Load:
     is_scan: bool
     """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
     is_return: bool
+    purges: int
+    """Of the lane, when the load began."""
     is_plain: bool = False
     messages: list[StoredMessage] = field(default_factory=list)
     held: dict[int, StoredMessage] = field(default_factory=dict)
@@ -62,6 +64,11 @@ class Load:
     @property
     def first(self) -> int:
         return self.runs[0][0]
+
+    @property
+    def is_stale(self) -> bool:
+        """Some of it may be gone, which nobody but a purge takes from a list that loads."""
+        return self.purges != self.target.area.purges
 
 
 class EagerLoader:
@@ -138,13 +145,14 @@ class EagerLoader:
         for runs, is_return in ((target.returned, True), (target.references, False)):
             chosen = self._gather(target, runs)
             if chosen:
-                return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return)
+                purges = target.area.purges
+                return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return, purges=purges)
         unseen = Runs()
         if target.frontier < target.area.published:
             unseen.add(target.frontier, target.area.published - 1)
         chosen = self._gather(target, unseen)
         if chosen:
-            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False)
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.area.purges)
         target.frontier = target.area.published
         return None
 
@@ -273,8 +281,10 @@ class EagerLoader:
         load.target.is_loading = False
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
+        lane = load.target.area.lane
         for sequence in sorted(load.from_cache):
-            self._area.pending_cache.put(load.target.area.lane.number, load.held[sequence])
+            if not load.is_stale or lane.is_pending(sequence):
+                self._area.pending_cache.put(lane.number, load.held[sequence])
         self._area.wake(load.target.interest)
 
     # ------------------------------------------------------------------ read and install
@@ -317,7 +327,7 @@ class EagerLoader:
             self._reading.release(load.buffer_bytes)
         is_alive = target in area.lists
         lane = target.area.lane
-        if load.is_plain and is_alive and not target.is_shared and not load.unreadable:
+        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
             kept, kept_bytes = load.messages, load.reserved_bytes
         else:
             kept, kept_bytes = self._kept(load, is_alive)
@@ -338,6 +348,8 @@ class EagerLoader:
             target.direct.extend(kept)
             target.direct_bytes += kept_bytes
         for sequence in sorted(load.unwanted & load.from_cache):
+            if load.is_stale and not lane.is_pending(sequence):
+                continue
             area.head_queue_cache.put(lane.number, load.held[sequence])
         for sequence, problem in load.unreadable:
             if is_alive and lane.is_pending(sequence):
@@ -354,6 +366,7 @@ class EagerLoader:
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """What of a load belongs into its list, in order, and the charge of that."""
         target, lane = load.target, load.target.area.lane
+        is_doubtful = target.is_shared or load.is_stale
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
         kept_bytes = 0
@@ -363,7 +376,7 @@ class EagerLoader:
             message = load.held[sequence]
             if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
                 continue
-            if target.is_shared and not lane.is_pending(sequence):
+            if is_doubtful and not lane.is_pending(sequence):
                 continue
             kept.append(message)
             kept_bytes += charge_bytes(message)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..store.archive import Archive
 from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
@@ -23,8 +24,13 @@ from ..store.files import after_fork_in_child
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
+from ..store.record import SLICE_MESSAGES_MAX
+from ..store.runs import Runs
+from .admission import Admission
 from .consumer import Consumer
+from .destination_policy import policy_for
 from .eager_loader import EagerLoader
+from .limited_queue import LimitedConsumer
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
 from .settings import Settings
@@ -35,6 +41,8 @@ logger = logging.getLogger("forebay.dispatch")
 
 WRITE_BUFFER_BYTES: Final = 3 << 19
 """A slice and its parts while they are joined, and the directory of the newest data log."""
+VOLATILE_INDEX_SHARE: Final = 1 / 8
+"""Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
 MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
@@ -48,9 +56,17 @@ class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
 
     def __init__(
-        self, disk: Disk, metadata: Callable[[bytes, int], MetadataStore], settings: Settings, clock: Clock
+        self,
+        disk: Disk,
+        metadata: Callable[[bytes, int], MetadataStore],
+        settings: Settings,
+        clock: Clock,
+        archive_disk: Disk | None = None,
     ) -> None:
-        """metadata(store id, cache bytes) makes the metadata store. REQUIRES: the directory lock is held."""
+        """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
+
+        REQUIRES: the directory lock is held.
+        """
         self.settings = settings
         self.lock = threading.Lock()
         self.clock_ms = clock.time_ms
@@ -60,24 +76,30 @@ class Engine:
         self.budget = Budget(settings.memory_limit_bytes)
         index_bytes = settings.index_cache_size_bytes
         index_holder = self.budget.holder("index", guaranteed_bytes=index_bytes * 3 // 4)
-        # SQLite's page cache and the buffers of writing are charged whole, whatever they hold at the moment.
-        for name, charge in (("metadata_store", index_bytes // 4), ("write_buffers", WRITE_BUFFER_BYTES)):
+        metadata_bytes = index_bytes // 4
+        if not settings.persistent_index:
+            metadata_bytes = int(settings.memory_limit_bytes * VOLATILE_INDEX_SHARE)
+        # What the metadata store has in RAM and the buffers of writing are charged whole, whatever they hold now.
+        for name, charge in (("metadata_store", metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
             reserved = self.budget.holder(name).reserve(charge)
             assert reserved, "the smallest memory limit has room for the fixed parts"
         self.store = MessageStore(
             disk,
-            lambda store_id: metadata(store_id, index_bytes // 4),
+            lambda store_id: metadata(store_id, metadata_bytes),
             state_lock=self.lock,
             account=index_holder,
             index_cache_bytes=index_bytes // 2,
             max_file_bytes=settings.max_file_length_bytes,
             max_checkpoint_adds=settings.max_checkpoint_adds,
+            verifies_all=settings.verify_on_open,
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
             store_limit=settings.store_limit_share or settings.store_limit_bytes,
             accepts_loss=settings.on_missing_data_log == "report",
+            archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
         )
+        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage]]] = deque()
@@ -136,6 +158,9 @@ class Engine:
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = QueueArea(self.targets, number, name)
+        policy = policy_for(self.settings.policies, name)
+        if policy.is_limiting:
+            area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
 
     def _lane_area(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -156,7 +181,8 @@ class Engine:
         with self.lock:
             self.raise_closed()
             interest = self.targets.subscribe(queue, selector)
-            consumer = Consumer(self, queue, interest, prefetch, on_ready)
+            kind = Consumer if queue.admission is None else LimitedConsumer
+            consumer = kind(self, queue, interest, prefetch, on_ready)
             interest.consumers.append(consumer)
             consumer.arm()
             if self.targets.starving(interest) is not None:
@@ -218,6 +244,14 @@ class Engine:
         if self._parked[0][1] == self._parked_count:
             self._housekeeping_wanted.set()  # it sleeps until something that is due later
 
+    def unpark(self, area: LaneArea, gone: Runs) -> None:
+        """These are gone and wait for nothing. O(parked). REQUIRES: the lock."""
+        if not area.parked:
+            return
+        area.parked = {sequence for sequence in area.parked if sequence not in gone}
+        self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
+        heapq.heapify(self._parked)
+
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
 
@@ -266,7 +300,8 @@ class Engine:
             done += self.store.checkpoint()
         if now >= self._cleanup_at:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
-            done += len(self.store.cleanup().deleted)
+            report = self.store.cleanup()
+            done += len(report.deleted) + len(report.archived)
         if self.settings.on_missing_data_log == "report" and self.targets.unreadable:
             done += self._quarantine()
         done += self.store.attest()
@@ -348,8 +383,8 @@ class Engine:
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
             unreadable=sum(area.unreadable for area in areas),
-            blocked_sends=0,
-            blocked_seconds=0.0,
+            blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
+            blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
         )
 
     def audit(self) -> None:
@@ -369,6 +404,8 @@ class Engine:
             for queue in self.queues.values():
                 for consumer in list(queue.consumers()):
                     consumer.close_locked()
+                if queue.admission is not None:
+                    queue.admission.close()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()

@@ -7,11 +7,14 @@ from typing import Any
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.errors import StoreFailed
-from ..store.files import DirectoryLock, PathArgument, index_path, store_root
+from ..store.files import DirectoryLock, PathArgument, archive_root, index_path, store_root
 from ..store.message_store import CleanupReport
-from ..store.metadata_store import SqliteMetadataStore
+from ..store.metadata_store import MetadataStore, SqliteMetadataStore
 from ..store.recovery import RecoveryReport
+from ..store.volatile_metadata_store import VolatileMetadataStore
 from .engine import Engine
+from .explain import Explanation, explain
+from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
@@ -35,7 +38,8 @@ class Forebay:
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        return Queue(self._engine, self._engine.queue_area(check_name(name)))
+        area = self._engine.queue_area(check_name(name))
+        return Queue(self._engine, area) if area.admission is None else LimitedQueue(self._engine, area)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
@@ -51,9 +55,18 @@ class Forebay:
         self._engine.store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
-        """Delete the data logs that nothing needs any more, now instead of at the next interval."""
+        """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
         self._engine.raise_closed()
         return self._engine.store.cleanup()
+
+    def explain(self, subject: int | None = None) -> Explanation:
+        """Why a data log remains (by its id), or who holds disk and memory (nothing given), as data and a sentence.
+
+        Reads the index, also what of it is on disk, and a record for each
+        holder: about 50 ms for a million pending messages. Nobody waits for it
+        longer than a few milliseconds. SettingsError: no such data log.
+        """
+        return explain(self._engine, subject)
 
     def step(self) -> int:
         """Do the background work that is due, in this thread; how many things were done. For background=False."""
@@ -86,21 +99,30 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     chosen = settings_from(settings, fields)
     root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root)
+    elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
+    archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
     lock = DirectoryLock(root)
     try:
         disk.make_directory("")
         lock.acquire(chosen.lock_wait_seconds)
     except OSError as error:
         raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
-    try:
-        engine = Engine(
-            disk,
-            lambda store_id, cache_bytes: SqliteMetadataStore(
-                index_path(root), store_id, chosen.index_page_size_bytes, cache_bytes
-            ),
-            chosen,
-            SystemClock(),
+
+    def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        on_disk = SqliteMetadataStore(
+            index_path(root),
+            store_id,
+            chosen.index_page_size_bytes,
+            cache_bytes,
+            transaction_adds=chosen.index_transaction_adds,
         )
+        if chosen.persistent_index:
+            return on_disk
+        on_disk.clear()  # nobody brings it up to date from now on
+        return VolatileMetadataStore(cache_bytes)
+
+    try:
+        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk)
     except BaseException:
         lock.release()
         raise

@@ -1,4 +1,4 @@
-"""The commands that look at a directory from outside: `forebay verify` and `forebay dump`.
+"""The commands that look at a directory from outside: `forebay verify`, `forebay dump` and `forebay explain`.
 
 They read journal files only, write nothing, take no lock, and work beside the
 process that owns the directory.
@@ -10,11 +10,14 @@ import json
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 
+from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.dump import dump
 from ..store.errors import SettingsError
 from ..store.files import JOURNAL, LOCK, data_log_id
+from ..store.onlooker import look
 from ..store.verify import DataLogFacts, Verdict, examine_all, judge
+from .explain import Explanation, age_text, explain_data_log, explain_whole, size_text
 from .sizes import MIB
 
 Print = Callable[[str], object]
@@ -77,6 +80,38 @@ def dump_command(arguments: Namespace, print_line: Print) -> int:
             is_damaged = is_damaged or row["kind"] == "damaged"
             print_line(json.dumps({"broker": _broker(disk)} | row))
     return 1 if is_damaged else 0
+
+
+def explain_command(arguments: Namespace, print_line: Print) -> int:
+    """`forebay explain DIR [DATA_LOG]`: why a data log remains, or all of them. JournalCorrupt: run verify."""
+    stores = [(_broker(disk), look(disk)) for disk in stores_in(arguments.directory)]
+    data_log: int | None = arguments.data_log
+    now_ms = SystemClock().time_ms()
+    if data_log is not None:
+        stores = [found for found in stores if data_log in found[1].sizes]
+        if not stores:
+            raise SettingsError(f"there is no data log {data_log} in {arguments.directory}")
+    for broker, seen in stores:
+        if data_log is not None:
+            explanation = explain_data_log(data_log, seen.sizes[data_log], seen.pins.of(data_log), now_ms)
+        else:
+            pins = seen.pins.all()
+            explanation = explain_whole(seen.sizes, pins, now_ms)
+        print_line(f"{broker}: {explanation.sentence}")
+        for line in _causes(explanation):
+            print_line(line)
+        if data_log is None:
+            for number in sorted(seen.sizes):
+                found = explain_data_log(number, seen.sizes[number], pins.get(number, ()), now_ms)
+                print_line(f"  {found.sentence}")
+    return 0
+
+
+def _causes(explanation: Explanation) -> Iterator[str]:
+    for cause in explanation.causes:
+        age = age_text(cause.oldest_seconds) if cause.oldest_seconds is not None else "-"
+        numbers = f"{cause.messages:,} messages, {size_text(cause.bytes)}, {age}"
+        yield f"  {cause.reason:<16} {cause.holder}: {numbers}; freed by {cause.frees}"
 
 
 def _broker(disk: OsDisk) -> str:

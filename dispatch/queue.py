@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 from ..store.errors import ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.properties import encode_properties
-from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
-from .consumer import Consumer, check_prefetch
+from .consumer import Consumer
+from .destination_policy import check_prefetch, policy_for
+from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import compile_selector
 
@@ -36,7 +38,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _properties(headers: Headers | None, message_id: str | None) -> bytes:
+def encoded_properties(headers: Headers | None, message_id: str | None) -> bytes:
+    """What lies before a body. SettingsError for headers or an id that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
         raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
@@ -73,7 +76,7 @@ class Queue:
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = _properties(headers, message_id) if headers or message_id is not None else b""
+        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
@@ -95,21 +98,21 @@ class Queue:
         """Store messages in order and return their ids.
 
         Written in slices of up to 256 messages or 256 KiB, each atomic, one
-        write each; synced at the end, and on the way every 2 MiB. An error says in `.stored` how
-        many of the first are in. O(messages).
+        write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
+        error says in `.stored` how many of the first are in. O(messages).
         """
         engine = self._engine
         ids: list[str] = []
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, batch_bytes = DEFAULT_PRIORITY, 0
+        priority, batch_bytes, slice_messages = DEFAULT_PRIORITY, 0, engine.slice_messages_max
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         try:
             for message in messages:
                 content = self._content(message)
                 size = len(content[0]) + len(content[1])
-                is_full = len(batch) >= SLICE_MESSAGES_MAX or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
+                is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
                 if batch and (is_full or message.priority != priority):
                     self._store(priority, batch, batch_ids, ids)
                     batch, batch_ids, batch_bytes = [], [], 0
@@ -134,7 +137,7 @@ class Queue:
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = _properties(headers, message_id) if headers or message_id is not None else b""
+        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
@@ -182,14 +185,17 @@ class Queue:
         self,
         *,
         selector: str | None = None,
-        prefetch: int = 1000,
+        prefetch: int | None = None,
         on_ready: Callable[[], None] | None = None,
     ) -> Consumer:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
+        prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
         on_ready is called, never under a lock, when a take would find
         something after one that found nothing. SelectorError, SettingsError, Closed.
         """
+        if prefetch is None:
+            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
         check_prefetch(prefetch)
         if on_ready is not None and not callable(on_ready):
             raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
@@ -197,6 +203,16 @@ class Queue:
             raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
         compiled = compile_selector(selector) if selector is not None else None
         return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
+
+    def purge(self) -> int:
+        """Remove everything that is pending and not in flight; returns how many messages. They never come again.
+
+        48 bytes in the journal for each run between those in flight, however
+        long it is. What is in flight stays with its consumers, to be settled;
+        what is sent meanwhile may stay. O(blocks of the index). StoreFull,
+        StoreFailed, Closed: the rest is still there.
+        """
+        return purge(self._engine, self._area)
 
     @property
     def depth(self) -> int:

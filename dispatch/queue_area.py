@@ -16,6 +16,7 @@ from .selector import Selector
 from .target_list import TargetList
 
 if TYPE_CHECKING:
+    from .admission import Admission
     from .consumer import Consumer
     from .delivery import Delivery
     from .target_area import TargetArea
@@ -80,6 +81,7 @@ class LaneArea:
         "acknowledged",
         "redelivered",
         "unreadable",
+        "purges",
     )
 
     def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
@@ -100,6 +102,8 @@ class LaneArea:
         self.acknowledged = 0
         self.redelivered = 0
         self.unreadable = 0
+        self.purges = 0
+        """How often messages were taken out of the middle: a load that began before must look again."""
 
     def arrive(self, message: StoredMessage) -> None:
         """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""
@@ -143,6 +147,8 @@ class QueueArea:
         self.name = name
         self.areas: list[LaneArea | None] = [None] * PRIORITIES
         self.interests: dict[str | None, Interest] = {}
+        self.admission: Admission | None = None
+        """Of a queue whose policy limits it."""
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0

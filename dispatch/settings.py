@@ -17,11 +17,14 @@ import dataclasses
 import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..cache.process_memory import default_limit_bytes
+from ..store.block import BLOCK_MESSAGES
 from ..store.errors import SettingsError
-from ..store.files import validate_broker_name
+from ..store.files import PathArgument, validate_broker_name
+from .destination_policy import DestinationPolicy, check_policies
 from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
@@ -36,6 +39,10 @@ MAX_MESSAGE_BYTES = GIB
 
 _MIN_INTERVAL_SECONDS = 0.001
 _MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
+
+
+class SettingsWarning(UserWarning):
+    """A property of another broker's configuration cannot be honoured; the text names it and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +84,35 @@ class Settings:
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
     More: a take-over succeeds without retries, a mistaken second start is noticed later."""
 
+    verify_on_open: bool = False
+    """Whether opening reads the whole journal and refuses with JournalCorrupt where anything in it is damaged.
+    True: opening takes as long as reading the journal. False: old damage shows when the message is loaded."""
+
     background: bool = True
     """Whether threads of the library load ahead, checkpoint and clean up.
     False: no thread is started, and none of that happens but in `step()`, which the host must call."""
+
+    policies: Mapping[str, DestinationPolicy] = field(default_factory=dict, hash=False)
+    """Rules by pattern of destination names, such as {"orders.*": DestinationPolicy(prefetch=10)}.
+    Of the patterns that match, the most specific one decides alone; where none matches, the defaults."""
+
+    archive_data_logs: bool = False
+    """Whether data logs that nothing needs are moved to the archive instead of being deleted.
+    True: they can be looked at later; their disk is free again when somebody empties the archive."""
+
+    archive_directory: str | None = None
+    """Directory in which the archive is a folder of the broker's name; None: `archive/` in the store's folder.
+    Another one may be of another file system: each data log is copied, not renamed."""
 
     # Performance: the same promises at another price.
 
     sync_interval_seconds: float = 1.0
     """Seconds between two syncs with sync="interval".
     More: fewer syncs, more to lose in a power cut."""
+
+    use_vectored_io: bool = True
+    """Whether the messages of a batch are joined, up to 256 in one record and one write.
+    False: a record and a write for each, at about a fifth of the speed; damage to a record costs one message."""
 
     max_file_length: int | str = "32MiB"
     """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.
@@ -102,6 +129,14 @@ class Settings:
     cleanup_interval_seconds: float = 30.0
     """Seconds between two looks for data logs that nothing needs any more.
     More: less work, disk given back later."""
+
+    persistent_index: bool = True
+    """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
+    False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
+
+    index_transaction_adds: int = 4_096
+    """References that one transaction of a checkpoint brings into the index on disk, at least 512; a block has 512.
+    More: fewer transactions a checkpoint, each of them larger; a kill between them costs a replay of the journal."""
 
     index_page_size: int | str = "16KiB"
     """Bytes of a page of the index, a power of two from 512B to 64KiB.
@@ -125,12 +160,18 @@ class Settings:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
         _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
-        _check_choice("background", self.background, (True, False))
+        for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index", "archive_data_logs"):
+            _check_choice(name, getattr(self, name), (True, False))
+        _check_directory("archive_directory", self.archive_directory)
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
+        _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
+
+        check_policies(self.policies)
+        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
 
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
@@ -149,6 +190,17 @@ class Settings:
         }
         for name, size_bytes in sizes.items():
             object.__setattr__(self, name, size_bytes)  # frozen for everybody else
+
+    @classmethod
+    def from_activemq(cls, path: PathArgument) -> Settings:
+        """What an `activemq.xml` says, in our words; a SettingsWarning names each property that can't be honoured.
+
+        Reads that file alone and resolves no placeholder. SettingsError, with
+        the line, where it is no such file. `forebay settings FILE` prints the same.
+        """
+        from .activemq import settings_from_activemq
+
+        return settings_from_activemq(path)
 
 
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
@@ -170,9 +222,20 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
 
 def defaults_table() -> str:
     """All fields as a Markdown table, for the documentation. Reads this file's own source."""
-    defaults = {entry.name: entry.default for entry in dataclasses.fields(Settings)}
+    return _table(Settings)
+
+
+def policies_table() -> str:
+    """The fields of DestinationPolicy likewise."""
+    return _table(DestinationPolicy)
+
+
+def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
+    defaults = {
+        entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
+    }
     rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
-    for name, documentation in _documented_fields():
+    for name, documentation in _documented_fields(kind):
         meaning, price = documentation.split("\n")
         rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
     return "\n".join(rows)
@@ -185,6 +248,11 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
         raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
 
 
+def _check_directory(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters")
+
+
 def _check_seconds(name: str, value: object, *, minimum: float) -> None:
     # The chained comparison refuses NaN as well.
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
@@ -194,9 +262,9 @@ def _check_seconds(name: str, value: object, *, minimum: float) -> None:
         )
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least 1")
+def _check_count(name: str, value: object, *, minimum: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least {minimum}")
 
 
 def _index_page_size_bytes(value: object) -> int:
@@ -225,12 +293,13 @@ def _advice(name: str, known: list[str]) -> str:
     return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
 
 
-def _documented_fields() -> Iterator[tuple[str, str]]:
+def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Those that may be given, with what is said below them."""
     import ast
     import inspect
     import itertools
 
-    definition = ast.parse(inspect.getsource(Settings)).body[0]
+    definition = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(definition, ast.ClassDef)
     for statement, following in itertools.pairwise(definition.body):
         match statement, following:

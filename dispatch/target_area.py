@@ -28,6 +28,7 @@ from ..cache.policy import (
 from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
+from ..store.runs import Runs
 from .delivery import Delivery
 from .queue_area import Interest, LaneArea, QueueArea
 from .target_list import TargetList
@@ -397,6 +398,21 @@ class TargetArea:
         if interest.selector is None or message[2] is not None:
             return interest.wants(area, message)
         return True  # its headers are not in RAM: the loader looks again
+
+    def forget(self, area: LaneArea, gone: Runs) -> None:
+        """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
+        area.purges += 1
+        area.attempts = {sequence: count for sequence, count in area.attempts.items() if sequence not in gone}
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area:
+                    self.targets.release(target.forget(gone))
+        for cache in (self.pending_cache, self.head_queue_cache):
+            cache.forget_runs(area.lane.number, gone)
+        self.head_queue_cache.reopen(area.lane.number)
+        self.is_pending_cache_full = False
+        if self.waits_for_memory:
+            self.relieve()
 
     # ------------------------------------------------------------------ memory
 

@@ -122,6 +122,19 @@ class TargetList:
         self.references.add(message[0], message[0])
         return message
 
+    def forget(self, gone: Runs) -> int:
+        """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
+        direct = [message for message in self.direct if message[0] not in gone]
+        charge = self.direct_bytes - sum(map(charge_bytes, direct))
+        self.direct = deque(direct)
+        self.direct_bytes -= charge
+        for first, last in gone:
+            self.returned.remove(first, last)
+            self.references.remove(first, last)
+            if first <= self.frontier <= last:
+                self.frontier = last + 1
+        return charge
+
     @property
     def held_bytes(self) -> int:
         """What the runs cost."""

@@ -24,6 +24,11 @@ BLOCK_CHARGE_BYTES: Final = 5_632
 _PACKED: Final = struct.Struct("<HHHBB64s")
 
 
+def packed_messages(packed: bytes) -> int:
+    """How many messages a block has that Block.pack packed, those that are gone included."""
+    return int.from_bytes(packed[:2], "little")
+
+
 class BlockDamaged(Exception):
     """Packed bytes that are no block. Internal: the index is then rebuilt."""
 

@@ -5,6 +5,7 @@
                               kr-store/data, kr-store/state
                               quarantine/
                               tmp-storage/tmp-<number>.dat
+                              archive/
 
 The lock is the kernel's (flock), so that whatever ends the process frees it;
 the file stays behind and its content is only for the message to whoever comes
@@ -28,6 +29,7 @@ INDEX_DIRECTORY = "kr-store/data"
 STATE_DIRECTORY = "kr-store/state"
 QUARANTINE = "quarantine"
 TMP_STORAGE = "tmp-storage"
+ARCHIVE = "archive"
 LOCK = "lock"
 
 MAX_DATA_LOG_ID = 2**31 - 1
@@ -106,6 +108,15 @@ def store_root(directory: PathArgument, broker_name: str) -> str:
     if not isinstance(path, str) or not path or "\0" in path:
         raise SettingsError("directory must be a non-empty str path without NUL characters")
     return os.path.join(path, broker_name)
+
+
+def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -> str:
+    """Where a store with that root archives, when it is another directory. SettingsError where it is in the store."""
+    path = store_root(archive_directory, broker_name)
+    place, own = os.path.realpath(path), os.path.realpath(root)
+    if place == own or place.startswith(own + os.sep):
+        raise SettingsError(f"archive_directory: {path} lies in the store itself: name another place, or none")
+    return path
 
 
 def index_path(root: str) -> str:

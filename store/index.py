@@ -421,15 +421,22 @@ class Index:
             self.is_filling = True
 
     def fetch(self, lane: Lane, number: int) -> Block:
-        packed = self._read_block(lane.number, number)
-        try:
-            block = Block.unpack(number, packed)
-        except BlockDamaged as damage:
-            # Its checksum was right, so whoever wrote it was wrong: no disk is to blame, and nothing can be trusted.
-            raise AssertionError(f"block {number} of lane {lane.number} is stored wrong: {damage}") from damage
+        block = self._read(lane, number)
         self.admit(lane, block)
         self._clean[lane.number, number] = block
         return block
+
+    def peek(self, lane: Lane, number: int) -> Block:
+        """A block that has something pending, for one look: if it is not in RAM, it is read and not kept."""
+        return lane.resident.get(number) or self._read(lane, number)
+
+    def _read(self, lane: Lane, number: int) -> Block:
+        packed = self._read_block(lane.number, number)
+        try:
+            return Block.unpack(number, packed)
+        except BlockDamaged as damage:
+            # Its checksum was right, so whoever wrote it was wrong: no disk is to blame, and nothing can be trusted.
+            raise AssertionError(f"block {number} of lane {lane.number} is stored wrong: {damage}") from damage
 
     def take_dirty(self) -> list[tuple[Lane, Block, bytes]]:
         """Pack what a checkpoint must write. The blocks stay in RAM until settle says how it went."""

@@ -12,27 +12,27 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .account import Account
+from .archive import Archive
 from .block import Extent, Singles
-from .cleanup import removable
-from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
+from .cleanup import removable, trace
 from .disk import Disk
-from .errors import Closed, ForebayError, JournalCorrupt, StoreFailed, StoreFull
-from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY, damage_name, data_log_id, data_log_name
+from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
-from .mark import Mark, read_mark, write_mark
+from .mark import Mark, leave_mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
-from .properties import decode_properties
-from .quarantine import set_aside
+from .opening import find_store_id, recover
+from .pins import Pins
+from .quarantine import set_aside_message
 from .reading import Region, StoredMessage, plan_regions, read_regions
-from .record import ATTEST, DESTINATION, DROP, STATE, RecordDamaged
-from .recovery import Recovered, Recovery, RecoveryReport
-from .repair import Repair
-from .reserve import NO_SPACE, Reserve
+from .record import ATTEST, DESTINATION, DROP, STATE
+from .recovery import RecoveryReport
+from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
 
 logger = logging.getLogger("forebay.store")
@@ -43,9 +43,10 @@ STORE_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """What a cleanup did. `remaining`: ids of the data logs that are left, the newest included."""
+    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
 
     deleted: tuple[int, ...]
+    archived: tuple[int, ...]
     remaining: tuple[int, ...]
 
 
@@ -70,18 +71,23 @@ class MessageStore:
         index_cache_bytes: int,
         max_file_bytes: int,
         max_checkpoint_adds: int,
+        verifies_all: bool = False,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
         store_limit: int | float | None = None,
         accepts_loss: bool = False,
+        archive: Archive | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
+        verifies_all: opening reads every byte of the journal and refuses damage.
         store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
+        archive: keeps what cleanup discards; None: it is deleted.
         """
         self._disk = disk
+        self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._account = account
@@ -92,12 +98,16 @@ class MessageStore:
         self._max_checkpoint_adds = max_checkpoint_adds
         self._store_limit = store_limit
         self._accepts_loss = accepts_loss
+        self._verifies_all = verifies_all
         self._checkpoint_lock = threading.Lock()
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
+        self._are_adds_refused = False
+        self._is_postponed = False
+        """The last checkpoint found no room."""
         self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
@@ -126,10 +136,16 @@ class MessageStore:
             self._disk.make_directory(directory)
         Reserve(self._disk, 0).clear()
         mark = read_mark(self._disk)
-        found_id = mark.store_id if mark is not None else self._find_store_id()
+        found_id = mark.store_id if mark is not None else find_store_id(self._disk)
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
-        self._metadata = self._make_metadata(self._store_id)
-        found = self._recover(mark, self._metadata)
+        if self._archive is not None:
+            self._archive.prepare(self._store_id)
+        self._metadata = metadata = self._make_metadata(self._store_id)
+        found = recover(
+            (self._disk, self.index, metadata, mark, self._store_id, self._recovery_checkpoint),
+            verifies_all=self._verifies_all,
+            repair_salt=self._random_salt if self._accepts_loss else None,
+        )
         self.destinations = found.destinations
         self._replay_position = found.replay_position
         self.journal = Journal(
@@ -141,7 +157,7 @@ class MessageStore:
             random_salt=self._random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=self._store_limit_bytes(sum(found.sizes.values())),
+            store_limit_bytes=limit_bytes(self._store_limit, self._disk, sum(found.sizes.values())),
         )
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
@@ -153,13 +169,15 @@ class MessageStore:
             self.index.use(data_log)
         self.journal.sync()
         if found.leftovers:
-            self.journal.remove(list(found.leftovers))
+            self._discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
         report = RecoveryReport(
             clean=mark is not None
             and mark.is_clean
-            and not (found.truncated_bytes or found.index_rebuilt or found.damaged),
+            and not found.truncated_bytes
+            and not (found.index_rebuilt and self._metadata.is_persistent)
+            and not found.damaged,
             index_rebuilt=found.index_rebuilt,
             replayed_records=found.replayed_records,
             truncated_bytes=found.truncated_bytes,
@@ -171,42 +189,8 @@ class MessageStore:
         logger.info("opened: %s", report)
         return report
 
-    def _recover(self, mark: Mark | None, metadata: MetadataStore) -> Recovered:
-        """Once more, behind a repair, where damage is accepted."""
-        disk, store_id, checkpoint = self._disk, self._store_id, self._recovery_checkpoint
-        recovery = Recovery(disk, self.index, metadata, mark, store_id, checkpoint)
-        try:
-            return recovery.run()
-        except JournalCorrupt:
-            if not self._accepts_loss:
-                raise
-        repair = Repair(disk, store_id, recovery.durable, self._random_salt)
-        damaged = repair.run(recovery.expected)
-        self.index.reset()
-        repaired = Recovery(disk, self.index, metadata, mark, store_id, checkpoint, known_durable=repair.durable)
-        found = repaired.run()
-        found.damaged = damaged + found.damaged
-        return found
-
     def _random_salt(self) -> int:
         return int.from_bytes(self._random_bytes(4), "little")
-
-    def _store_limit_bytes(self, journal_bytes: int) -> int | None:
-        limit = self._store_limit
-        return int(limit * (self._disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit
-
-    def _find_store_id(self) -> bytes | None:
-        for data_log in sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL)))):
-            file = self._disk.open_for_reading(data_log_name(data_log))
-            try:
-                return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
-            except RecordDamaged:
-                continue
-            except UnknownVersion as version:
-                raise JournalCorrupt(data_log, 0, str(version)) from None
-            finally:
-                file.close()
-        return None
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
@@ -220,7 +204,7 @@ class MessageStore:
                         self.journal.reserve.close()
                 self._disk.sync_directory(JOURNAL)
                 self.checkpoint(is_closing=True)
-                self._leave_mark()
+                leave_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -228,15 +212,6 @@ class MessageStore:
                 self.journal.close()
             if self._metadata is not None:
                 self._metadata.close()
-
-    def _leave_mark(self) -> None:
-        """On a full disk none is left: then the next open replays, for which it needs what is left of the reserve."""
-        try:
-            write_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
-        except OSError as error:
-            if error.errno not in NO_SPACE:
-                raise
-            logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")
 
     # ------------------------------------------------------------------ destinations
 
@@ -318,6 +293,20 @@ class MessageStore:
             self._interrupted()
             raise
 
+    def _admit_adds(self, are_admitted: bool) -> None:
+        """Refuse messages, or no longer. REQUIRES: state lock.
+
+        The refusal stands in the place of the methods, so that while there is room no message pays for the question.
+        """
+        if self._are_adds_refused and are_admitted:
+            del self.add, self.add_slice  # the class's own are found again
+        elif not (self._are_adds_refused or are_admitted):
+            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
+        self._are_adds_refused = not are_admitted
+
+    def _refuse_add(self, *_: Any, **__: Any) -> Any:
+        raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
+
     def _interrupted(self) -> None:
         """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
 
@@ -346,19 +335,8 @@ class MessageStore:
         with self._lock:
             if not lane.is_pending(sequence):
                 return False
-            (region,) = regions = self.plan(lane, [(sequence, sequence)])
-        messages, unreadable = self.read(regions)
-        try:
-            data = region.file.read(region.offset, region.length)
-            if messages:
-                decode_properties(messages[0][1])
-                return False
-            assert unreadable
-        except OSError:
-            return False
-        except RecordDamaged:
-            pass  # its checksum is right, and its headers make no sense
-        if not set_aside(self._disk, damage_name(region.data_log, region.offset), data):
+            (region,) = self.plan(lane, [(sequence, sequence)])
+        if not set_aside_message(self._disk, region):
             return False
         with self._lock:
             return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
@@ -419,6 +397,8 @@ class MessageStore:
                 next_sequence = self.journal.next_sequence
                 root = self._root(State(list(self.destinations.values()), {}, data_logs, next_sequence))
             is_stored = False
+            metadata = self._metadata
+            assert metadata is not None
             try:
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
@@ -431,7 +411,9 @@ class MessageStore:
             finally:
                 with self._lock:
                     self.index.settle(taken, deletes, is_stored)
+                    self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
+            self._is_postponed = not is_stored
             if is_stored:
                 self._checkpoint_end = position
                 self._replay_position = position
@@ -482,34 +464,90 @@ class MessageStore:
             self.index.settle(taken, deletes, is_stored)
 
     def cleanup(self) -> CleanupReport:
-        """Delete the data logs that nothing needs. REQUIRES: no lock.
+        """Delete or archive the data logs that nothing needs. REQUIRES: no lock.
 
         A drop record that names them is synced before the first is unlinked,
         so no crash can turn a deletion into a loss or a redelivery. What the
         disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
+        holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        copied = self._copy_ahead()
         with self._checkpoint_lock:
             with self._lock:
-                newest = min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+                newest = self._replayed_data_log
                 doomed = removable(self.index.uses, newest)
+                unready = set(doomed).difference(copied) if copied is not None else set()
+                if unready:
+                    doomed = removable(self.index.uses, newest, unready)
+                lines = self._trace(newest, unready, holders) if holders is not None else []
                 if doomed:
                     self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
                     self._dropped.update(doomed)
+            is_done = False
             if doomed:
-                cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
                 self.journal.sync()
-                try:
-                    self.journal.remove(doomed)
+                is_done = self._discard(doomed)
+                if is_done:
                     self._forget(doomed)
-                except OSError as error:
-                    logger.warning("a data log could not be deleted (%s); the next cleanup tries again", error.strerror)
-                    doomed = []
             with self._lock:
                 if self.is_full:
                     self.journal.refill()
                 remaining = tuple(sorted(self.journal.sizes))
-        return CleanupReport(tuple(doomed), remaining)
+        for line in lines:
+            cleanup_logger.debug("%s", line)
+        if doomed:
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+        gone = tuple(doomed) if is_done else ()
+        return CleanupReport((), gone, remaining) if self._archive is not None else CleanupReport(gone, (), remaining)
+
+    @property
+    def _replayed_data_log(self) -> int:
+        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
+        return min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
+
+    def _copy_ahead(self) -> list[int] | None:
+        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
+
+        The slow part of archiving: no lock is held meanwhile.
+        """
+        if self._archive is None:
+            return None
+        with self._lock:
+            unneeded = removable(self.index.uses, self._replayed_data_log)
+        ready, error = self._archive.copy(unneeded)
+        if error is not None:
+            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+        return ready
+
+    def _discard(self, data_logs: list[int]) -> bool:
+        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
+
+        False: the disk refused; they are tried again by the next cleanup, or the next open.
+        """
+        try:
+            if self._archive is not None:
+                self._archive.keep(data_logs)
+            self.journal.remove(data_logs)
+            return True
+        except OSError as error:
+            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            return False
+
+    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+        return trace(self.index.uses, newest, unready, last_update=self._replay_position, destinations=destinations)[0]
+
+    def pins(self) -> Pins:
+        """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
+        with self._lock:
+            newest = self.journal.data_log
+            replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
+        return Pins(self.index, self._lock, self.destinations, newest, self.journal.reader, replayed=replayed)
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        with self._lock:
+            return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
     def _forget(self, data_logs: Iterable[int]) -> None:
         with self._lock:

@@ -19,9 +19,12 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from random import Random
 from threading import Lock
 from typing import Any, Protocol
+
+from .block import packed_messages
 
 Runs = dict[int, list[tuple[int, int]]]
 """Lane -> runs of consecutive block numbers, each (first, last), ascending."""
@@ -48,6 +51,14 @@ class Snapshot:
 class MetadataStore(Protocol):
     """Blocks by (lane, block) and one root value, replaced together. Everything may be called from any thread."""
 
+    @property
+    def is_persistent(self) -> bool:
+        """What is committed outlives the process."""
+
+    @property
+    def is_filling(self) -> bool:
+        """There should be no further blocks until some are deleted."""
+
     def load(self) -> Snapshot | None:
         """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
 
@@ -62,7 +73,8 @@ class MetadataStore(Protocol):
     ) -> None:
         """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
 
-        `position` must be one that the journal has synced. MetadataFull: the old checkpoint stands.
+        `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
+        since; until then `load` gives the old checkpoint or refuses.
         """
 
     def read_block(self, lane: int, block: int) -> bytes:
@@ -100,6 +112,8 @@ _MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
 _MASK = 2**64 - 1
 _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 _LAST_BLOCK = 2**63 - 1
+UNBOUNDED = 1 << 62
+"""References a transaction: each checkpoint is one."""
 _SURPLUS_BYTES = 8 << 20
 """Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
 _BUSY_SECONDS = 0.5
@@ -115,14 +129,31 @@ class SqliteMetadataStore:
 
     `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
     page caches, of which a writer and a reader connection have half each.
+
+    A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
+    What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
     """
 
-    def __init__(self, directory: str, store_id: bytes, page_bytes: int, cache_bytes: int) -> None:
+    is_persistent = True
+    is_filling = False
+
+    def __init__(
+        self,
+        directory: str,
+        store_id: bytes,
+        page_bytes: int,
+        cache_bytes: int,
+        *,
+        transaction_adds: int = UNBOUNDED,
+    ) -> None:
         assert len(store_id) == 16, len(store_id)
         assert 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0, page_bytes
         self._directory = directory
         self._store_id = store_id
         self._page_bytes = page_bytes
+        self._transaction_adds = transaction_adds
+        self._unfinished: set[tuple[int, int]] = set()
+        """Places that a checkpoint put which then found no room; the old root doesn't know them."""
         self._cache_bytes = cache_bytes
         self._path = os.path.join(directory, _FILES[0])
         # Where both are held, _writing was taken first.
@@ -138,6 +169,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._is_sound = False
             self._census = _Census()
+            self._unfinished.clear()
             try:
                 snapshot = self._load()
             except _TROUBLE as error:
@@ -211,11 +243,28 @@ class SqliteMetadataStore:
         deletes: Sequence[tuple[int, int]],
         delete_lanes: Sequence[int],
     ) -> None:
+        places = {(lane, block) for lane, block, _ in puts}
+        assert len(places) == len(puts), "a block is put twice"
+        # A block that was put in vain and died since is known to nobody else.
+        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges({*deletes, *self._unfinished} - places)
+        *parts, last = _parts(puts, self._transaction_adds)
+        for part in parts:
+            self._transact(doomed, part, None)
+            self._unfinished.update((lane, block) for lane, block, _ in part)
+            doomed = []
+        self._transact(doomed, last, (position, epoch, root))
+        self._unfinished.clear()
+
+    def _transact(
+        self,
+        doomed: Sequence[tuple[int, int, int]],
+        puts: Sequence[tuple[int, int, bytes]],
+        root: tuple[int, int, bytes] | None,
+    ) -> None:
+        """One transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
-        assert len(places) == len(puts), "a block is put twice"
-        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges(deletes)
         rows = [(lane, block, zlib.crc32(packed)) for lane, block, packed in puts]
         _, census = _survey(rows)
         census += self._census
@@ -236,8 +285,11 @@ class SqliteMetadataStore:
                 "REPLACE INTO blocks (id, lane, block, crc, packed) VALUES (?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
-            head = (self._store_id, position, epoch, census.blocks, census.checksum)
-            writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", (*head, _root_crc(head, root), root))
+            if root is not None:
+                position, epoch, value = root
+                head = (self._store_id, position, epoch, census.blocks, census.checksum)
+                row = (*head, _root_crc(head, value), value)
+                writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
         self._census = census
 
     def read_block(self, lane: int, block: int) -> bytes:
@@ -260,6 +312,7 @@ class SqliteMetadataStore:
             self._disconnect()
             self._remove_files()
             self._census = _Census()
+            self._unfinished.clear()
             self._is_sound = True
 
     def close(self) -> None:
@@ -398,6 +451,18 @@ def _survey(rows: Iterable[tuple[int, int, int]]) -> tuple[Runs, _Census]:
     return runs, _Census(count, checksum & _CHECKSUM_MASK)
 
 
+def _parts(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
+    """The blocks in pieces of at most so many references, at least one block each; one empty piece of none."""
+    begins, adds = [0], 0
+    if transaction_adds < UNBOUNDED:
+        for at, (_, _, packed) in enumerate(puts):
+            adds += packed_messages(packed)
+            if adds > transaction_adds and at > begins[-1]:
+                begins.append(at)
+                adds = packed_messages(packed)
+    return [puts[begin:end] for begin, end in zip_longest(begins, begins[1:])]
+
+
 def _ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """(lane, first, last) of each run of consecutive blocks among the places."""
     blocks, _ = _survey((lane, block, 0) for lane, block in sorted(places))
@@ -421,7 +486,11 @@ class MemoryMetadataStore:
     Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
     """
 
-    def __init__(self, checkpoint: _Checkpoint | None = None) -> None:
+    is_persistent = True
+    is_filling = False
+
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
+        self._transaction_adds = transaction_adds
         self._history = [checkpoint]
         """The last synced state, then every newer one; None: empty."""
 
@@ -448,6 +517,9 @@ class MemoryMetadataStore:
         before = self._history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
+        if len(_parts(puts, self._transaction_adds)) > 1:
+            # What a crash between the transactions of one checkpoint leaves.
+            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
         lanes = frozenset(delete_lanes)
         blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
         for place in deletes:
@@ -485,4 +557,4 @@ class MemoryMetadataStore:
             checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
         elif damaged:
             checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
-        return MemoryMetadataStore(checkpoint)
+        return MemoryMetadataStore(checkpoint, transaction_adds=self._transaction_adds)

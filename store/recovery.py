@@ -51,6 +51,7 @@ from .record import (
 )
 from .repair import DamagedPlace
 from .state import QUEUE, Destination, LaneCounts, State, decode_destination, decode_root, decode_state
+from .verify import raise_first_damage
 
 logger = logging.getLogger("forebay.store.recovery")
 
@@ -122,13 +123,15 @@ class Recovery:
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
+        verifies_all: bool = False,
         known_durable: int | None = None,
     ) -> None:
         """write_checkpoint(position, epoch, state) stores the index as it is now.
 
-        known_durable: a repair has found that this position was durable, and has done what can be done: what is
-        missing still is given up and reported.
+        verifies_all: what the replay does not read is verified too. known_durable: a repair has found that this
+        position was durable, and has done what can be done: what is missing still is given up and reported.
         """
+        self._verifies_all = verifies_all
         self._disk = disk
         self._index = index
         self._metadata = metadata
@@ -164,6 +167,8 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
             problem = f"{len(missing)} data logs are missing, this is the first"
             raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+        if self._verifies_all and not self._accepts_loss:
+            raise_first_damage(self._disk, [data_log for data_log in ids if data_log in self.expected], end.position)
         self._complete()
         self._cut(end)
         if self._accepts_loss:

@@ -116,3 +116,8 @@ class Reserve:
     def _give_back(self, part: int) -> None:
         self._disk.remove(reserve_name(part))
         del self._held[part]
+
+
+def limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
+    """The bytes of a limit that may be a share, a float, of what the journal has and the disk could give it now."""
+    return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

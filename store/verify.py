@@ -24,6 +24,8 @@ from .data_log import (
     used_bytes,
 )
 from .disk import Disk, File
+from .errors import JournalCorrupt
+from .files import data_log_name
 from .journal import OFFSET_BITS
 from .record import (
     ACK,
@@ -92,6 +94,26 @@ def examine_all(disk: Disk) -> Iterator[DataLogFacts]:
     """Examine each data log of a journal, in order."""
     for data_log, file in open_data_logs(disk):
         yield examine(data_log, file)
+
+
+def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
+    """Verify every byte of these data logs before the position where the journal ends.
+
+    JournalCorrupt names the first place that does not verify. Behind the end
+    is the tail, which whoever asks is about to cut.
+    """
+    journal: list[DataLogFacts] = []
+    for data_log in data_logs:
+        file = disk.open_for_reading(data_log_name(data_log))
+        try:
+            journal.append(examine(data_log, file))
+        finally:
+            file.close()
+    damaged = [finding for facts in journal for finding in facts.findings]
+    damaged += _unreadable(journal)
+    for place in sorted(damaged):
+        if place.data_log << OFFSET_BITS | place.offset < end:
+            raise JournalCorrupt(*place)
 
 
 def examine(data_log: int, file: File | OSError) -> DataLogFacts:
@@ -205,6 +227,10 @@ def _places(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
     """Each place where reading the journal from its beginning meets something else than the next record."""
     for data_log in _missing(journal):
         yield Finding(data_log, 0, "the data log is missing, and was not dropped")
+    yield from _unreadable(journal)
+
+
+def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
     for facts, later in zip_longest(journal, journal[1:]):
         for damage in facts.damages:
             yield Finding(facts.data_log, damage.offset, damage.problem)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.store.cleanup import removable
+from forebay.store.cleanup import removable, trace
 from forebay.store.index import DataLogUse
 
 
@@ -62,6 +62,45 @@ def test_the_sample_of_the_documentation() -> None:
     """86, 87, 163 and 164 exist and 164 is written to; 86 holds a message, 163 the ack for one of the same file."""
     uses = uses_of(log86=(1, set()), log87=(0, {85}), log163=(0, {86}), log164=(0, {87}))
     assert removable(uses, 164) == [87]
+
+
+def test_steps_of_the_documented_sample_are_said_in_order() -> None:
+    """As operators know the lines: a transaction in 164, a message of 0:E in 163, one of 0:J in 86, none in 87."""
+    uses = uses_of(log86=(1, set()), log87=(0, {85}), log163=(1, {86}), log164=(0, {87}))
+    destinations = {"0:A": (), "1:B": (), "0:D": (), "0:E": {163}, "0:H": (), "0:I": (), "0:J": {86}}
+    place = (164 << 32) + 41712
+    lines, doomed = trace(uses, 165, {164}, last_update=place, first_transaction=place, destinations=destinations)
+    assert doomed == removable(uses, 165, {164}) == [87]
+    assert lines == [
+        "Last update: 164:41712, full gc candidates set: [86, 87, 163, 164]",
+        "gc candidates after first tx:164:41712, [86, 87, 163]",
+        "gc candidates after dest:0:A, [86, 87, 163]",
+        "gc candidates after dest:1:B, [86, 87, 163]",
+        "gc candidates after dest:0:D, [86, 87, 163]",
+        "gc candidates after dest:0:E, [86, 87]",
+        "gc candidates after dest:0:H, [86, 87]",
+        "gc candidates after dest:0:I, [86, 87]",
+        "gc candidates after dest:0:J, [87]",
+        "gc candidates: [87]",
+    ]
+
+
+def test_data_log_that_is_left_for_its_acks_is_said_to_be() -> None:
+    uses = uses_of(log1=(1, set()), log2=(0, {1}), log3=(0, {2}), log4=(0, set()))
+    lines, doomed = trace(uses, 4, last_update=4 << 32, destinations={"0:A": {1}, "0:B": ()})
+    assert doomed == []
+    assert lines[-4:] == [
+        "gc candidates after dest:0:B, [2, 3]",
+        "not removing data file 2: it holds acks for messages in [1]",
+        "not removing data file 3: it holds acks for messages in [2]",
+        "gc candidates: []",
+    ]
+
+
+def test_transaction_without_an_outcome_pins_its_data_logs_and_their_acks() -> None:
+    uses = uses_of(log1=(0, set()), log2=(0, {1}), log3=(0, set()), log4=(0, set()))
+    assert removable(uses, 4, {1}) == [3]
+    assert removable(uses, 4, {9}) == [1, 2, 3]
 
 
 def slowly(uses: dict[int, DataLogUse], newest: int) -> list[int]:

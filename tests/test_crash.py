@@ -10,8 +10,9 @@ failure names its seed, and `CrashRun(seed, Tally()).run()` repeats it.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from crash_workload import Mix, Model, Workload, found_in
 from forebay import Delivery, Forebay, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
-from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.metadata_store import UNBOUNDED, MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 
@@ -56,11 +57,22 @@ class Tally:
 class CrashRun:
     """One seed's workload, cut at its calls."""
 
-    def __init__(self, seed: int, tally: Tally, *, sync: SyncMode = "always", with_power_cuts: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        tally: Tally,
+        *,
+        sync: SyncMode = "always",
+        with_power_cuts: bool = True,
+        transaction_adds: int = UNBOUNDED,
+        **fields: Any,
+    ) -> None:
         self._seed = seed
         self._tally = tally
         self._sync: SyncMode = sync
         self._with_power_cuts = with_power_cuts
+        self._transaction_adds = transaction_adds
+        self._settings = replace(SETTINGS[sync], **fields)
         self._random = Random(seed)
         self._mix = Mix.draw(seed)
         self._left: set[int] = set()
@@ -69,7 +81,8 @@ class CrashRun:
 
     def run(self) -> None:
         try:
-            self._live(SimulatedDisk(), MemoryMetadataStore(), Model(), 1)
+            metadata = MemoryMetadataStore(transaction_adds=self._transaction_adds)
+            self._live(SimulatedDisk(), metadata, Model(), 1)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
 
@@ -167,22 +180,22 @@ class CrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[self._sync], clock), None)
+        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 
 
 def _same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
     """What a killed process leaves: all that was committed, with what a power cut may still take."""
-    fork = MemoryMetadataStore()
+    fork = MemoryMetadataStore(transaction_adds=metadata._transaction_adds)
     fork._history = metadata._history.copy()
     return fork
 
 
-def run_seeds(first_seed: int, *, sync: SyncMode, states: int) -> None:
+def run_seeds(first_seed: int, *, sync: SyncMode, states: int, **options: Any) -> None:
     """Seed after seed, until that many different power cuts were survived."""
     tally = Tally()
     seed = first_seed
     while len(tally.power_cuts) < states:
-        CrashRun(seed, tally, sync=sync).run()
+        CrashRun(seed, tally, sync=sync, **options).run()
         seed += 1
 
 
@@ -204,6 +217,11 @@ def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode) -> None:
     while tally.kills < STATES // SHARES:
         CrashRun(seed, tally, sync=sync, with_power_cuts=False).run()
         seed += 1
+
+
+@pytest.mark.parametrize("options", [{"verify_on_open": True}, {"use_vectored_io": False}, {"transaction_adds": 1}])
+def test_power_cut_loses_nothing_with_other_settings(options: dict[str, Any]) -> None:
+    run_seeds(FIRST_SEED, sync="always", states=STATES // SHARES // 2, **options)
 
 
 @pytest.mark.parametrize("seed", SHARP_SEEDS)

@@ -1,4 +1,4 @@
-"""`forebay verify` and `forebay dump`: exit codes, lines, and a directory that is the same afterwards."""
+"""`forebay verify`, `dump` and `explain`: exit codes, lines, and a directory that is the same afterwards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_damaged_directory_exits_with_1_and_a_line_a_place(kept: Path, capsys: p
     assert sum(json.loads(line)["kind"] == "damaged" for line in capsys.readouterr().out.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "--headers"]])
+@pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "--headers"], ["explain"]])
 def test_directory_is_the_same_afterwards_whole_or_damaged(kept: Path, command: list[str]) -> None:
     for content in (None, b"", b"x" * 1000):
         if content is not None:
@@ -68,6 +68,7 @@ def test_journal_alone_is_read(kept: Path) -> None:
     (kept / "localhost" / "lock").unlink()
     assert main(["verify", str(kept)]) == 0
     assert main(["dump", str(kept)]) == 0
+    assert main(["explain", str(kept)]) == 0
 
 
 def test_directory_may_be_one_broker_or_hold_several(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +81,7 @@ def test_directory_may_be_one_broker_or_hold_several(kept: Path, capsys: pytest.
     assert sorted(set(brokers)) == ["east", "localhost"] and brokers == sorted(brokers)
 
 
-@pytest.mark.parametrize("command", ["verify", "dump"])
+@pytest.mark.parametrize("command", ["verify", "dump", "explain"])
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -114,6 +115,8 @@ def test_name_that_is_no_text_is_printed_nevertheless(kept: Path, capsys: pytest
 def test_store_without_a_data_log_is_whole(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (kept / "localhost" / "journal").iterdir():
         path.unlink()
+    assert main(["explain", str(kept)]) == 0
+    assert capsys.readouterr().out.startswith("localhost: Disk: 0 data logs")
     assert main(["verify", str(kept)]) == 0
     assert main(["dump", str(kept)]) == 0
     assert capsys.readouterr().out.startswith("localhost: 0 data logs")
@@ -148,6 +151,42 @@ def test_commands_work_beside_the_process_that_owns_the_directory(
             for _ in range(10):
                 assert main(["verify", str(tmp_path)]) == 0, capsys.readouterr().out
                 assert main(["dump", str(tmp_path)]) == 0
+                assert main(["explain", str(tmp_path)]) == 0, capsys.readouterr().err
         finally:
             is_over.set()
             owner.join()
+
+
+def test_explain_says_why_each_data_log_remains(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(kept)]) == 0
+    whole, first_cause, *rest = capsys.readouterr().out.splitlines()
+    assert whole.startswith("localhost: Disk: 2 data logs of ") and "; 0:orders keeps 2 data logs of " in whole
+    assert first_cause.startswith("  pending_message  0:orders: 20 messages, ")
+    assert [line.split(" (")[0].strip() for line in rest[-2:]] == ["data-1.log", "data-2.log"]
+
+
+def test_explain_says_why_one_data_log_remains(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(kept), "1"]) == 0
+    sentence, cause = capsys.readouterr().out.splitlines()
+    assert sentence.startswith("localhost: data-1.log (") and "because 0:orders has 10 messages" in sentence
+    assert cause.startswith("  pending_message  0:orders: 10 messages, ")
+
+
+def test_explain_looks_for_the_data_log_in_each_broker(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(kept), "9"]) == 2
+    assert "there is no data log 9" in capsys.readouterr().err
+    shutil.copytree(kept / "localhost", kept / "east")
+    assert main(["explain", str(kept), "2"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "remains" in line] == [
+        "east",
+        "localhost",
+    ]
+
+
+def test_explain_refuses_a_damaged_journal_with_its_place(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = kept / "localhost" / data_log_name(1)
+    image = bytearray(path.read_bytes())
+    image[200] ^= 1
+    path.write_bytes(image)
+    assert main(["explain", str(kept)]) == 1
+    assert "data-1.log" in capsys.readouterr().err

@@ -297,7 +297,7 @@ def test_what_is_no_iterable_of_messages_is_refused(queue: Queue, messages: Any)
 
 BAD_CALLBACKS: list[Any] = [5, "callback", []]
 BAD_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[ForebayError]]] = [
-    *(({"prefetch": prefetch}, SettingsError) for prefetch in (-1, True, 1.5, "10", None, 1_000_001, math.nan)),
+    *(({"prefetch": prefetch}, SettingsError) for prefetch in (-1, True, 1.5, "10", 1_000_001, math.nan)),
     *(({"on_ready": callback}, SettingsError) for callback in BAD_CALLBACKS),
     *(({"selector": selector}, SettingsError) for selector in (5, b"n = 1", ["n = 1"], True)),
     *(({"selector": selector}, SelectorError) for selector in ("", "n =", "\udc80", "n = 1 AND", "x" * 100_000)),

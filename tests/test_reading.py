@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from forebay.store.account import Unlimited
-from forebay.store.block import BLOCK_SHIFT, Extent
+from forebay.store.block import BLOCK_SHIFT, Extent, Singles
 from forebay.store.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.files import data_log_name
 from forebay.store.index import Index
@@ -59,8 +59,8 @@ class Lane:
         """Something of another lane lies between."""
         self.journal.append_one(4, 2, 0, TIMESTAMP, b"", bytes(size))
 
-    def extents(self, *runs: tuple[int, int]) -> list[Extent]:
-        found: list[Extent] = []
+    def extents(self, *runs: tuple[int, int]) -> list[Extent | Singles]:
+        found: list[Extent | Singles] = []
         for first, last in runs:
             while first <= last:
                 end = min(last, first | (1 << BLOCK_SHIFT) - 1)
@@ -285,6 +285,7 @@ def test_sector_that_cannot_be_read_costs_the_record_in_it_alone() -> None:
 def test_place_where_something_else_lies_is_told() -> None:
     lane = slice_and_singles()
     single, part, last = lane.extents((0, 5))
+    assert isinstance(single, Extent) and isinstance(part, Extent)
     reader = lane.journal.reader
     for wrong in (
         single._replace(first_sequence=5),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from forebay.cache.process_memory import default_limit_bytes
+from forebay.dispatch.destination_policy import DestinationPolicy
 from forebay.dispatch.settings import Settings, defaults_table, settings_from
 from forebay.dispatch.sizes import GIB, KIB, MIB, format_size, parse_size
 from forebay.store.errors import SettingsError
@@ -95,14 +96,18 @@ def test_the_index_cache_is_an_eighth_of_the_memory_limit_and_at_most_32_mib(mem
     assert Settings(memory_limit=memory_limit).index_cache_size_bytes == cache
 
 
+SWITCHES = ("background", "use_vectored_io", "verify_on_open", "persistent_index")
+
 ACCEPTED: list[tuple[str, object]] = [
     *(("broker_name", name) for name in ("b", "...", "broker-1.eu", "n" * 64)),
     *(("sync", mode) for mode in ("always", "interval", "never")),
-    *(("background", flag) for flag in (True, False)),
+    *((name, flag) for name in SWITCHES for flag in (True, False)),
+    *(("policies", {pattern: DestinationPolicy()}) for pattern in (">", "*", "a.*.>", "a..b", "a b", "\u00e9.>")),
     *(("memory_limit", size) for size in ("4MiB", 4 * MIB, 2**50)),
     *(("max_message_bytes", size) for size in ("1KiB", "1GiB", GIB)),
     *(("max_file_length", size) for size in ("64KiB", "1GiB")),
     *(("max_checkpoint_adds", count) for count in (1, 10**9)),
+    *(("index_transaction_adds", count) for count in (512, 10**9)),
     *(("sync_interval_seconds", seconds) for seconds in (0.001, 1, 1_000_000)),
     *(("lock_wait_seconds", seconds) for seconds in (0, 0.5, 1_000_000.0)),
     *(("index_page_size", 2**power) for power in range(9, 17)),
@@ -140,6 +145,20 @@ REFUSED: list[tuple[str, object, str]] = [
     ("store_limit", 0.5, "is not a size"),
     ("store_limit", True, "is not a size"),
     ("store_limit", "1000KiB", "at least 1MiB"),
+    *((name, value, "True or False") for name in SWITCHES for value in (1, "false", None)),
+    ("policies", [], "must map patterns"),
+    ("policies", None, "must map patterns"),
+    ("policies", {"a": {}}, "'a' must have a DestinationPolicy, not dict"),
+    ("policies", {"": DestinationPolicy()}, "a pattern must be a str"),
+    ("policies", {1: DestinationPolicy()}, "a pattern must be a str"),
+    ("policies", {"a.>.b": DestinationPolicy()}, "goes on behind"),
+    ("policies", {"a*": DestinationPolicy()}, "must be whole words"),
+    ("policies", {"a.b>": DestinationPolicy()}, "must be whole words"),
+    ("archive_data_logs", 1, "True or False"),
+    ("archive_data_logs", "true", "True or False"),
+    ("archive_directory", "", "a non-empty str path"),
+    ("archive_directory", "a\0b", "a non-empty str path"),
+    ("archive_directory", b"archive", "a non-empty str path"),
     ("background", 1, "True or False"),
     ("background", "false", "True or False"),
     ("background", None, "True or False"),
@@ -156,6 +175,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("max_file_length", 64 * KIB - 1, "at least 64KiB and at most 1GiB"),
     ("max_file_length", GIB + 1, "at least 64KiB and at most 1GiB"),
     ("max_file_length", None, "is not a size"),
+    *(("index_transaction_adds", value, "at least 512") for value in (511, 0, -1, 4096.0, True, "4096", None)),
     ("max_checkpoint_adds", 0, "at least 1"),
     ("max_checkpoint_adds", -1, "at least 1"),
     ("max_checkpoint_adds", 1.0, "a whole number"),

@@ -1,0 +1,314 @@
+"""Which property of an ActiveMQ configuration becomes which setting, as one table.
+
+A row that names a field works from the day on which Settings or
+DestinationPolicy has a field of that name; until then the property is
+reported as not honoured yet. Where two properties of a file become the same
+field, the earlier row decides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from .sizes import GIB, KIB, MIB, format_size
+
+Convert = Callable[[str], object]
+"""From the property's text to the field's value. ValueError says what is wrong with the text."""
+
+KAHADB_PAGE_BYTES: Final = 4 * KIB
+"""What KahaDB's indexCacheSize counts, unless a property of the Java process says otherwise."""
+
+_SUFFIX_BYTES = {"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": GIB, "gb": GIB}
+_SIZE = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+class Row(NamedTuple):
+    """One property of one element. Where `field` is empty, `note` says why; else it adds what should be known."""
+
+    property: str
+    field: str = ""
+    convert: Convert = str
+    note: str = ""
+
+
+# ------------------------------------------------------------------ values
+
+
+def _bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError('not a size such as "64 mb"')
+    return int(match[1]) * _SUFFIX_BYTES[match[2].lower()]
+
+
+def size(text: str) -> str:
+    """In bytes, kb, mb or gb, which ActiveMQ counts in 1,024s."""
+    return format_size(_bytes(text))
+
+
+def pages(text: str) -> str:
+    """A number of KahaDB's pages, as bytes."""
+    return format_size(number(text) * KAHADB_PAGE_BYTES)
+
+
+def number(text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def count(text: str) -> int:
+    """Some are documented as sizes ("4kb") and are counts all the same."""
+    return _bytes(text)
+
+
+def milliseconds(text: str) -> float:
+    return number(text) / 1000
+
+
+def percent(text: str) -> str:
+    return f"{number(text)}%"
+
+
+def factor(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+
+
+def truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError('neither "true" nor "false"')
+    return text.lower() == "true"
+
+
+def either(if_true: object, if_false: object) -> Convert:
+    return lambda text: if_true if truth(text) else if_false
+
+
+def one_of(**choices: object) -> Convert:
+    """By the name in lower case."""
+
+    def convert(text: str) -> object:
+        if text.lower() not in choices:
+            raise ValueError(f"none of {', '.join(choices)}")
+        return choices[text.lower()]
+
+    return convert
+
+
+def only(text_honoured: str, why_not: str) -> Convert:
+    """The one value that can be had, because it is what forebay does anyway."""
+
+    def convert(text: str) -> object:
+        if text.lower() != text_honoured:
+            raise ValueError(why_not)
+        return None
+
+    return convert
+
+
+def attempts(text: str) -> int | None:
+    """maximumRedeliveries leaves out the first delivery; below 0 it means for ever."""
+    return number(text) + 1 if number(text) >= 0 else None
+
+
+def dead_letter_prefix(text: str) -> str:
+    return text + "{name}"
+
+
+# ------------------------------------------------------------------ the table
+
+DIRECTORY: Final = "give it to forebay.open: its first argument is the directory"
+_HASH_INDEX = "of a hash index; forebay's is a B-tree"
+_PAGES = "how ActiveMQ's own index is written"
+_MEMORY = "RAM is shared by all destinations under memory_limit; max_bytes of a DestinationPolicy bounds a backlog"
+_FOUND_BY_ITSELF = "found from measured rates"
+_CONFIRMED = "a confirmed message is in the journal, always"
+_LOCK = "the directory has one owner by flock; see lock_wait_seconds"
+_NO_WAIT = "sends never wait for memory; max_messages and max_bytes limit a backlog"
+_NO_TOPICS = "policies are for queues"
+
+_BOTH_STORES = (
+    Row("directory", note=DIRECTORY),
+    Row("archiveDataLogs", "archive_data_logs", truth),
+    Row("directoryArchive", "archive_directory"),
+    Row("checkpointInterval", "checkpoint_interval_seconds", milliseconds),
+    Row("cleanupInterval", "cleanup_interval_seconds", milliseconds),
+)
+_AMQ_STORE = (
+    *_BOTH_STORES,
+    Row("syncOnWrite", "sync", either("always", "never")),
+    Row("syncOnTransaction", note="sync says it for every confirmed call"),
+    Row("maxFileLength", "max_file_length", size),
+    Row("useNIO", "use_vectored_io", truth),
+    Row("persistentIndex", "persistent_index", truth),
+    Row("maxCheckpointMessageAddSize", "index_transaction_adds", count),
+    Row("indexPageSize", "index_page_size", size),
+    Row("indexCacheSize", "index_cache_size", size),
+    Row("indexBinSize", note=_HASH_INDEX),
+    Row("indexMaxBinSize", note=_HASH_INDEX),
+    Row("indexKeySize", note=_HASH_INDEX),
+    Row("indexLoadFactor", note=_HASH_INDEX),
+    Row("maxReferenceFileLength", note="the index has no reference files"),
+    Row("recoverReferenceStore", note="a damaged index is always rebuilt from the journal"),
+    Row("forceRecoverReferenceStore", note="delete kr-store/state to have it once"),
+    Row("disableLocking", note=_LOCK),
+    Row("failIfJournalIsLocked", note=_LOCK),
+    Row("journalThreadPriority", note="callers write the journal themselves"),
+)
+_KAHADB = (
+    *_BOTH_STORES,
+    Row("journalDiskSyncStrategy", "sync", one_of(always="always", periodic="interval", never="never")),
+    Row("enableJournalDiskSyncs", "sync", either("always", "never")),
+    Row("journalDiskSyncInterval", "sync_interval_seconds", milliseconds),
+    Row("journalMaxFileLength", "max_file_length", size),
+    Row("ignoreMissingJournalfiles", "on_missing_data_log", either("report", "refuse")),
+    Row("checkForCorruptJournalFiles", "verify_on_open", truth),
+    Row("indexDirectory", note="the index lies in the store's directory"),
+    Row("indexCacheSize", "index_cache_size", pages, note=f"pages of {format_size(KAHADB_PAGE_BYTES)} there"),
+    Row("indexWriteBatchSize", note=_PAGES),
+    Row("enableIndexWriteAsync", note=_PAGES),
+    Row("enableIndexDiskSyncs", note=_PAGES),
+    Row("enableIndexRecoveryFile", note=_PAGES),
+    Row("enableIndexPageCaching", note=_PAGES),
+    Row("useIndexLFRUEviction", note=_PAGES),
+    Row("indexLFUEvictionFactor", note=_PAGES),
+    Row("checksumJournalFiles", convert=only("true", "every record has a checksum, always")),
+    Row("journalMaxWriteBatchSize", note="slices of at most 256 KiB, joined by whoever sends them"),
+    Row("preallocationScope", note="a data log takes its space when it begins"),
+    Row("preallocationStrategy", note="a data log takes its space when it begins"),
+    Row("archiveCorruptedIndex", note="a damaged index is rebuilt, never kept"),
+    Row("forceRecoverIndex", note="delete kr-store/state to have it once"),
+    Row("deleteAllMessages", note="forebay deletes nothing at open"),
+    Row("cleanupOnStop", note="cleanup runs by its interval and by Forebay.cleanup"),
+    Row("enableAckCompaction", note="there is no such switch"),
+    Row("compactAcksAfterNoGC", note="there is no such switch"),
+    Row("compactAcksIgnoresStoreGrowth", note="there is no such switch"),
+    Row("concurrentStoreAndDispatchQueues", convert=only("false", _CONFIRMED)),
+    Row("concurrentStoreAndDispatchTopics", convert=only("false", _CONFIRMED)),
+    Row("maxAsyncJobs", note="callers write the journal themselves"),
+    Row("maxFailoverProducersToTrack", note="there is no duplicate detection of that kind"),
+    Row("failoverProducersAuditDepth", note="there is no duplicate detection of that kind"),
+    Row("purgeRecoveredXATransactionStrategy", note="prepared branches are the host's to settle"),
+    Row("enableSubscriptionStatistics", note="statistics are always on"),
+    Row("databaseLockedWaitDelay", note=_LOCK),
+    Row("failIfDatabaseIsLocked", note=_LOCK),
+    Row("lockKeepAlivePeriod", note=_LOCK),
+    Row("useLock", note=_LOCK),
+)
+
+PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
+    "broker": (
+        Row("brokerName", "broker_name"),
+        Row("dataDirectory", note=DIRECTORY),
+        Row("persistent", convert=only("true", "persistent messages are journaled, always")),
+    ),
+    "amqPersistenceAdapter": _AMQ_STORE,
+    "kahaDB": _KAHADB,
+    "mKahaDB": (Row("directory", note=DIRECTORY),),
+    "filteredKahaDB": tuple(
+        Row(name, note="one journal holds all destinations") for name in ("queue", "topic", "perDestination")
+    ),
+    "systemUsage": (),
+    "memoryUsage": (
+        Row("limit", "memory_limit", size),
+        Row("percentOfJvmHeap", note="the file doesn't tell the size of the Java heap: choose memory_limit"),
+        Row("percentUsageMinDelta", note="usage is counted in bytes"),
+    ),
+    "storeUsage": (
+        Row("limit", "store_limit", size),
+        Row("percentLimit", "store_limit", percent, note="of the free disk here, of the whole file system there"),
+    ),
+    "tempUsage": (
+        Row("limit", "temp_limit", size),
+        Row("percentLimit", "temp_limit", percent, note="of the free disk here, of the whole file system there"),
+    ),
+}
+"""Properties that become a field of Settings, by element."""
+
+POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
+    "systemUsage": (
+        Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
+        Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
+    ),
+    "policyEntry": (
+        Row("queuePrefetch", "prefetch", number),
+        Row("topicPrefetch", note=_NO_TOPICS),
+        Row("durableTopicPrefetch", note=_NO_TOPICS),
+        Row("queueBrowserPrefetch", note="browsing takes no prefetch"),
+        Row("sendFailIfNoSpace", "when_full", either("fail", "block")),
+        Row("sendFailIfNoSpaceAfterTimeout", "block_timeout_seconds", milliseconds),
+        Row("producerFlowControl", convert=only("true", _NO_WAIT), note="at max_messages and max_bytes"),
+        Row("memoryLimit", note=_MEMORY),
+        Row("cursorMemoryHighWaterMark", note=_FOUND_BY_ITSELF),
+        Row("maxPageSize", note=_FOUND_BY_ITSELF),
+        Row("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),
+        Row("prioritizedMessages", convert=only("true", "queues deliver by priority, always")),
+        Row("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
+        Row("expireMessagesPeriod", "expiry_sweep_seconds", milliseconds),
+    ),
+    "sharedDeadLetterStrategy": (Row("processExpired", "expired_to_dead_letter", truth),),
+    "individualDeadLetterStrategy": (
+        Row("queuePrefix", "dead_letter_queue", dead_letter_prefix),
+        Row("processExpired", "expired_to_dead_letter", truth),
+    ),
+    "redeliveryPolicy": (
+        Row("maximumRedeliveries", "max_attempts", attempts),
+        Row("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
+        Row("redeliveryDelay", "redelivery_delay_seconds", milliseconds),
+        Row("backOffMultiplier", "redelivery_backoff", factor),
+    ),
+}
+"""Properties that become a field of DestinationPolicy, by element."""
+
+SAME_ELEMENTS: Final = {
+    "amqPersistenceAdapterFactory": "amqPersistenceAdapter",
+    "journaledJDBC": "jdbcPersistenceAdapter",
+}
+"""Other names of the same thing."""
+
+WRAPPERS: Final = frozenset(
+    """
+    persistenceAdapter persistenceFactory filteredPersistenceAdapters destinationPolicy policyMap policyEntries
+    defaultEntry deadLetterStrategy plugins redeliveryPlugin redeliveryPolicyMap redeliveryPolicyEntries
+    """.split()
+)
+"""Elements that only hold others; memoryUsage and its like are both."""
+
+UNKNOWN_PROPERTY: Final = "no setting corresponds to it"
+UNKNOWN_ELEMENTS: Final = {
+    "transportConnectors": "forebay is embedded and has no network",
+    "networkConnectors": "forebay is embedded and has no network",
+    "managementContext": "there is no JMX: Forebay.statistics tells",
+    "jobSchedulerStore": "there is no scheduler",
+    "shutdownHooks": "the host closes the store",
+    "import": "another file, which is not read",
+    "bean": "a Spring bean, which is not made",
+    "pendingMessageLimitStrategy": "of topics that drop messages",
+    "pendingQueuePolicy": "there is one way of loading messages: see TargetLists",
+    "pendingSubscriberPolicy": "there is one way of loading messages: see TargetLists",
+    "pendingDurableSubscriberPolicy": "there is one way of loading messages: see TargetLists",
+    "dispatchPolicy": "whoever takes first is served first",
+    "slowConsumerStrategy": "a slow consumer holds what it took and nothing else",
+    "jdbcPersistenceAdapter": "another kind of store",
+    "kahaPersistenceAdapter": "another kind of store",
+    "levelDB": "another kind of store",
+    "replicatedLevelDB": "another kind of store",
+    "memoryPersistenceAdapter": "another kind of store",
+    "journalPersistenceAdapter": "another kind of store",
+    "journalPersistenceAdapterFactory": "another kind of store",
+}
+"""Why an element without rows is passed over, with all that is in it."""
+
+
+def rows() -> Iterator[tuple[str, Row, bool]]:
+    """(element, row, whether it is a policy's) of the whole table."""
+    for is_policy, table in ((False, PROPERTIES), (True, POLICY_PROPERTIES)):
+        for element, found in table.items():
+            for row in found:
+                yield element, row, is_policy

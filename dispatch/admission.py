@@ -1,0 +1,153 @@
+"""Admission: how much one destination takes, and who waits for room in it.
+
+A sender reserves its messages before it stores them, so that the limits hold
+whatever other senders do meanwhile. Who finds no room fails or waits, as the
+policy says; those who wait are served in the order in which they came, so a
+large message is not passed by small ones. Nothing here survives the process:
+the depth itself is the store's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..store.errors import Closed, MessageTooLarge, StoreFull
+from .destination_policy import DestinationPolicy
+
+if TYPE_CHECKING:
+    from .queue_area import QueueArea
+
+LOOK_AGAIN_SECONDS: Final = 0.5
+"""Whatever else than an ack makes room is noticed within this time."""
+
+
+class _Sender:
+    """One that waits. `admitted` messages are reserved for it."""
+
+    __slots__ = ("sizes", "admitted", "woken")
+
+    def __init__(self, sizes: Sequence[int], lock: threading.Lock) -> None:
+        self.sizes = sizes
+        self.admitted = 0
+        self.woken = threading.Condition(lock)
+
+
+class Admission:
+    """The limits of one queue. The state lock guards it."""
+
+    def __init__(
+        self, area: QueueArea, policy: DestinationPolicy, lock: threading.Lock, monotonic: Callable[[], float]
+    ) -> None:
+        self._area = area
+        self._policy = policy
+        self._max_bytes = policy.max_size_bytes
+        self._lock = lock
+        self._monotonic = monotonic
+        self._reserved_messages = 0
+        self._reserved_bytes = 0
+        self._waiting: deque[_Sender] = deque()
+        self._is_closed = False
+        self.blocked_sends = 0
+        self.blocked_seconds = 0.0
+
+    def admit(self, sizes: Sequence[int], before_waiting: Callable[[], None]) -> int:
+        """Reserve as many of these messages as there is room for, at least one; how many. REQUIRES: no lock.
+
+        before_waiting is called, without a lock, when there is no room. What
+        is returned must be given to `stored`. Raises StoreFull when the
+        policy says so or its time is up, MessageTooLarge, Closed.
+        """
+        if self._max_bytes is not None and sizes[0] > self._max_bytes:
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+        with self._lock:
+            admitted = 0 if self._waiting else self._reserve(sizes)
+        if admitted:
+            return admitted
+        if self._policy.when_full == "fail":
+            raise self._full(sizes[0])
+        before_waiting()
+        with self._lock:
+            return self._wait(sizes)
+
+    def stored(self, sizes: Sequence[int]) -> None:
+        """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""
+        with self._lock:
+            self._reserved_messages -= len(sizes)
+            self._reserved_bytes -= sum(sizes)
+            self.room_came()
+
+    def room_came(self) -> None:
+        """Something may have left the queue: serve those who wait. REQUIRES: the lock."""
+        while self._waiting:
+            first = self._waiting[0]
+            first.admitted = self._reserve(first.sizes)
+            if not first.admitted and not self._is_closed:
+                return
+            self._waiting.popleft()
+            first.woken.notify()
+
+    def close(self) -> None:
+        """Everybody who waits gets Closed. REQUIRES: the lock."""
+        self._is_closed = True
+        for sender in self._waiting:
+            sender.woken.notify()
+
+    def _wait(self, sizes: Sequence[int]) -> int:
+        """REQUIRES: the lock."""
+        sender = _Sender(sizes, self._lock)
+        began = self._monotonic()
+        timeout = self._policy.block_timeout_seconds
+        self._waiting.append(sender)
+        self.blocked_sends += 1
+        try:
+            while True:
+                if self._is_closed:
+                    raise Closed("the store")
+                self.room_came()
+                if sender.admitted:
+                    return sender.admitted
+                left = LOOK_AGAIN_SECONDS if timeout is None else began + timeout - self._monotonic()
+                if left <= 0:
+                    raise self._full(sizes[0])
+                sender.woken.wait(min(left, LOOK_AGAIN_SECONDS))
+        except BaseException:
+            self._leave(sender)
+            raise
+        finally:
+            self.blocked_seconds += self._monotonic() - began
+
+    def _leave(self, sender: _Sender) -> None:
+        """It waits no longer: its place and what was reserved for it are free."""
+        if sender in self._waiting:
+            self._waiting.remove(sender)
+        self._reserved_messages -= sender.admitted
+        self._reserved_bytes -= sum(sender.sizes[: sender.admitted])
+        self.room_came()
+
+    def _reserve(self, sizes: Sequence[int]) -> int:
+        """As many of the first as there is room for."""
+        messages_left = bytes_left = float("inf")
+        if self._policy.max_messages is not None:
+            messages_left = self._policy.max_messages - self._area.depth - self._reserved_messages
+        if self._max_bytes is not None:
+            bytes_left = self._max_bytes - self._area.depth_bytes - self._reserved_bytes
+        admitted = admitted_bytes = 0
+        for size in sizes:
+            if admitted >= messages_left or admitted_bytes + size > bytes_left:
+                break
+            admitted += 1
+            admitted_bytes += size
+        self._reserved_messages += admitted
+        self._reserved_bytes += admitted_bytes
+        return admitted
+
+    def _full(self, size_bytes: int) -> StoreFull:
+        policy, area = self._policy, self._area
+        if policy.max_messages is not None and area.depth + self._reserved_messages >= policy.max_messages:
+            return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the queue {area.name!r}")
+        assert self._max_bytes is not None
+        available = max(self._max_bytes - area.depth_bytes - self._reserved_bytes, 0)
+        return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the queue {area.name!r}")

@@ -1,0 +1,131 @@
+"""DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
+
+A pattern is a destination's name in words divided by ".", where "*" stands
+for any one word and ">", as the last word, for the rest, which may be
+nothing. Of the patterns that match a name the most specific one decides
+alone: policies are not mixed.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from ..store.errors import SettingsError
+from .sizes import parse_size
+
+WhenFull = Literal["block", "fail"]
+
+PREFETCH_MAX: Final = 1_000_000
+TIMEOUT_SECONDS_MAX: Final = 1_000_000
+
+_END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationPolicy:
+    """The rules of the destinations whose names match a pattern of `Settings.policies`."""
+
+    prefetch: int = 1000
+    """Most deliveries that a consumer may hold unsettled, where `subscribe` does not say it; from 0 to 1,000,000.
+    More: fewer waits for acks, more to come again when the consumer dies."""
+
+    max_messages: int | None = None
+    """Messages that a queue may hold, those in flight included; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    max_bytes: int | str | None = None
+    """Their bodies and headers in bytes, or as a size such as "64MiB"; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    when_full: WhenFull = "block"
+    """What a send does where a limit is reached: "block" waits for acks, "fail" raises StoreFull at once.
+    "block": senders slow down to the pace of consumers, and a thread that both sends and consumes waits for itself."""
+
+    block_timeout_seconds: float | None = None
+    """Seconds that a send waits for room before it raises StoreFull; None: for ever.
+    More: fewer failed sends, slower to notice that nobody consumes."""
+
+    # max_bytes as a number.
+    max_size_bytes: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_prefetch(self.prefetch)
+        if self.max_messages is not None:
+            _check_number("max_messages", self.max_messages, type(self.max_messages) is int and self.max_messages >= 1)
+        max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
+        object.__setattr__(self, "max_size_bytes", max_size_bytes)
+        if self.when_full not in get_args(WhenFull):
+            raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
+        seconds = self.block_timeout_seconds
+        if seconds is not None:
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+
+    @property
+    def is_limiting(self) -> bool:
+        """Senders may have to wait, or fail."""
+        return self.max_messages is not None or self.max_bytes is not None
+
+
+def _check_number(name: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None")
+
+
+def check_prefetch(prefetch: int) -> None:
+    if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
+        raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
+
+
+def check_policies(policies: object) -> None:
+    """Raise SettingsError unless these are policies by pattern."""
+    given = f"policies={reprlib.repr(policies)}"
+    if not isinstance(policies, Mapping):
+        raise SettingsError(f"{given} must map patterns to DestinationPolicy objects")
+    for pattern, policy in policies.items():
+        problem = pattern_problem(pattern)
+        if problem is None and not isinstance(policy, DestinationPolicy):
+            problem = f"{reprlib.repr(pattern)} must have a DestinationPolicy, not {type(policy).__name__}"
+        if problem is not None:
+            raise SettingsError(f"{given}: {problem}")
+
+
+def pattern_problem(pattern: object) -> str | None:
+    """What is wrong with a pattern; None: nothing."""
+    shown = reprlib.repr(pattern)
+    if not isinstance(pattern, str) or not pattern:
+        return f'a pattern must be a str such as "orders.*", not {shown}'
+    words = pattern.split(".")
+    if ">" in words[:-1]:
+        return f'the pattern {shown} goes on behind ">", which stands for the rest'
+    if any(len(word) > 1 and ("*" in word or ">" in word) for word in words):
+        return f'in the pattern {shown}, "*" and ">" must be whole words, which "." divides'
+    return None
+
+
+def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
+    """That of the most specific pattern; the defaults where none matches. O(patterns).
+
+    Words are compared from the left, a word before "*", "*" before ">", and
+    the name's end before ">".
+    """
+    found = [pattern for pattern in policies if matches(pattern, name)]
+    return policies[max(found, key=_specificity)] if found else DestinationPolicy()
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a valid pattern stands for this name."""
+    wanted, words = pattern.split("."), name.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        words = words[: len(wanted)]
+    return len(wanted) == len(words) and all(word in ("*", actual) for word, actual in zip(wanted, words, strict=True))
+
+
+def _specificity(pattern: str) -> list[int]:
+    words = pattern.split(".")
+    ranks = [{"*": _ANY_WORD, ">": _REST}.get(word, _WORD) for word in words]
+    return ranks if words[-1] == ">" else [*ranks, _END]

@@ -1,0 +1,71 @@
+"""A queue whose policy limits it, and its consumers, whose acks make room.
+
+They are classes of their own, so that queues without limits pay nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .admission import Admission
+from .consumer import Consumer
+from .delivery import Delivery
+from .queue import Queue, encoded_properties
+
+
+class LimitedQueue(Queue):
+    """As Queue, within `max_messages` and `max_bytes` of its DestinationPolicy."""
+
+    @property
+    def _admission(self) -> Admission:
+        assert self._area.admission is not None
+        return self._area.admission
+
+    def send(self, body: bytes, **fields: Any) -> str:
+        """As Queue.send. Where the queue is full it waits or raises StoreFull, as its policy says."""
+        if type(body) is not bytes:
+            return super().send(body, **fields)
+        headers, message_id = fields.get("headers"), fields.get("message_id")
+        size = len(body)
+        if headers or message_id is not None:
+            size += len(encoded_properties(headers, message_id))
+        if size > self._max_message_bytes:
+            raise self._too_large(size)
+        self._admission.admit((size,), self._publish)
+        try:
+            return super().send(body, **fields)
+        finally:
+            self._admission.stored((size,))
+
+    def _store(
+        self, priority: int, batch: list[tuple[bytes, bytes]], batch_ids: list[str | None], ids: list[str]
+    ) -> None:
+        """In parts, as there is room."""
+        sizes = [len(properties) + len(body) for properties, body in batch]
+        begin = 0
+        while begin < len(batch):
+            end = begin + self._admission.admit(sizes[begin:], self._publish)
+            try:
+                super()._store(priority, batch[begin:end], batch_ids[begin:end], ids)
+            finally:
+                self._admission.stored(sizes[begin:end])
+            begin = end
+
+    def _publish(self) -> None:
+        """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""
+        self._engine.after_write(self._engine.position())
+
+
+class LimitedConsumer(Consumer):
+    """A consumer of a LimitedQueue."""
+
+    def ack(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """See Consumer.ack."""
+        admission = self._queue.admission
+        assert admission is not None
+        try:
+            super().ack(deliveries)
+        finally:
+            with self._engine.lock:
+                admission.room_came()
