@@ -17,7 +17,8 @@ from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
 from forebay.dispatch.settings import Settings, SettingsWarning
-from forebay.dispatch.statistics import DestinationStatistics, Statistics
+from forebay.dispatch.statistics import DestinationStatistics, Statistics, TopicStatistics
+from forebay.dispatch.topic import Topic
 from forebay.store.errors import (
     Closed,
     ForebayError,
@@ -28,6 +29,7 @@ from forebay.store.errors import (
     StoreFailed,
     StoreFull,
     StoreLocked,
+    SubscriptionInUse,
     TransactionError,
 )
 from forebay.store.message import Message
@@ -59,6 +61,9 @@ __all__ = [
     "StoreFailed",
     "StoreFull",
     "StoreLocked",
+    "SubscriptionInUse",
+    "Topic",
+    "TopicStatistics",
     "TransactionError",
     "open",
 ]

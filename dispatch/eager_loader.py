@@ -347,6 +347,9 @@ class EagerLoader:
         else:
             target.direct.extend(kept)
             target.direct_bytes += kept_bytes
+        if target.area.unwanted is not None and is_alive:
+            for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
+                target.area.unwanted.add(sequence, sequence)
         for sequence in sorted(load.unwanted & load.from_cache):
             if load.is_stale and not lane.is_pending(sequence):
                 continue

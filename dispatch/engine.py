@@ -12,7 +12,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
@@ -26,6 +26,7 @@ from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
+from ..store.state import QUEUE
 from .admission import Admission
 from .consumer import Consumer
 from .destination_policy import policy_for
@@ -34,8 +35,10 @@ from .limited_queue import LimitedConsumer
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
 from .settings import Settings
-from .statistics import DestinationStatistics, Statistics
+from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
+from .topic_area import TopicArea
+from .topics import Topics
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -108,6 +111,7 @@ class Engine:
         self.targets = TargetArea(self.store, self.budget, self.lock)
         self.loader = EagerLoader(self.targets, reading)
         self.queues: dict[str, QueueArea] = {}
+        self.topics = Topics(self, reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
         self._threads: list[threading.Thread] = []
@@ -126,11 +130,13 @@ class Engine:
         self._measured_at = now
         with self.lock:
             for destination in self.store.destinations.values():
-                self._add_queue(destination.number, destination.name)
+                if destination.kind == QUEUE:
+                    self._add_queue(destination.number, destination.name)
+            self.topics.restore()
             for lane in list(self.store.index.lanes.values()):
                 queue = next((found for found in self.queues.values() if found.number == lane.destination), None)
                 if queue is not None:
-                    queue.areas[lane.priority] = self._lane_area(queue, lane.priority)
+                    queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
@@ -163,15 +169,11 @@ class Engine:
             area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
 
-    def _lane_area(self, queue: QueueArea, priority: int) -> LaneArea:
-        lane = self.store.index.lane(queue.number, priority)
-        return LaneArea(queue, lane, self.store.id_prefix(queue.number, priority))
-
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
             area = queue.areas[priority]
             if area is None:
-                area = queue.areas[priority] = self._lane_area(queue, priority)
+                area = queue.areas[priority] = queue.make_lane_area(priority)
                 self.targets.add_lane(area)
             return area
 
@@ -180,15 +182,27 @@ class Engine:
     ) -> Consumer:
         with self.lock:
             self.raise_closed()
-            interest = self.targets.subscribe(queue, selector)
             kind = Consumer if queue.admission is None else LimitedConsumer
-            consumer = kind(self, queue, interest, prefetch, on_ready)
-            interest.consumers.append(consumer)
-            consumer.arm()
-            if self.targets.starving(interest) is not None:
-                self.targets.wake(interest)
+            consumer = self.attach(queue, selector, prefetch, on_ready, kind)
         if self.targets.ready:
             self.call_ready()
+        return consumer
+
+    def attach(
+        self,
+        queue: QueueArea,
+        selector: Selector | None,
+        prefetch: int,
+        on_ready: Callable[[], None] | None,
+        consumer_type: type[Consumer] = Consumer,
+    ) -> Consumer:
+        """REQUIRES: the lock."""
+        interest = self.targets.subscribe(queue, selector)
+        consumer = consumer_type(self, queue, interest, prefetch, on_ready)
+        interest.consumers.append(consumer)
+        consumer.arm()
+        if self.targets.starving(interest) is not None:
+            self.targets.wake(interest)
         return consumer
 
     # ------------------------------------------------------------------ after a write
@@ -271,7 +285,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.loader.step():
+        while self.topics.sieve.step() or self.loader.step():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -288,6 +302,9 @@ class Engine:
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
+        if self.topics.sift():
+            done += 1
+            self._housekeeping_wanted.set()
         if self.settings.sync == "interval" and now >= self._sync_at:
             self._sync_at = now + self.settings.sync_interval_seconds
             with self.lock:
@@ -369,7 +386,19 @@ class Engine:
     def statistics(self) -> Statistics:
         with self.lock:
             destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
-            return Statistics(self.budget.statistics(), self.store.statistics(), destinations)
+            topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
+            return Statistics(self.budget.statistics(), self.store.statistics(), destinations, topics)
+
+    def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
+        with self.lock:
+            return self._topic_statistics(topic)
+
+    def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
+        return TopicStatistics(
+            enqueued=topic.enqueued,
+            consumers=len(topic.online),
+            subscriptions={name: self._destination_statistics(area) for name, area in sorted(topic.durable.items())},
+        )
 
     def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
         areas = list(queue.lane_areas())
@@ -377,7 +406,7 @@ class Engine:
             depth=queue.depth,
             bytes=queue.depth_bytes,
             consumers=sum(1 for _ in queue.consumers()),
-            enqueued=sum(area.lane.next_sequence - area.first_sequence for area in areas),
+            enqueued=queue.enqueued,
             delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
@@ -401,9 +430,9 @@ class Engine:
             if self.is_closed:
                 return
             self.is_closed = True
+            for consumer in list(self._consumers()):
+                consumer.close_locked()
             for queue in self.queues.values():
-                for consumer in list(queue.consumers()):
-                    consumer.close_locked()
                 if queue.admission is not None:
                     queue.admission.close()
             self.targets.ready.clear()
@@ -421,9 +450,12 @@ class Engine:
         self.is_closed = True
         self._is_stopping = True
         self.store.journal.stop()
-        for queue in self.queues.values():
-            for consumer in queue.consumers():
-                consumer.die()
+        for consumer in self._consumers():
+            consumer.die()
+
+    def _consumers(self) -> Iterator[Consumer]:
+        yield from (consumer for queue in self.queues.values() for consumer in queue.consumers())
+        yield from self.topics.consumers()
 
 
 def _die_in_child() -> None:

@@ -18,6 +18,7 @@ from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
+from .topic import Topic
 
 
 class Forebay:
@@ -41,9 +42,20 @@ class Forebay:
         area = self._engine.queue_area(check_name(name))
         return Queue(self._engine, area) if area.admission is None else LimitedQueue(self._engine, area)
 
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, which begins to exist with this call. A queue may have the same name.
+
+        SettingsError for a name that can't be.
+        """
+        return Topic(self._engine, self._engine.topics.topic_area(check_name(name)))
+
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
         return sorted(self._engine.queues)
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return sorted(self._engine.topics.areas)
 
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""

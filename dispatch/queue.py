@@ -1,4 +1,4 @@
-"""Queue: sends messages to one destination and makes its consumers."""
+"""Queue: sends messages to one destination and makes its consumers. A topic sends as a queue does."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from ..store.errors import ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
+from ..store.message_store import MessageStore
 from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
+from ..store.topic_store import TopicStore
 from .consumer import Consumer
 from .destination_policy import check_prefetch, policy_for
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
-from .selector import compile_selector
+from .selector import Selector, compile_selector
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -23,18 +25,18 @@ UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
 
 
-def check_name(name: str) -> str:
-    """A destination's name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
+def check_name(name: str, what: str = "a destination") -> str:
+    """A name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
     if not isinstance(name, str) or not name:
-        raise SettingsError(f"a destination's name must be a non-empty str, not {name!r}")
+        raise SettingsError(f"{what}'s name must be a non-empty str, not {name!r}")
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
-        raise SettingsError("a destination's name holds half a surrogate pair: it is not text") from None
+        raise SettingsError(f"{what}'s name holds half a surrogate pair: it is not text") from None
     if size > NAME_BYTES_MAX:
-        raise SettingsError(f"a destination's name of {size} bytes is above {NAME_BYTES_MAX}: shorten it")
+        raise SettingsError(f"{what}'s name of {size} bytes is above {NAME_BYTES_MAX}: shorten it")
     if not name.isprintable():
-        raise SettingsError("a destination's name holds a control character: leave it out")
+        raise SettingsError(f"{what}'s name holds a control character: leave it out")
     return name
 
 
@@ -47,13 +49,24 @@ def encoded_properties(headers: Headers | None, message_id: str | None) -> bytes
     return encode_properties(headers, message_id)
 
 
-class Queue:
-    """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
+def check_subscription(selector: str | None, prefetch: int, on_ready: Callable[[], None] | None) -> Selector | None:
+    """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
+    check_prefetch(prefetch)
+    if on_ready is not None and not callable(on_ready):
+        raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+    if selector is not None and not isinstance(selector, str):
+        raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
+    return compile_selector(selector) if selector is not None else None
+
+
+class Sender:
+    """What queue and topic have in common: messages are sent there."""
 
     def __init__(self, engine: Engine, area: QueueArea) -> None:
         self._engine = engine
         self._area = area
         self._max_message_bytes = engine.max_message_bytes
+        self._messages: MessageStore | TopicStore = engine.store
 
     @property
     def name(self) -> str:
@@ -84,7 +97,7 @@ class Queue:
             area = self._lane_area(priority)
         timestamp = engine.clock_ms()
         with engine.lock:
-            sequence = engine.store.add(area.lane, timestamp, properties, body)
+            sequence = self._messages.add(area.lane, timestamp, properties, body)
             message = (sequence, properties, body, timestamp)
             if engine.syncs_always:
                 engine.unpublished.append((engine.store.journal.end, area, (message,)))
@@ -153,7 +166,7 @@ class Queue:
         with engine.lock:
             while begin < len(batch):
                 part = batch[begin : begin + area.lane.slice_room]
-                first = engine.store.add_slice(area.lane, timestamp, part)
+                first = self._messages.add_slice(area.lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
@@ -181,6 +194,10 @@ class Queue:
         area = self._area.areas[priority]
         return area if area is not None else self._engine.create_lane(self._area, priority)
 
+
+class Queue(Sender):
+    """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
+
     def subscribe(
         self,
         *,
@@ -196,12 +213,7 @@ class Queue:
         """
         if prefetch is None:
             prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
-        check_prefetch(prefetch)
-        if on_ready is not None and not callable(on_ready):
-            raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
-        if selector is not None and not isinstance(selector, str):
-            raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
-        compiled = compile_selector(selector) if selector is not None else None
+        compiled = check_subscription(selector, prefetch, on_ready)
         return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
 
     def purge(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -12,6 +12,7 @@ from ..store.index import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties
 from ..store.reading import StoredMessage
+from ..store.runs import Runs
 from .selector import Selector
 from .target_list import TargetList
 
@@ -82,6 +83,7 @@ class LaneArea:
         "redelivered",
         "unreadable",
         "purges",
+        "unwanted",
     )
 
     def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
@@ -104,6 +106,13 @@ class LaneArea:
         self.unreadable = 0
         self.purges = 0
         """How often messages were taken out of the middle: a load that began before must look again."""
+        self.unwanted: Runs | None = None
+        """For a subscription with a selector: what does not match and is to be acknowledged for it."""
+
+    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+        """A slice that the fast path does not take whole."""
+        for message in messages:
+            self.arrive(message)
 
     def arrive(self, message: StoredMessage) -> None:
         """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""
@@ -154,12 +163,21 @@ class QueueArea:
         self.delivered = 0
         """To consumers that are closed."""
 
+    def make_lane_area(self, priority: int) -> LaneArea:
+        store = self.target_area.store
+        return LaneArea(self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority))
+
     def lane_areas(self) -> Iterator[LaneArea]:
         """Those that exist, highest priority first."""
         return filter(None, reversed(self.areas))
 
     def consumers(self) -> Iterator[Consumer]:
         return (consumer for interest in self.interests.values() for consumer in interest.consumers)
+
+    @property
+    def enqueued(self) -> int:
+        """Messages that came since the directory was opened."""
+        return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
 
     @property
     def depth(self) -> int:

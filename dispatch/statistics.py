@@ -28,7 +28,19 @@ class DestinationStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicStatistics:
+    enqueued: int
+    """Messages sent since the directory was opened, those that nobody subscribed to included."""
+    consumers: int
+    """Of durable subscriptions and of others."""
+    subscriptions: dict[str, DestinationStatistics]
+    """Of each durable subscription, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Statistics:
     memory: MemoryStatistics
     store: StoreStatistics
     destinations: dict[str, DestinationStatistics]
+    """Of queues, by name."""
+    topics: dict[str, TopicStatistics]

@@ -164,8 +164,7 @@ class TargetArea:
         if sole is not None and sole.frontier < messages[0][0] and not self.pending_cache.has(area.lane.number):
             area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
         else:
-            for message in messages:
-                area.arrive(message)
+            area.arrive_each(messages)
         if sole is not None:
             self.wake(sole.interest)
 
@@ -186,6 +185,8 @@ class TargetArea:
             if target.frontier == sequence and not target.references:
                 if not interest.wants(area, message):
                     target.frontier = sequence + 1
+                    if area.unwanted is not None:
+                        area.unwanted.add(sequence, sequence)
                     continue
                 if target.direct_bytes + charge <= target.high_watermark_bytes and self.targets.reserve(charge):
                     target.append(message, charge)

@@ -26,15 +26,19 @@ from .record import (
     KIND_NAMES,
     MESSAGE,
     STATE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     Header,
     RecordDamaged,
     decode_ranges,
     decode_slice,
 )
 from .scan import Damage, Found, open_data_logs, scan
-from .state import decode_destination, decode_state
+from .state import Subscription, decode_destination, decode_state, decode_subscription, decode_unsubscribe
 
 Row = dict[str, Any]
+Names = dict[int, str | Subscription]
+"""Of each number: the name of a destination, or a subscription."""
 
 _PIECE_BYTES: Final = 1 << 20
 
@@ -47,7 +51,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     names, or numbers where no record before names them. Bytes in headers are {"base64": ...}, and floats that JSON
     has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
-    names: dict[int, str] = {}
+    names: Names = {}
     torn: Row | None = None
     for data_log, file in open_data_logs(disk):
         if torn is not None:
@@ -62,7 +66,7 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
         yield torn
 
 
-def _rows(data_log: int, file: File | OSError, names: dict[int, str], with_headers: bool) -> Iterator[Row]:
+def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool) -> Iterator[Row]:
     try:
         if isinstance(file, OSError):
             raise file
@@ -91,9 +95,7 @@ def _rows(data_log: int, file: File | OSError, names: dict[int, str], with_heade
         yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": problem}
 
 
-def _messages(
-    row: Row, file: File, found: Found, store_id: bytes, names: dict[int, str], with_headers: bool
-) -> Iterator[Row]:
+def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names, with_headers: bool) -> Iterator[Row]:
     part = decode_slice(found.header, found.head)
     row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
     prefix = id_prefix(store_id, part.destination, part.priority)
@@ -132,12 +134,18 @@ def _plain_value(value: HeaderValue) -> object:
     return value
 
 
-def _content(record: Header, head: bytes, names: dict[int, str]) -> Row:
+def _content(record: Header, head: bytes, names: Names) -> Row:
     payload = head[HEADER_BYTES:]
     if record.kind == ACK:
         number, ranges = decode_ranges(record, head)
         runs = [[first, first + messages - 1] for first, messages in ranges]
-        return {"destination": names.get(number, number), "priority": record.priority, "ranges": runs}
+        return _named(number, names) | {"priority": record.priority, "ranges": runs}
+    if record.kind == SUBSCRIBE:
+        subscription = decode_subscription(payload)
+        names[subscription.number] = subscription
+        return _named(subscription.number, names) | {"selector": subscription.selector}
+    if record.kind == UNSUBSCRIBE:
+        return _named(decode_unsubscribe(payload), names)
     if record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
@@ -145,7 +153,16 @@ def _content(record: Header, head: bytes, names: dict[int, str]) -> Row:
     if record.kind in (STATE, DROP):
         state = decode_state(payload)
         names |= {destination.number: destination.name for destination in state.destinations}
+        names |= {subscription.number: subscription for subscription in state.subscriptions}
         return {"data_logs": state.data_logs}
     if record.kind == ATTEST:
         return {"durable": location_text(record.durable)}
     return {}
+
+
+def _named(number: int, names: Names) -> Row:
+    """A queue or topic, or a subscription and its topic."""
+    name = names.get(number, number)
+    if isinstance(name, Subscription):
+        return {"destination": names.get(name.topic, name.topic), "subscription": name.name}
+    return {"destination": name}

@@ -10,6 +10,7 @@
       ├─ MessageTooLarge      one message above what the settings admit
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
+      ├─ SubscriptionInUse    a durable subscription that has its one consumer already
       └─ Closed               the object was closed
 
 Numbers are attributes, the text says what to do, and no text ever holds a
@@ -129,6 +130,15 @@ class SelectorError(ForebayError, ValueError):
 
 class TransactionError(ForebayError):
     """A transaction used out of order: after its end, or from another store."""
+
+
+class SubscriptionInUse(ForebayError):
+    """A durable subscription has one consumer at a time, and this one has it. Close that one, then call again."""
+
+    def __init__(self, topic: str, name: str) -> None:
+        super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: close that one first")
+        self.topic = topic
+        self.name = name
 
 
 class Closed(ForebayError):

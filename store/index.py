@@ -22,6 +22,7 @@ from .state import LaneCounts, UseCounts
 
 PRIORITIES: Final = 10
 LANE_SHIFT: Final = 4
+LANE_MASK: Final = (1 << LANE_SHIFT) - 1
 
 
 class DataLogUse:
@@ -172,7 +173,7 @@ class Lane:
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """First..last are gone, by a record in ack_data_log. Returns how many of them were pending.
+        """First..last are gone, by a record in ack_data_log (0: by none). Returns how many of them were pending.
 
         O(blocks): what was removed before, or never seen, is passed over.
         """
@@ -243,7 +244,7 @@ class Lane:
             use.pending_messages -= messages
             use.pending_bytes -= size
             freed_bytes += size
-            if data_log != ack_data_log:
+            if data_log != ack_data_log and ack_data_log:
                 uses[ack_data_log].acked_data_logs.add(data_log)
         block.gone |= mask
         self.pending_messages -= removed
@@ -328,6 +329,8 @@ class Index:
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
         self.dirty: dict[tuple[int, int], Block] = {}
+        self.lane_makers: dict[int, Callable[[Index, int, int], Lane]] = {}
+        """What makes the lanes of a destination, where it is not Lane."""
         self.is_filling = False
         """A checkpoint soon would keep the index from being crowded."""
         self._account = account
@@ -341,11 +344,11 @@ class Index:
         number = destination << LANE_SHIFT | priority
         lane = self.lanes.get(number)
         if lane is None:
-            lane = self.lanes[number] = Lane(self, destination, priority)
+            lane = self.lanes[number] = self.lane_makers.get(destination, Lane)(self, destination, priority)
         return lane
 
     def lane_numbered(self, number: int) -> Lane:
-        return self.lane(number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1))
+        return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def restore(
         self, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], blocks: Mapping[int, list[tuple[int, int]]]
@@ -385,6 +388,11 @@ class Index:
     def is_crowded(self) -> bool:
         """So many blocks are dirty that a checkpoint must come before more work."""
         return 2 * len(self.dirty) >= self._capacity_blocks
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Not even work that a checkpoint does before it writes may make more blocks dirty."""
+        return 4 * len(self.dirty) >= 3 * self._capacity_blocks
 
     @property
     def held_bytes(self) -> int:

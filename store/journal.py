@@ -314,16 +314,17 @@ class Journal:
     def lend(self) -> bool:
         """Give a part of the reserve to the index, which finds no space. False: there is none left.
 
-        REQUIRES: state lock.
+        REQUIRES: no state lock held.
         """
-        try:
-            if not self.reserve.lend():
-                return False
-        except OSError as error:
-            raise self.fail(f"the reserve could not be given back ({error.strerror})") from error
-        self.is_full = True
-        self._limit = min(self._limit, 0)
-        return True
+        with self._state_lock:
+            try:
+                if not self.reserve.lend():
+                    return False
+            except OSError as error:
+                raise self.fail(f"the reserve could not be given back ({error.strerror})") from error
+            self.is_full = True
+            self._limit = min(self._limit, 0)
+            return True
 
     def _fill_reserve(self) -> bool:
         # Four times the record that opens a data log: destinations may be added before it is needed.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -25,7 +26,7 @@ from .index import Index, Lane
 from .journal import OFFSET_BITS, Journal
 from .mark import Mark, leave_mark, read_mark, write_mark
 from .message import id_prefix
-from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
+from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .opening import find_store_id, recover
 from .pins import Pins
 from .quarantine import set_aside_message
@@ -34,11 +35,14 @@ from .record import ATTEST, DESTINATION, DROP, STATE
 from .recovery import RecoveryReport
 from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, LaneCounts, State, UseCounts, encode_destination, encode_root, encode_state
+from .subscriptions import Subscriptions
 
 logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
+SWEEP_BLOCKS: Final = 64
+"""Blocks of topics looked at before the state lock is let go: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class MessageStore:
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
         self.index = Index(account, index_cache_bytes, self._read_block)
+        self.subscriptions = Subscriptions(self.index)
         self.destinations: dict[int, Destination] = {}
         self.journal: Journal
 
@@ -142,7 +147,7 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            (self._disk, self.index, metadata, mark, self._store_id, self._recovery_checkpoint),
+            (self._disk, self.index, self.subscriptions, metadata, mark, self._store_id, self._recovery_checkpoint),
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
         )
@@ -172,20 +177,8 @@ class MessageStore:
             self._discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
-        report = RecoveryReport(
-            clean=mark is not None
-            and mark.is_clean
-            and not found.truncated_bytes
-            and not (found.index_rebuilt and self._metadata.is_persistent)
-            and not found.damaged,
-            index_rebuilt=found.index_rebuilt,
-            replayed_records=found.replayed_records,
-            truncated_bytes=found.truncated_bytes,
-            quarantined=found.quarantined,
-            prepared=0,
-            seconds=self._monotonic() - began,
-            damaged=tuple(found.damaged),
-        )
+        was_clean = mark is not None and mark.is_clean
+        report = found.report(was_clean, self._metadata.is_persistent, self._monotonic() - began)
         logger.info("opened: %s", report)
         return report
 
@@ -215,17 +208,17 @@ class MessageStore:
 
     # ------------------------------------------------------------------ destinations
 
-    def create_destination(self, name: str) -> Destination:
-        """Record a new queue. REQUIRES: state lock."""
-        number = max(self.destinations, default=0) + 1
-        destination = Destination(number, QUEUE, name)
+    def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
+        """Record a new queue or topic. REQUIRES: state lock."""
+        destination = Destination(self.subscriptions.next_number, kind, name)
         self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-        self.destinations[number] = destination
+        self.destinations[destination.number] = destination
+        self.subscriptions.see(destination)
         return destination
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        return State(list(self.destinations.values()), sequences, sorted(data_logs))
+        return self.subscriptions.describe(State(list(self.destinations.values()), sequences, sorted(data_logs)))
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -307,6 +300,17 @@ class MessageStore:
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
         raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
 
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Around a write and what it changes in the index, off the hot paths. REQUIRES: state lock."""
+        try:
+            yield
+        except ForebayError:
+            raise
+        except BaseException:
+            self._interrupted()
+            raise
+
     def _interrupted(self) -> None:
         """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
 
@@ -379,14 +383,16 @@ class MessageStore:
         The journal is synced first, so the index never runs ahead of it.
         """
         with self._checkpoint_lock:
+            self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
             with self._lock:
                 if self.journal.failure is not None:
                     raise self.journal.failure
                 position = self.journal.end
-                if position == self._checkpoint_end and not is_closing:
+                if position == self._checkpoint_end and not is_closing and not self.subscriptions.touched_blocks:
                     return True
+                self.subscriptions.sweep(SWEEP_BLOCKS)
                 if is_closing:
                     self.journal.seal()
                 adds = self.adds
@@ -395,14 +401,15 @@ class MessageStore:
                 deletes = self.index.take_dead()
                 position = self.journal.end
                 next_sequence = self.journal.next_sequence
-                root = self._root(State(list(self.destinations.values()), {}, data_logs, next_sequence))
+                state = State(list(self.destinations.values()), {}, data_logs, next_sequence)
+                root = self._root(self.subscriptions.describe(state))
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
             try:
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-                self._commit(position, self.journal.epoch, root, puts, deletes)
+                commit_lending(metadata, self.journal.lend, (position, self.journal.epoch, root, puts, deletes))
                 is_stored = True
             except MetadataFull as full:
                 logger.warning("checkpoint postponed: %s", full)
@@ -419,23 +426,14 @@ class MessageStore:
                 self._replay_position = position
             return is_stored
 
-    def _commit(
-        self,
-        position: int,
-        epoch: int,
-        root: bytes,
-        puts: Sequence[tuple[int, int, bytes]],
-        deletes: Sequence[tuple[int, int]],
-    ) -> None:
-        """On a full disk, with a part of the reserve's space."""
-        assert self._metadata is not None
-        try:
-            self._metadata.commit(position, epoch, root, puts, deletes)
-        except MetadataFull:
+    def _sweep(self) -> None:
+        """Let go of what no subscription needs any more, a few blocks at a time. REQUIRES: no lock."""
+        with self._lock:
+            blocks = self.subscriptions.touched_blocks
+        for _ in range(blocks // SWEEP_BLOCKS):
             with self._lock:
-                if not self.journal.lend():
-                    raise
-            self._metadata.commit(position, epoch, root, puts, deletes)
+                if not self.subscriptions.sweep(SWEEP_BLOCKS):
+                    return
 
     def _root(self, state: State) -> bytes:
         lanes = [
@@ -446,7 +444,7 @@ class MessageStore:
             UseCounts(number, use.pending_messages, use.pending_bytes, tuple(use.acked_data_logs))
             for number, use in self.index.uses.items()
         ]
-        return encode_root(state, lanes, uses)
+        return encode_root(state, lanes, uses, self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
         """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
@@ -471,6 +469,8 @@ class MessageStore:
         disk refuses to delete is tried again by the next cleanup.
         """
         self.checkpoint()
+        while self.subscriptions.is_behind and self.checkpoint():
+            pass  # what a subscription needed that has ended: more than the index holds at once
         holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         copied = self._copy_ahead()
         with self._checkpoint_lock:

@@ -30,6 +30,7 @@ from .pins import Pins
 from .record import RecordDamaged
 from .recovery import Recovery, _End
 from .state import State
+from .subscriptions import Subscriptions
 
 LOOKS_MAX: Final = 4
 """So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
@@ -62,7 +63,10 @@ def _look(disk: Disk) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
-        found = _Replay(held, index, MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint).run()
+        replay = _Replay(
+            held, index, Subscriptions(index), MemoryMetadataStore(), None, _store_id(disk), _no_checkpoint
+        )
+        found = replay.run()
     finally:
         held.close()
 

@@ -15,6 +15,7 @@ from .record import RecordDamaged
 from .recovery import Recovered, Recovery
 from .repair import Repair
 from .state import State
+from .subscriptions import Subscriptions
 
 
 def find_store_id(disk: Disk) -> bytes | None:
@@ -33,7 +34,7 @@ def find_store_id(disk: Disk) -> bytes | None:
 
 
 def recover(
-    what: tuple[Disk, Index, MetadataStore, Mark | None, bytes, Callable[[int, int, State], None]],
+    what: tuple[Disk, Index, Subscriptions, MetadataStore, Mark | None, bytes, Callable[[int, int, State], None]],
     *,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
@@ -49,10 +50,11 @@ def recover(
     except JournalCorrupt:
         if repair_salt is None:
             raise
-    disk, index, _, _, store_id, _ = what
+    disk, index, subscriptions, _, _, store_id, _ = what
     repair = Repair(disk, store_id, recovery.durable, repair_salt)
     damaged = repair.run(recovery.expected)
     index.reset()
+    subscriptions.reset()
     found = Recovery(*what, verifies_all=verifies_all, known_durable=repair.durable).run()
     found.damaged = damaged + found.damaged
     return found

@@ -69,6 +69,8 @@ STATE: Final = 5
 ATTEST: Final = 6
 DROP: Final = 7
 DIRECTORY: Final = 8
+SUBSCRIBE: Final = 13
+UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 KIND_NAMES: Final = {
     MESSAGE: "message",
@@ -79,6 +81,8 @@ KIND_NAMES: Final = {
     ATTEST: "attest",
     DROP: "drop",
     DIRECTORY: "directory",
+    SUBSCRIBE: "subscribe",
+    UNSUBSCRIBE: "unsubscribe",
     LOST: "lost",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8

@@ -31,7 +31,7 @@ from .data_log import (
 from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
-from .index import Index
+from .index import LANE_MASK, LANE_SHIFT, Index
 from .journal import OFFSET_BITS, OFFSET_MASK
 from .mark import Mark
 from .metadata_store import MetadataDamaged, MetadataStore
@@ -43,6 +43,8 @@ from .record import (
     LOST,
     MESSAGE,
     STATE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     Header,
     RecordDamaged,
     decode_ranges,
@@ -50,7 +52,18 @@ from .record import (
     sequence_behind,
 )
 from .repair import DamagedPlace
-from .state import QUEUE, Destination, LaneCounts, State, decode_destination, decode_root, decode_state
+from .state import (
+    QUEUE,
+    Destination,
+    LaneCounts,
+    State,
+    decode_destination,
+    decode_root,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+from .subscriptions import Subscriptions
 from .verify import raise_first_damage
 
 logger = logging.getLogger("forebay.store.recovery")
@@ -101,6 +114,20 @@ class Recovered:
     """Data logs that were dropped but not yet unlinked."""
     damaged: list[DamagedPlace] = field(default_factory=list)
 
+    def report(self, was_clean: bool, has_index: bool, seconds: float) -> RecoveryReport:
+        """was_clean: by the mark. has_index: one is kept on disk, so a rebuild is news."""
+        is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
+        return RecoveryReport(
+            clean=was_clean and not is_news,
+            index_rebuilt=self.index_rebuilt,
+            replayed_records=self.replayed_records,
+            truncated_bytes=self.truncated_bytes,
+            quarantined=self.quarantined,
+            prepared=0,
+            seconds=seconds,
+            damaged=tuple(self.damaged),
+        )
+
 
 class _End(NamedTuple):
     """Where the journal ends. `rest`: the data logs that reach behind it. `place`: the position of the problem."""
@@ -118,6 +145,7 @@ class Recovery:
         self,
         disk: Disk,
         index: Index,
+        subscriptions: Subscriptions,
         metadata: MetadataStore,
         mark: Mark | None,
         store_id: bytes,
@@ -134,6 +162,7 @@ class Recovery:
         self._verifies_all = verifies_all
         self._disk = disk
         self._index = index
+        self._subscriptions = subscriptions
         self._metadata = metadata
         self._mark = mark
         self._store_id = store_id
@@ -215,7 +244,7 @@ class Recovery:
             snapshot = self._metadata.load()
             if snapshot is None:
                 return None
-            state, lanes, uses = decode_root(snapshot.root)
+            state, lanes, uses, backlogs = decode_root(snapshot.root)
             self.durable = max(self.durable, snapshot.position)
             data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
             if data_log > max(ids, default=0):
@@ -226,12 +255,14 @@ class Recovery:
             if offset > self._result.sizes[data_log]:
                 self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
                 return None
+            self._see(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks)
+            self._apply_state(state)
+            self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage)
             return None
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
-        self._apply_state(state)
         return snapshot.position, state.next_log_sequence
 
     def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
@@ -255,12 +286,13 @@ class Recovery:
             self._index.lane_numbered(number).skip_to(sequence)
         for number in {lane.destination for lane in self._index.lanes.values()} - set(self._destinations):
             if self._accepts_loss:
-                self._destinations[number] = Destination(number, QUEUE, f"recovered-{number}")
+                self._see((Destination(number, QUEUE, f"recovered-{number}"),))
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
         """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
         try:
             end = self._replay(ids, start, next_sequence)
+            self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage)
             return None
@@ -281,12 +313,25 @@ class Recovery:
 
     def _replay_all(self, ids: list[int]) -> _End:
         self._index.reset()
+        self._subscriptions.reset()
         self._metadata.clear()
         self._destinations.clear()
         self.expected.clear()
         self._result.replayed_records = 0
         first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
-        return self._replay(ids, first, None)
+        end = self._replay(ids, first, None)
+        self._sweep(end)
+        return end
+
+    def _sweep(self, end: _End) -> None:
+        """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
+        while not self._subscriptions.sweep():
+            self._checkpoint(end.position, self._result.epoch, self._result.next_sequence)
+
+    def _checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
+        """REQUIRES: the journal is synced up to there."""
+        state = State(list(self._destinations.values()), {}, sorted(self.expected), next_log_sequence)
+        self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
     def _needs_dropped(self) -> bool:
         """The index has pending messages in data logs that were deleted because they had none."""
@@ -385,9 +430,9 @@ class Recovery:
     def _checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
         """So that the index stays bounded, however long the replay. position: what was applied ends there."""
         if self._index.is_crowded:
+            self._subscriptions.sweep()
             file.sync()
-            state = State(list(self._destinations.values()), {}, sorted(self.expected), next_sequence)
-            self._write_checkpoint(position, epoch, state)
+            self._checkpoint(position, epoch, next_sequence)
 
     def _apply_plain(self, records: list[Plain], file: File, data_log: int, walk: Walk) -> None:
         """As _apply for each; messages that follow each other in their lane are added together."""
@@ -400,11 +445,11 @@ class Recovery:
             offset, number, sequence, messages, _ = records[at]
             position = data_log << OFFSET_BITS | offset
             self._checkpoint_if_crowded(file, position, walk.epoch, next_sequence + at)
-            lane = index.lane_numbered(number)
             behind = at + 1
             if messages:
+                lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
                 lane.remove(sequence, sequence + messages - 1, data_log)
-            elif sequence >= lane.next_sequence:
+            elif sequence >= (lane := index.lane_numbered(number)).next_sequence:
                 while behind < len(records) and records[behind][1:4] == (number, sequence + behind - at, 0):
                     behind += 1
                 lane.skip_to(sequence)
@@ -459,24 +504,32 @@ class Recovery:
         elif record.kind == ACK:
             destination, ranges = decode_ranges(record, head)
             index.use(data_log)
-            lane = index.lane(destination, record.priority)
+            lane = self._subscriptions.lane(destination, record.priority)
             for first, messages in ranges:
                 lane.remove(first, first + messages - 1, data_log)
         elif record.kind == STATE:
             self._apply_state(decode_state(head[HEADER_BYTES:]))
             self.expected.add(data_log)
         elif record.kind == DESTINATION:
-            destination_found = decode_destination(head[HEADER_BYTES:])
-            self._destinations[destination_found.number] = destination_found
+            self._see((decode_destination(head[HEADER_BYTES:]),))
+        elif record.kind == SUBSCRIBE:
+            self._subscriptions.begin(decode_subscription(head[HEADER_BYTES:]))
+        elif record.kind == UNSUBSCRIBE:
+            self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
         elif record.kind == DROP:
             self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
         elif record.kind == LOST:
             self.expected.add(data_log)
             index.use(data_log)
 
-    def _apply_state(self, state: State) -> None:
-        for destination in state.destinations:
+    def _see(self, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
             self._destinations[destination.number] = destination
+            self._subscriptions.see(destination)
+
+    def _apply_state(self, state: State) -> None:
+        self._see(state.destinations)
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
+        self._subscriptions.apply(state)
         self.expected = set(state.data_logs)

@@ -20,12 +20,12 @@ from typing import Final
 
 from .disk import Disk, File
 from .files import reserve_name
-from .record import DESTINATION, MESSAGE
+from .record import DESTINATION, MESSAGE, SUBSCRIBE
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a full disk, an exhausted quota, and a file at its limit."""
 
-ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION))
+ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
 """Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
 
 LAST_BYTES: Final = 4096

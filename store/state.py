@@ -1,4 +1,4 @@
-"""What the store must know besides its messages: destinations, next sequences, which data logs exist.
+"""What the store must know besides its messages: destinations, next sequences, data logs, durable subscriptions.
 
 The state record that opens each data log restates it, so that older ones may
 be deleted; the root of the metadata store holds it too, with the counters
@@ -8,13 +8,14 @@ that let a clean open read no message.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .record import RecordDamaged
 
 QUEUE: Final = 0
+TOPIC: Final = 1
 NAME_BYTES_MAX: Final = 255
 
 _DESTINATION: Final = struct.Struct("<IBB")
@@ -23,6 +24,11 @@ _SEQUENCE: Final = struct.Struct("<Q")
 _LANE: Final = struct.Struct("<QQ")
 _COUNTED_LANE: Final = struct.Struct("<QQQQ")
 _USE: Final = struct.Struct("<IQQI")
+_SUBSCRIPTION: Final = struct.Struct("<IIBBH")
+_NUMBERS: Final = struct.Struct("<II")
+_BACKLOG: Final = struct.Struct("<QQII")
+_MASKED_BLOCK: Final = struct.Struct("<Q64s")
+_DURABLE: Final = 0
 
 
 class Destination(NamedTuple):
@@ -36,6 +42,26 @@ def encode_destination(destination: Destination) -> bytes:
     return _DESTINATION.pack(destination.number, destination.kind, len(name)) + name
 
 
+class Subscription(NamedTuple):
+    """A durable subscription. Its number is of the same numbering as those of destinations, and never used again."""
+
+    number: int
+    topic: int
+    """Number of its destination."""
+    name: str
+    selector: str | None
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    name, selector = subscription.name.encode(), (subscription.selector or "").encode()
+    head = _SUBSCRIPTION.pack(subscription.number, subscription.topic, _DURABLE, len(name), len(selector))
+    return head + name + selector
+
+
+def encode_unsubscribe(number: int) -> bytes:
+    return _COUNT.pack(number)
+
+
 @dataclass(slots=True)
 class State:
     """next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included."""
@@ -45,6 +71,10 @@ class State:
     data_logs: list[int] = field(default_factory=list)
     next_log_sequence: int = 0
     """In the root alone: of the record that follows the checkpoint."""
+    subscriptions: list[Subscription] = field(default_factory=list)
+    """All durable ones that exist."""
+    next_number: int = 0
+    """Above every number that a destination or subscription ever had."""
 
 
 class LaneCounts(NamedTuple):
@@ -61,6 +91,18 @@ class UseCounts(NamedTuple):
     acked_data_logs: tuple[int, ...]
 
 
+class Backlog(NamedTuple):
+    """What a durable subscription has not acknowledged of one lane, by blocks."""
+
+    lane: int
+    """subscription number << 4 | priority."""
+    pending_bytes: int
+    blocks: tuple[tuple[int, int], ...]
+    """Runs of the numbers of those of which something is pending."""
+    masks: tuple[tuple[int, int], ...]
+    """(block number, what is pending) of those of which not all is."""
+
+
 def encode_state(state: State) -> bytes:
     return b"".join(
         (
@@ -70,11 +112,15 @@ def encode_state(state: State) -> bytes:
             *(_LANE.pack(lane, sequence) for lane, sequence in state.next_sequences.items()),
             _COUNT.pack(len(state.data_logs)),
             struct.pack(f"<{len(state.data_logs)}I", *state.data_logs),
+            _NUMBERS.pack(state.next_number, len(state.subscriptions)),
+            *map(encode_subscription, state.subscriptions),
         )
     )
 
 
-def encode_root(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts]) -> bytes:
+def encode_root(
+    state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], backlogs: Iterable[Backlog] = ()
+) -> bytes:
     """What a checkpoint stores beside the blocks."""
     packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
     packed_uses = [
@@ -90,8 +136,19 @@ def encode_root(state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCou
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
             *packed_uses,
+            *_encode_backlogs(list(backlogs)),
         )
     )
+
+
+def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
+    yield _COUNT.pack(len(backlogs))
+    for backlog in backlogs:
+        yield _BACKLOG.pack(backlog.lane, backlog.pending_bytes, len(backlog.blocks), len(backlog.masks))
+        for run in backlog.blocks:
+            yield _LANE.pack(*run)
+        for number, mask in backlog.masks:
+            yield _MASKED_BLOCK.pack(number, mask.to_bytes(64, "little"))
 
 
 class _Reader:
@@ -119,10 +176,25 @@ class _Reader:
 
     def destination(self) -> Destination:
         number, kind, size = self.numbers(_DESTINATION)
+        return Destination(number, kind, self.text(size))
+
+    def text(self, size: int) -> str:
         try:
-            return Destination(number, kind, str(self.take(size), "utf-8"))
+            return str(self.take(size), "utf-8")
         except UnicodeDecodeError:
-            raise RecordDamaged("the name of a destination is not text") from None
+            raise RecordDamaged("a name is not text") from None
+
+    def subscription(self) -> Subscription:
+        number, topic, kind, name_bytes, selector_bytes = self.numbers(_SUBSCRIPTION)
+        if kind != _DURABLE:
+            raise RecordDamaged(f"a subscription of kind {kind} cannot be")
+        return Subscription(number, topic, self.text(name_bytes), self.text(selector_bytes) or None)
+
+    def backlog(self) -> Backlog:
+        lane, pending_bytes, runs, masks = self.numbers(_BACKLOG)
+        blocks = tuple((first, last) for first, last in (self.numbers(_LANE) for _ in range(runs)))
+        masked = (_MASKED_BLOCK.unpack(self.take(_MASKED_BLOCK.size)) for _ in range(masks))
+        return Backlog(lane, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked))
 
     def state(self) -> State:
         destinations = [self.destination() for _ in range(self.count())]
@@ -130,18 +202,30 @@ class _Reader:
         for _ in range(self.count()):
             lane, sequence = self.numbers(_LANE)
             next_sequences[lane] = sequence
-        return State(destinations, next_sequences, list(self.ids(self.count())))
+        state = State(destinations, next_sequences, list(self.ids(self.count())))
+        state.next_number, subscriptions = self.numbers(_NUMBERS)
+        state.subscriptions = [self.subscription() for _ in range(subscriptions)]
+        return state
 
 
 def decode_destination(data: bytes) -> Destination:
     return _Reader(data).destination()
 
 
+def decode_subscription(data: bytes) -> Subscription:
+    return _Reader(data).subscription()
+
+
+def decode_unsubscribe(data: bytes) -> int:
+    """The number of the subscription that has ended."""
+    return _Reader(data).count()
+
+
 def decode_state(data: bytes) -> State:
     return _Reader(data).state()
 
 
-def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts]]:
+def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], list[Backlog]]:
     reader = _Reader(data)
     state = reader.state()
     (state.next_log_sequence,) = reader.numbers(_SEQUENCE)
@@ -150,4 +234,4 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts]]:
     for _ in range(reader.count()):
         data_log, messages, size, acked = reader.numbers(_USE)
         uses.append(UseCounts(data_log, messages, size, reader.ids(acked)))
-    return state, lanes, uses
+    return state, lanes, uses, [reader.backlog() for _ in range(reader.count())]

@@ -36,6 +36,8 @@ from .record import (
     LOST,
     MESSAGE,
     STATE,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
     RecordDamaged,
     decode_ranges,
     decode_slice,
@@ -43,7 +45,7 @@ from .record import (
 )
 from .runs import Runs
 from .scan import Damage, Found, open_data_logs, scan
-from .state import decode_destination, decode_state
+from .state import decode_destination, decode_state, decode_subscription, decode_unsubscribe
 
 
 class Finding(NamedTuple):
@@ -178,6 +180,10 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
     elif record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
+    elif record.kind == SUBSCRIBE:
+        decode_subscription(payload)
+    elif record.kind == UNSUBSCRIBE:
+        decode_unsubscribe(payload)
     elif record.kind in (STATE, DROP):
         state = decode_state(payload)
         names |= {destination.number: destination.name for destination in state.destinations}

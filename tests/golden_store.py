@@ -16,6 +16,8 @@ from forebay.store.files import INDEX_DIRECTORY
 from forebay.store.message import HeaderValue
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import encode_properties
+from forebay.store.state import TOPIC
+from forebay.store.topic_store import TopicStore
 from manual_clock import ManualClock
 from message_stores import OpenStore
 
@@ -36,7 +38,8 @@ HEADERS: dict[str, HeaderValue] = {
 }
 
 Pending = dict[str, list[tuple[int, str, str, int]]]
-"""Lane -> (sequence, properties, body, timestamp in ms) of each pending message, the bytes in hexadecimal."""
+"""Lane (of a queue, topic or subscription) -> (sequence, properties, body, timestamp in ms) of each pending message,
+the bytes in hexadecimal."""
 
 
 def golden(version: int) -> Path:
@@ -54,12 +57,16 @@ def open_golden(root: Path, clock: ManualClock) -> OpenStore:
 
 def pending_in(opened: OpenStore) -> Pending:
     names = {destination.number: destination.name for destination in opened.store.destinations.values()}
+    lanes = list(opened.store.index.lanes.values())
+    for subscriber in opened.store.subscriptions.by_number.values():
+        names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
+        lanes += filter(None, subscriber.lanes)
     return {
         f"{names[lane.destination]}:{lane.priority}": [
             (sequence, properties.hex(), (body or b"").hex(), timestamp)
             for sequence, properties, body, timestamp in opened.pending(lane)
         ]
-        for lane in opened.store.index.lanes.values()
+        for lane in lanes
     }
 
 
@@ -81,13 +88,33 @@ def write_golden(root: Path) -> Pending:
         opened.remove(0, lane.next_sequence * 3 // 4, lane)
     assert store.cleanup().deleted, "a drop record belongs to what is shown"
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
+    _publish(opened)
     store.journal.sync()
     store.attest()
     with opened.lock:
         store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
+    store.checkpoint()
     pending = pending_in(opened)
     store.close()
     return pending
+
+
+def _publish(opened: OpenStore) -> None:
+    """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
+    topics = TopicStore(opened.store)
+    with opened.lock:
+        number = opened.store.create_destination("prices", TOPIC).number
+        lane = opened.store.index.lane(number, 4)
+        topics.add(lane, 0, b"", b"to nobody")
+        ended, audit = topics.subscribe(number, "ended", None), topics.subscribe(number, "audit", "kg > 1")
+        for n in range(6):
+            topics.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
+        topics.unsubscribe(ended)
+        topics.subscribe(number, "late", None)
+        topics.add_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
+        audited = audit.lanes[4]
+        assert audited is not None
+        topics.remove(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
 
 
 def main() -> None:

@@ -44,6 +44,13 @@ class SimulatedBay:
         self.bay.close()
         self._open()
 
+    def crash(self, *, is_index_lost: bool = False) -> None:
+        """The process is killed, and the next one opens what it left."""
+        self.disk = self.disk.crash_process()
+        if is_index_lost:
+            self._metadata = _SyncedMetadataStore()
+        self._open()
+
     def lists(self) -> list[TargetList]:
         return list(self.engine.targets.lists)
 

@@ -41,6 +41,21 @@ def test_message_rows_tell_all_but_the_body_and_headers_on_request() -> None:
     assert "body" not in json.dumps(rows_of(disk, with_headers=True))
 
 
+def test_rows_tell_who_subscribed_to_what_and_what_they_acknowledged() -> None:
+    store = small_bay()
+    topic = store.bay.topic("prices")
+    consumer = topic.subscribe(durable="audit", selector="n > 0")
+    topic.subscribe(durable="short").close()
+    topic.send_many([Message(bytes(40_000), {"n": n}) for n in (1, 2)])
+    consumer.ack(consumer.take(2))
+    topic.unsubscribe("short")
+    audit = {"destination": "prices", "subscription": "audit"}
+    for field, kind in ((audit | {"selector": "n>0"}, "subscribe"), (audit | {"ranges": [[0, 1]]}, "ack")):
+        row = rows_of(store.disk, kind=kind)[0]
+        assert {name: row[name] for name in field} == field
+    assert [row["subscription"] for row in rows_of(store.disk, kind="unsubscribe")] == ["short"]
+
+
 def test_ids_are_those_that_send_returned() -> None:
     store = small_bay()
     sent = store.queue("a").send_many(

@@ -19,6 +19,7 @@ from forebay.store.errors import (
     StoreFailed,
     StoreFull,
     StoreLocked,
+    SubscriptionInUse,
     TransactionError,
 )
 
@@ -50,6 +51,7 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         "raise memory_limit or split it",
     ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
+    (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
     (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
 ]
 
@@ -65,7 +67,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 11
+    assert len(found) == 12
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

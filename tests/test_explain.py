@@ -261,11 +261,11 @@ def test_sentences() -> None:
     simulated.clock.advance(3 * 86_400)
     sentences = [simulated.bay.explain(n).sentence for n in (1, 2, 3)]
     assert sentences == [
-        "data-1.log (291 bytes) remains because 0:orders has 1 message of 2 bytes pending in it, "
+        "data-1.log (299 bytes) remains because 0:orders has 1 message of 2 bytes pending in it, "
         "the first sent 3 days ago.",
-        "data-2.log (244 bytes) remains because acks in it are needed as long as data-1.log remains, "
+        "data-2.log (252 bytes) remains because acks in it are needed as long as data-1.log remains, "
         "which holds 1 message of 2 bytes of 0:orders.",
-        "data-3.log (148 bytes) remains because the journal is being written to it.",
+        "data-3.log (156 bytes) remains because the journal is being written to it.",
     ]
     assert [cause.frees for n in (1, 2, 3) for cause in simulated.bay.explain(n).causes] == [
         "acknowledging that message, or queue('orders').purge()",
@@ -274,7 +274,7 @@ def test_sentences() -> None:
     ]
     settle(simulated, "orders", 1)
     assert simulated.bay.explain(1) == Explanation(
-        "Nothing needs data-1.log (291 bytes) any more: the next cleanup removes it.", ()
+        "Nothing needs data-1.log (299 bytes) any more: the next cleanup removes it.", ()
     )
 
 
@@ -403,7 +403,7 @@ def test_data_logs_kept_for_their_acks_count_for_whom_they_are_kept() -> None:
 def test_whole_counts_what_the_next_cleanup_removes() -> None:
     simulated = small_bay()
     all_is_acknowledged(simulated)
-    assert "1 data log of 343 bytes is needed by nothing any more" in simulated.bay.explain().sentence
+    assert "1 data log of 351 bytes is needed by nothing any more" in simulated.bay.explain().sentence
     simulated.bay.cleanup()
     assert "needed by nothing" not in simulated.bay.explain().sentence
 

@@ -117,7 +117,8 @@ def test_members_named_are_there(tmp_path: Path) -> None:
         queue.send(b"1 kg tea")
         with queue.subscribe() as consumer:
             [delivery] = consumer.take()
-            objects = {"Forebay": bay, "Queue": queue, "Consumer": consumer, "Delivery": delivery}
+            objects = {"Forebay": bay, "Queue": queue, "Topic": bay.topic("prices")}
+            objects |= {"Consumer": consumer, "Delivery": delivery}
             for name, members in rows(section(README, "More of it"))[1:]:
                 found = objects.pop(name.strip("`"))
                 named = set(re.findall(r"`([a-z_]+)", members))

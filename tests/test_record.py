@@ -151,6 +151,8 @@ def test_kinds_and_limits_of_format_version_1_never_change() -> None:
         6: "attest",
         7: "drop",
         8: "directory",
+        13: "subscribe",
+        14: "unsubscribe",
         15: "lost",
     }
     assert (SLICE_MESSAGES_MAX, RECORD_BYTES_MAX, SEQUENCE_MAX) == (256, (1 << 30) + (1 << 20), 2**48 - 1)

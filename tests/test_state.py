@@ -12,32 +12,53 @@ from forebay.store.record import RecordDamaged
 from forebay.store.state import (
     NAME_BYTES_MAX,
     QUEUE,
+    TOPIC,
+    Backlog,
     Destination,
     LaneCounts,
     State,
+    Subscription,
     UseCounts,
     decode_destination,
     decode_root,
     decode_state,
+    decode_subscription,
+    decode_unsubscribe,
     encode_destination,
     encode_root,
     encode_state,
+    encode_subscription,
+    encode_unsubscribe,
 )
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 NAMES = st.text(max_size=NAME_BYTES_MAX // 4)
 DESTINATIONS = st.builds(Destination, U32, st.integers(0, 255), NAMES)
+SUBSCRIPTIONS = st.builds(Subscription, U32, U32, NAMES, st.none() | st.text(min_size=1))
 STATES = st.builds(
     State,
     st.lists(DESTINATIONS, max_size=4),
     st.dictionaries(U64, U64, max_size=4),
     st.lists(U32, max_size=6),
+    subscriptions=st.lists(SUBSCRIPTIONS, max_size=4),
+    next_number=U32,
 )
 LANES = st.builds(LaneCounts, U64, U64, U64, U64)
 USES = st.builds(UseCounts, U32, U64, U64, st.lists(U32, max_size=5).map(tuple))
 
+RUNS = st.lists(st.tuples(U64, U64), max_size=3).map(tuple)
+MASKS = st.lists(st.tuples(U64, st.integers(0, 2**512 - 1)), max_size=3).map(tuple)
+BACKLOGS = st.builds(Backlog, U64, U64, RUNS, MASKS)
+
 STATE = State([Destination(1, QUEUE, "orders"), Destination(2, QUEUE, "ß")], {20: 7, 36: 2**40}, [1, 2, 9])
-ROOT = encode_root(STATE, [LaneCounts(20, 7, 3, 300)], [UseCounts(1, 3, 300, ()), UseCounts(2, 0, 0, (1, 9))])
+STATE.destinations.append(Destination(3, TOPIC, "prices"))
+STATE.subscriptions.append(Subscription(4, 3, "audit", "n > 1"))
+ROOT = encode_root(
+    STATE,
+    [LaneCounts(20, 7, 3, 300)],
+    [UseCounts(1, 3, 300, ()), UseCounts(2, 0, 0, (1, 9))],
+    [Backlog(68, 700, ((0, 2), (5, 5)), ((5, 2**511 + 1),))],
+)
 
 
 @given(DESTINATIONS)
@@ -55,15 +76,30 @@ def test_state_comes_back(state: State) -> None:
     assert decode_state(encode_state(state)) == state
 
 
-@given(STATES, U64, st.lists(LANES, max_size=4), st.lists(USES, max_size=4))
-def test_root_comes_back(state: State, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts]) -> None:
+@given(STATES, U64, st.lists(LANES, max_size=4), st.lists(USES, max_size=4), st.lists(BACKLOGS, max_size=3))
+def test_root_comes_back(
+    state: State, log_sequence: int, lanes: list[LaneCounts], uses: list[UseCounts], backlogs: list[Backlog]
+) -> None:
     state.next_log_sequence = log_sequence
-    assert decode_root(encode_root(state, lanes, uses)) == (state, lanes, uses)
+    assert decode_root(encode_root(state, lanes, uses, backlogs)) == (state, lanes, uses, backlogs)
 
 
-def test_empty_state_is_three_counts() -> None:
-    assert encode_state(State()) == bytes(12)
-    assert decode_state(bytes(12)) == State()
+@given(SUBSCRIPTIONS)
+def test_subscription_comes_back(subscription: Subscription) -> None:
+    assert decode_subscription(encode_subscription(subscription)) == subscription
+    assert decode_unsubscribe(encode_unsubscribe(subscription.number)) == subscription.number
+
+
+def test_kind_of_a_subscription_that_nobody_knows_is_damage() -> None:
+    data = bytearray(encode_subscription(Subscription(4, 3, "audit", None)))
+    data[8] = 1
+    with pytest.raises(RecordDamaged, match="of kind 1"):
+        decode_subscription(bytes(data))
+
+
+def test_empty_state_is_four_counts_and_a_number() -> None:
+    assert encode_state(State()) == bytes(20)
+    assert decode_state(bytes(20)) == State()
 
 
 def test_state_of_ten_thousand_destinations_stays_small() -> None:
@@ -91,7 +127,7 @@ def test_name_that_is_no_text_is_damage() -> None:
 
 
 def meet(data: bytes) -> None:
-    for decoder in (decode_destination, decode_state, decode_root):
+    for decoder in (decode_destination, decode_subscription, decode_unsubscribe, decode_state, decode_root):
         try:
             decoder(data)
         except RecordDamaged:

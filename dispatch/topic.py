@@ -1,0 +1,72 @@
+"""Topic: sends each message to all who subscribed before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .consumer import Consumer
+from .destination_policy import policy_for
+from .queue import Sender, check_name, check_subscription
+from .statistics import TopicStatistics
+from .topic_area import TopicArea
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Topic(Sender):
+    """Made by `Forebay.topic`. Thread-safe. Costs nothing to hold and nothing to make again.
+
+    A message is stored once, however many subscriptions get it, and until
+    each of them has acknowledged it. What nobody subscribed to is not stored
+    at all; it has an id, like every other.
+    """
+
+    _area: TopicArea
+
+    def __init__(self, engine: Engine, area: TopicArea) -> None:
+        super().__init__(engine, area)
+        self._messages = engine.topics.store
+
+    def subscribe(
+        self,
+        *,
+        durable: str | None = None,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        on_ready: Callable[[], None] | None = None,
+    ) -> Consumer:
+        """A consumer of what is sent from now on.
+
+        durable: name of a subscription that goes on without its consumer, and
+        over restarts, until `unsubscribe`; subscribing again finds what came
+        meanwhile. It has one consumer at a time and keeps its selector.
+        Without a name the subscription ends with its consumer, a close or a
+        crash. prefetch: as of a queue. Raises SubscriptionInUse, SelectorError, SettingsError (another
+        selector than it was made with; nothing was changed), StoreFull, Closed.
+        """
+        if prefetch is None:
+            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
+        compiled = check_subscription(selector, prefetch, on_ready)
+        name = check_name(durable, "a durable subscription") if durable is not None else None
+        return self._engine.topics.subscribe(self._area, name, compiled, prefetch, on_ready)
+
+    def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
+
+        SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
+        """
+        self._engine.topics.unsubscribe(self._area, durable)
+
+    def subscriptions(self) -> list[str]:
+        """Names of the durable subscriptions, sorted."""
+        with self._engine.lock:
+            return sorted(self._area.durable)
+
+    def statistics(self) -> TopicStatistics:
+        """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
+        return self._engine.topic_statistics(self._area)
+
+    def __repr__(self) -> str:
+        return f"<Topic {self._area.name!r}>"

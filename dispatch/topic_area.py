@@ -1,0 +1,144 @@
+"""TopicArea: one topic as the dispatch floor sees it, and the area of each of its subscriptions.
+
+A subscription is to the lists, caches and the loader what a queue is: it has
+lanes, an interest while somebody reads it, and a number by which the caches
+know its messages. Arrivals go to the subscriptions that are read at the
+moment; the others find theirs in the index when somebody comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ..store.reading import StoredMessage
+from ..store.runs import Runs
+from ..store.subscriptions import Subscriber
+from ..store.topic_lane import SubscriptionLane
+from .queue_area import Interest, LaneArea, QueueArea
+from .selector import Selector
+
+if TYPE_CHECKING:
+    from .target_area import TargetArea
+
+
+class TopicArea(QueueArea):
+    """One topic. Its own lanes have no lists. The state lock guards it."""
+
+    def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
+        super().__init__(target_area, number, name)
+        self.durable: dict[str, SubscriptionArea] = {}
+        """By name of the subscription."""
+        self.online: list[SubscriptionArea] = []
+        """Those with a consumer, durable or not."""
+
+    def make_lane_area(self, priority: int) -> LaneArea:
+        store = self.target_area.store
+        lane = store.index.lane(self.number, priority)
+        return TopicLaneArea(self, lane, store.id_prefix(self.number, priority))
+
+
+class TopicLaneArea(LaneArea):
+    """What is sent in one priority, on its way to the subscriptions."""
+
+    __slots__ = ()
+    queue: TopicArea
+
+    def arrive(self, message: StoredMessage) -> None:
+        """Each subscription that is read gets it. O(those)."""
+        self.published = message[0] + 1
+        for area in self._readers(message[0]):
+            area.arrive(message)
+
+    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+        """Each subscription that is read gets them, as one where it can. O(those)."""
+        self.published = messages[-1][0] + 1
+        for area in self._readers(messages[0][0]):
+            area.queue.target_area.arrive_many(area, messages)
+
+    def _readers(self, sequence: int) -> Iterator[LaneArea]:
+        """Not those that subscribed after it was stored and before it was published."""
+        for subscription in self.queue.online:
+            area = subscription.lane_area(self)
+            if sequence >= area.first_sequence:
+                yield area
+
+
+class SubscriptionLaneArea(LaneArea):
+    """One lane of one subscription."""
+
+    __slots__ = ("examined",)
+    lane: SubscriptionLane
+
+    def __init__(self, queue: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
+        super().__init__(queue, lane, topic_area.id_prefix)
+        self.published = topic_area.published
+        self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
+        self.examined = 0
+        """The selector is known to match what is pending before this sequence."""
+        if queue.selector is not None:
+            self.unwanted = Runs()
+
+
+class SubscriptionArea(QueueArea):
+    """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
+
+    def __init__(self, topic: TopicArea, subscriber: Subscriber, selector: Selector | None) -> None:
+        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
+        self.topic = topic
+        self.subscriber = subscriber
+        self.selector = selector
+        self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
+        """Says what matches, also while nobody reads. It has no lists."""
+
+    @property
+    def is_durable(self) -> bool:
+        return self.subscriber.is_durable
+
+    def lane_area(self, topic_area: LaneArea) -> SubscriptionLaneArea:
+        """Its part of a lane of the topic; made on first use."""
+        priority = topic_area.lane.priority
+        area = self.areas[priority]
+        if area is None:
+            lane = self.subscriber.lanes[priority]
+            assert lane is not None
+            area = self.areas[priority] = SubscriptionLaneArea(self, lane, topic_area)
+            self.target_area.add_lane(area)
+        assert isinstance(area, SubscriptionLaneArea)
+        return area
+
+    def open_lanes(self) -> Iterator[SubscriptionLaneArea]:
+        """All its lanes, with what was published while nobody read."""
+        for topic_area in self.topic.lane_areas():
+            area = self.lane_area(topic_area)
+            area.published = topic_area.published
+            yield area
+
+    def forget(self) -> None:
+        """It has ended: no cache keeps anything for it."""
+        caches = self.target_area.pending_cache, self.target_area.head_queue_cache
+        for area in self.lane_areas():
+            for cache in caches:
+                cache.forget(area.lane.number)
+            self.target_area.head_queue_cache.reopen(area.lane.number)
+
+    def _lanes(self) -> Iterator[SubscriptionLane]:
+        for lane in filter(None, self.subscriber.lanes):
+            lane.catch_up()
+            yield lane
+
+    @property
+    def enqueued(self) -> int:
+        return sum(
+            lane.next_sequence - max(area.first_sequence, lane.first_sequence)
+            for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
+            if area is not None and lane is not None
+        )
+
+    @property
+    def depth(self) -> int:
+        return sum(lane.pending_messages for lane in self._lanes())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(lane.pending_bytes for lane in self._lanes())
