@@ -20,6 +20,7 @@ from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transaction import Transaction
+from forebay.store.cleaner import CleanupReport
 from forebay.store.errors import (
     Closed,
     ForebayError,
@@ -34,7 +35,6 @@ from forebay.store.errors import (
     TransactionError,
 )
 from forebay.store.message import Message
-from forebay.store.message_store import CleanupReport
 from forebay.store.recovery import RecoveryReport
 
 __all__ = [

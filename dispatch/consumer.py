@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..store.errors import Closed, SettingsError
+from ..store.errors import Closed, SettingsError, StoreFull
 from .delivery import Delivery
 from .destination_policy import check_prefetch
 from .queue_area import Interest, LaneArea, QueueArea
@@ -228,25 +228,35 @@ class Consumer:
             return
         if type(deliveries) is Delivery:
             area, sequence, store = deliveries._area, deliveries.sequence, engine.store
-            with engine.lock:
-                if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
-                    self._check_held((deliveries,))
-                area.acknowledged += store.remove_one(area.lane, sequence)
-                engine.targets.settle(deliveries)
-                if area.attempts:
-                    area.attempts.pop(sequence, None)
-                if self._waits_for_credit:
-                    self.credit_came()
-                position = store.journal.end if engine.syncs_always else 0
+            try:
+                with engine.lock:
+                    if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                        self._check_held((deliveries,))
+                    area.acknowledged += store.remove_one(area.lane, sequence)
+                    engine.targets.settle(deliveries)
+                    if area.attempts:
+                        area.attempts.pop(sequence, None)
+                    if self._waits_for_credit:
+                        self.credit_came()
+                    position = store.journal.end if engine.syncs_always else 0
+            except StoreFull as full:
+                self._make_disk_room(full)
+                self.ack(deliveries)
+                return
             engine.after_write(position)
             return
         rest = _batch(deliveries)
         while rest:
-            with engine.lock:
-                self._check_held(rest)
-                rest = rest[self._ack_runs(rest) :]
-                self.credit_came()
-                position = engine.store.journal.end
+            try:
+                with engine.lock:
+                    self._check_held(rest)
+                    rest = rest[self._ack_runs(rest) :]
+                    self.credit_came()
+                    position = engine.store.journal.end
+            except StoreFull as full:
+                self._make_disk_room(full)
+                rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
+                continue
             engine.after_write(position)
 
     def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
@@ -256,6 +266,14 @@ class Consumer:
         with engine.lock:
             self._check_held(batch)
             checked.hold(batch)
+
+    def _make_disk_room(self, full: StoreFull) -> None:
+        """Even the reserve is full: delete at once what earlier acks have freed. Raises full where that is nothing.
+
+        REQUIRES: no lock.
+        """
+        if not self._engine.store.cleanup().deleted:
+            raise full
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
         """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties
+from ..store.record import RecordDamaged
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -55,15 +56,20 @@ class Delivery:
 
     @property
     def headers(self) -> dict[str, HeaderValue]:
-        """A new dict each time; decoded now. O(bytes of the headers)."""
+        """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
+        return self._decoded()[0]
+
+    def _decoded(self) -> tuple[dict[str, HeaderValue], str | None]:
         properties = self._load()[1] if self._body is None else self._properties
-        return decode_properties(properties)[0] if properties else {}
+        try:
+            return decode_properties(properties) if properties else ({}, None)
+        except RecordDamaged as damage:
+            raise self._area.not_read(str(damage)) from None
 
     @property
     def id(self) -> str:
         """The message id that send returned."""
-        properties = self._load()[1] if self._body is None else self._properties
-        own = decode_properties(properties)[1] if properties else None
+        own = self._decoded()[1]
         return own if own is not None else f"{self._area.id_prefix}{self.sequence}"
 
     @property

@@ -19,6 +19,7 @@ from ..cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ..store.block import BLOCK_MASK, BLOCK_SHIFT
 from ..store.errors import ForebayError, StoreFailed
 from ..store.reading import Region, StoredMessage
+from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from .target_area import TargetArea
 from .target_list import TargetList
@@ -309,7 +310,12 @@ class EagerLoader:
                     load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
                     load.unwanted.add(sequence)
                     continue
-                if not interest.wants(area, whole):
+                try:
+                    is_wanted = interest.wants(area, whole)
+                except RecordDamaged as damage:
+                    load.unreadable.append((sequence, str(damage)))
+                    is_wanted = False
+                if not is_wanted:
                     load.unwanted.add(sequence)
 
     def install(self, load: Load) -> None:
@@ -353,6 +359,7 @@ class EagerLoader:
                 target.area.unreadable += 1
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
+                area.unreadable.append((target.area, sequence))
         area.wake(target.interest)
         if area.waits_for_memory:
             area.relieve()

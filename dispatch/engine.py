@@ -21,7 +21,7 @@ from ..store.clock import Clock
 from ..store.disk import Disk
 from ..store.errors import Closed, ForebayError, StoreFailed
 from ..store.files import after_fork_in_child
-from ..store.index import LANE_SHIFT
+from ..store.lane import LANE_SHIFT
 from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
@@ -54,6 +54,8 @@ RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""
 MEASURE_SECONDS: Final = 1.0
 ATTEST_SECONDS: Final = 0.1
+FULL_CLEANUP_SECONDS: Final = 1.0
+"""While sends are refused because the disk or the store is full, cleanup comes at least so often."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -101,6 +103,8 @@ class Engine:
             clock_ms=clock.time_ms,
             monotonic=clock.monotonic,
             random_bytes=clock.random_bytes,
+            store_limit=settings.store_limit_share or settings.store_limit_bytes,
+            accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
         )
@@ -314,6 +318,8 @@ class Engine:
         """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
         done = 0
         now = self.monotonic()
+        if self.store.is_full:
+            self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         with self.lock:
             done += self.release_due()
             if now - self._measured_at >= MEASURE_SECONDS:
@@ -338,7 +344,19 @@ class Engine:
             self.store.relocation.wants_cleanup = False
             report = self.store.delete_unneeded()
             done += len(report.deleted) + len(report.archived)
+        if self.settings.on_missing_data_log == "report" and self.targets.unreadable:
+            done += self._quarantine()
         done += self.store.attest()
+        return done
+
+    def _quarantine(self) -> int:
+        """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
+        done = 0
+        while self.targets.unreadable:
+            area, sequence = self.targets.unreadable.popleft()
+            if sequence not in area.in_flight and self.store.quarantine(area.lane, sequence):
+                done += 1
+                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
     def _load_loop(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..store.cleaner import CleanupReport
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
 from ..store.errors import StoreFailed
 from ..store.files import DirectoryLock, PathArgument, archive_root, index_path, store_root
-from ..store.message_store import CleanupReport
 from ..store.metadata_store import MetadataStore, SqliteMetadataStore
 from ..store.recovery import RecoveryReport
 from ..store.volatile_metadata_store import VolatileMetadataStore

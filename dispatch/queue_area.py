@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
 from ..store.errors import StoreFailed
-from ..store.index import PRIORITIES, Lane
+from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties
 from ..store.reading import StoredMessage

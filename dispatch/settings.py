@@ -25,9 +25,11 @@ from ..store.block import BLOCK_MESSAGES
 from ..store.errors import SettingsError
 from ..store.files import PathArgument, validate_broker_name
 from .destination_policy import DestinationPolicy, check_policies
-from .sizes import GIB, KIB, MIB, format_size, parse_size
+from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 
 SyncMode = Literal["always", "interval", "never"]
+
+OnMissing = Literal["refuse", "report"]
 
 MIN_MEMORY_LIMIT_BYTES = 4 * MIB
 """Below it, write buffers and index blocks leave no room for messages."""
@@ -69,6 +71,14 @@ class Settings:
     max_message_bytes: int | str = "64MiB"
     """Bytes of the largest message accepted, from 1KiB to 1GiB.
     More: one message may push everything else out of RAM, and takes longer to write and to verify."""
+
+    store_limit: int | str | None = None
+    """Bytes of journal above which sends are refused, or a share such as "80%" of the free disk; None: the disk itself.
+    More: a longer backlog before `StoreFull`, less disk for others."""
+
+    on_missing_data_log: OnMissing = "refuse"
+    """Where durable bytes are missing or damaged: "refuse" to open, or go on without them and "report" each place.
+    "report": the store always opens; what is lost is named once, and a lost ack lets its message come again."""
 
     lock_wait_seconds: float = 0.0
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
@@ -143,10 +153,13 @@ class Settings:
     max_file_length_bytes: int = field(init=False, repr=False)
     index_page_size_bytes: int = field(init=False, repr=False)
     index_cache_size_bytes: int = field(init=False, repr=False)
+    store_limit_bytes: int | None = field(init=False, repr=False)
+    store_limit_share: float | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
+        _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
         for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index", "archive_data_logs"):
             _check_choice(name, getattr(self, name), (True, False))
         _check_directory("archive_directory", self.archive_directory)
@@ -162,7 +175,11 @@ class Settings:
 
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
-        sizes = {
+        share = parse_share("store_limit", self.store_limit)
+        has_store_limit = self.store_limit is not None and share is None
+        sizes: dict[str, int | float | None] = {
+            "store_limit_bytes": parse_size("store_limit", self.store_limit, minimum=MIB) if has_store_limit else None,
+            "store_limit_share": share,
             "memory_limit_bytes": memory_limit_bytes,
             "max_message_size_bytes": parse_size(
                 "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES

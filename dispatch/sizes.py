@@ -20,6 +20,7 @@ _UNIT_BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "KiB": KIB, "MB": 10**6, "MiB":
 
 # Bounded digits: int() of a longer string is slow, and above 4,300 digits an error of its own.
 _SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_UNIT_BYTES)})")
+_PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
@@ -38,6 +39,16 @@ def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | Non
         most = "" if maximum is None else f" and at most {format_size(maximum)}"
         raise SettingsError(f"{name}={reprlib.repr(value)} must be at least {format_size(minimum)}{most}")
     return size_bytes
+
+
+def parse_share(name: str, value: object) -> float | None:
+    """The share that a percentage such as "80%" stands for, from 1% to 100%; None when value is no percentage."""
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    if not 1 <= int(match[1]) <= 100:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be from 1% to 100%")
+    return int(match[1]) / 100
 
 
 def format_size(size_bytes: int) -> str:

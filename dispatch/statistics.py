@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cache.budget import MemoryStatistics
-from ..store.message_store import StoreStatistics
+from ..store.store_statistics import StoreStatistics
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ the far end of the list with the most supply, which lowers its watermark.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
@@ -35,6 +36,9 @@ from .target_list import TargetList
 if TYPE_CHECKING:
     from .consumer import Consumer
     from .selector import Selector
+
+UNREADABLE_MAX: Final = 1024
+"""Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
 
 
 class TargetArea:
@@ -62,6 +66,8 @@ class TargetArea:
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.wake_loader: Callable[[], None] = lambda: None
+        self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
+        """(lane, sequence) of messages that were passed over because they could not be read."""
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
 

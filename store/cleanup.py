@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from .index import DataLogUse
 from .journal import location_text
+from .lane import DataLogUse
 
 
 def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection[int] = ()) -> list[int]:

@@ -34,8 +34,10 @@ from .record import (
     crc32,
     decode_header,
     decode_slice,
+    sequence_behind,
     verify_head,
 )
+from .window import Window
 
 FORMAT_VERSION: Final = 1
 DATA_LOG_HEADER_BYTES: Final = 64
@@ -79,6 +81,8 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
         raise RecordDamaged("the data log's header does not verify")
     if version != FORMAT_VERSION or size != DATA_LOG_HEADER_BYTES:
         raise UnknownVersion(f"format version {version}; this library reads version {FORMAT_VERSION}")
+    if any(data[60:DATA_LOG_HEADER_BYTES]):
+        raise RecordDamaged("the data log's header does not end with zeros")
     return DataLogHeader(salt, store_id, data_log, epoch, first, created)
 
 
@@ -142,7 +146,7 @@ class Walk:
                 verify_head(header, head, self._salt)
                 if header.kind == MESSAGE:
                     self._verify_slice(header, head, chunk, at)
-                self._follow(header)
+                self._follow(header, head)
             except RecordDamaged as damage:
                 is_untouched = not chunk[at : at + HEADER_BYTES].strip(b"\0")
                 self.problem = None if is_untouched else str(damage)
@@ -203,12 +207,12 @@ class Walk:
     def _is_verified(self) -> bool:
         return self._verify_from is not None and self.end >= self._verify_from
 
-    def _follow(self, header: Header) -> None:
+    def _follow(self, header: Header, head: bytes) -> None:
         if self.next_sequence is not None and header.sequence != self.next_sequence:
             raise RecordDamaged(f"log sequence {header.sequence} where {self.next_sequence} was due")
         if header.epoch < self.epoch:
             raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
-        self.next_sequence = header.sequence + 1
+        self.next_sequence = sequence_behind(header, head)
         self.epoch = header.epoch
         self.durable = max(self.durable, header.durable)
 
@@ -223,41 +227,78 @@ class Walk:
             if at + position + length <= len(chunk):
                 found = crc32(view[at + position : at + position + length])
             else:
-                found = self._crc(self.end + position, length)
+                found = crc_of(self._file, self.end + position, length)
             if found != crc:
                 raise RecordDamaged(f"the checksum of message {index // 3} of a slice does not match")
             position += length
 
-    def _crc(self, offset: int, length: int) -> int:
-        crc = 0
-        while length > 0:
-            part = self._file.read(offset, min(length, _CHUNK_BYTES))
-            if not part:
-                return -1
-            crc = crc32(part, crc)
-            offset += len(part)
-            length -= len(part)
-        return crc
-
 
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
-    """(offset, header) of each record with an intact head at or behind offset, wherever it begins; one may come twice.
+    """(offset, header) of each record with an intact head at or behind offset, wherever it begins.
 
-    Cost: reads the rest of the file once.
+    What lies inside a record that is whole is not looked at. Cost: reads the
+    rest of the file once, those records' messages twice, and 2 KiB more for
+    each place that looks like a header, whatever length it claims.
     """
     size = file.size()
-    while offset < size:
-        chunk = file.read(offset, _CHUNK_BYTES)
-        if len(chunk) < HEADER_BYTES:
-            break
-        at = chunk.find(MAGIC_BYTES, MAGIC_OFFSET)
-        while at >= 0:
-            place = offset + at - MAGIC_OFFSET
-            found = record_at(file, header, place)
-            if found is not None:
-                yield place, found[0]
-            at = chunk.find(MAGIC_BYTES, at + 1)
-        offset += len(chunk) - HEADER_BYTES if offset + len(chunk) < size else len(chunk)
+    window = Window(file, offset)
+    while window.reach(offset + HEADER_BYTES):
+        at = window.data.find(MAGIC_BYTES, offset + MAGIC_OFFSET - window.begin)
+        place = window.begin + at - MAGIC_OFFSET if at >= 0 else window.end - MAGIC_OFFSET - 1
+        offset = place + (at >= 0)
+        record = _head_in(window, place, header.salt, size) if at >= 0 else None
+        if record is not None:
+            yield place, record
+            if _is_whole(file, place, record):
+                offset = place + record.length
+        if offset >= window.end:
+            window = Window(file, offset)
+        elif offset - window.begin >= _CHUNK_BYTES:
+            window.forget(offset)
+
+
+def _head_in(window: Window, place: int, salt: int, size: int) -> Header | None:
+    """The header of the record that begins at place; None when none does whose head verifies."""
+    if not window.reach(place + HEADER_BYTES):
+        return None
+    try:
+        record = decode_header(window.data, place - window.begin)
+    except RecordDamaged:
+        return None
+    head_end = place + record.head_bytes
+    if place + record.length > size or record.head_bytes > _HEAD_BYTES_MAX or not window.reach(head_end):
+        return None
+    return record if window.checksum(place + 4, head_end, salt) == record.crc else None
+
+
+def _is_whole(file: File, offset: int, record: Header) -> bool:
+    """Whether the messages of a record whose head verifies do so too."""
+    if record.kind != MESSAGE:
+        return True
+    try:
+        table = decode_slice(record, file.read(offset, record.head_bytes)).table
+    except RecordDamaged:
+        return False
+    begin = offset + record.head_bytes
+    for index in range(0, len(table), 3):
+        crc, length = table[index], table[index + 1]
+        if crc_of(file, begin, length) != crc:
+            return False
+        begin += length
+    return True
+
+
+def crc_of(file: File, offset: int, length: int) -> int:
+    """Checksum of a stretch, read in pieces; -1 when the file ends before it."""
+    crc = 0
+    while length > 0:
+        part = file.read(offset, min(length, _CHUNK_BYTES))
+        if not part:
+            return -1
+        crc = crc32(part, crc)
+        offset += len(part)
+        length -= len(part)
+    return crc
 
 
 def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from .branch import LaneRun, decode_branch, decode_commit, decode_rollback
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
-from .index import LANE_SHIFT
 from .journal import location_text
+from .lane import LANE_SHIFT
 from .message import HeaderValue, id_prefix
 from .properties import decode_properties
 from .record import (

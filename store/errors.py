@@ -59,9 +59,10 @@ class StoreFull(ForebayError):
     """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
+        remedy = "raise the limit" if limit.isidentifier() else "free disk space, or lower max_file_length"
         super().__init__(
             f"{needed_bytes} bytes are needed and {available_bytes} are left under {limit}: "
-            "consume or clean up, or raise the limit, then send again"
+            f"consume or clean up, or {remedy}, then send again"
         )
         self.needed_bytes = needed_bytes
         self.available_bytes = available_bytes
@@ -88,17 +89,21 @@ class JournalCorrupt(ForebayError):
     """Bytes that were durable no longer verify. Nothing was changed; the place is named.
 
     ``forebay verify DIR`` lists every damaged place. Restore the data log from
-    a copy, or move it away and accept the loss.
+    a copy, or accept the loss: with ``on_missing_data_log="report"`` the store
+    opens, serves all that is intact, and names what is lost.
     """
 
-    def __init__(self, data_log: int, offset: int, problem: str) -> None:
+    def __init__(self, data_log: int, offset: int, problem: str, behind_bytes: int = 0) -> None:
         super().__init__(
-            f"data-{data_log}.log at offset {offset}: {problem}. Nothing was changed: "
-            "run `forebay verify` for all damaged places and restore the data log from a copy"
+            f"data-{data_log}.log at offset {offset}: {problem}. Nothing was changed; {behind_bytes} bytes of journal "
+            "lie behind that place. Run `forebay verify` for all damaged places and restore the data log from a copy, "
+            'or open with on_missing_data_log="report" to go on without what is lost'
         )
         self.data_log = data_log
         self.offset = offset
         self.problem = problem
+        self.behind_bytes = behind_bytes
+        """Of the place on, in this data log and those after it."""
 
 
 class MessageTooLarge(ForebayError):

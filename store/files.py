@@ -1,7 +1,7 @@
 """Names in the store's directory, made and parsed here alone, and the lock that gives it one owner.
 
     <directory>/<broker name>/lock
-                              journal/data-<id>.log
+                              journal/data-<id>.log, journal/reserve-<part>
                               kr-store/data, kr-store/state
                               quarantine/
                               tmp-storage/tmp-<number>.dat
@@ -46,6 +46,16 @@ def data_log_name(data_log: int) -> str:
     """Name of the data log with this id."""
     assert 1 <= data_log <= MAX_DATA_LOG_ID, f"no data log has id {data_log}"
     return f"{JOURNAL}/data-{data_log}.log"
+
+
+def reserve_name(part: int) -> str:
+    """Name of a part of the reserve, 1 or 2."""
+    return f"{JOURNAL}/reserve-{part}"
+
+
+def damage_name(data_log: int, offset: int) -> str:
+    """Name of a copy of the damaged bytes that began there."""
+    return f"{QUARANTINE}/damage-{data_log}-{offset}"
 
 
 def data_log_id(base_name: str) -> int | None:

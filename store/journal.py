@@ -11,7 +11,6 @@ Who syncs: the first caller that needs it, for all that have appended by then.
 
 from __future__ import annotations
 
-import errno
 import sys
 import threading
 from array import array
@@ -33,23 +32,26 @@ from .disk import Disk, File
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import JOURNAL, data_log_name
 from .record import (
+    ACK,
     DIRECTORY,
+    DROP,
     ENTRY_BYTES,
     HEADER_BYTES,
     MAGIC,
+    MESSAGE,
     SLICE_BYTES,
     encode,
     encode_ack,
     encode_one,
     encode_slice,
 )
+from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve
 
 OFFSET_BITS: Final = 32
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 READERS_MAX: Final = 128
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 _ACK_BYTES: Final = 48
-_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 
 def location_text(position: int) -> str:
@@ -70,9 +72,12 @@ class Journal:
         clock_ms: Callable[[], int],
         random_salt: Callable[[], int],
         first_record: Callable[[], tuple[int, int, bytes]],
+        has_reserve: bool = False,
+        store_limit_bytes: int | None = None,
     ) -> None:
         """first_record: (kind, count, payload) of the record that opens each data log, so that the newest one
-        restates all that older ones, once deleted, no longer tell."""
+        restates all that older ones, once deleted, no longer tell. has_reserve: space is set aside for a full disk.
+        store_limit_bytes: bytes of records above which nothing more is added; what settles something goes on."""
         self._disk = disk
         self._state_lock = state_lock
         self.sync_lock = threading.Lock()
@@ -81,6 +86,15 @@ class Journal:
         self._clock_ms = clock_ms
         self._random_salt = random_salt
         self._first_record = first_record
+        self._has_reserve = has_reserve
+        self.reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
+        self._store_limit_bytes = store_limit_bytes
+        self._capacity = max_file_bytes
+        """Bytes to which the newest data log is filled."""
+        self._is_makeshift = False
+        """The newest data log is from the reserve, or has not the space of a whole one."""
+        self.is_full = False
+        """The disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is added."""
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
         self._is_directory_unsynced = False
@@ -89,6 +103,10 @@ class Journal:
         self._salt = 0
         self._word = MAGIC
         self._offsets = array("I")
+        self._first_bytes = 0
+        """Header and first record of the newest data log."""
+        self.is_refusing = False
+        """What came last to be added was refused for want of space."""
         self.epoch = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
@@ -112,7 +130,8 @@ class Journal:
         """
         self.epoch = epoch
         self._word = next_sequence << 16 | MAGIC
-        self._start_data_log(data_log, self._create_data_log(data_log, 0))
+        file, self._capacity, self._is_makeshift = self._create_first(data_log)
+        self._start_data_log(data_log, file)
 
     @property
     def end(self) -> int:
@@ -173,7 +192,7 @@ class Journal:
         """An ack of one run. REQUIRES: state lock."""
         offset = self.offset
         if offset + _ACK_BYTES > self._limit:
-            self._make_room(_ACK_BYTES)
+            self._make_room(_ACK_BYTES, ACK)
             offset = self.offset
         data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
         try:
@@ -188,7 +207,7 @@ class Journal:
         """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
         if self.offset + size > self._limit:
-            self._make_room(size)
+            self._make_room(size, kind)
         offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
         return offset
@@ -206,11 +225,12 @@ class Journal:
 
     def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
         """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
-        if error.errno in _NO_SPACE:
+        if error.errno in NO_SPACE:
             self.epoch += 1
             assert self._file is not None
             self._file.seek(self.offset)
-            raise StoreFull(needed_bytes, self._disk.free_bytes(), "the disk's free space") from error
+            self.is_refusing = True
+            raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space") from error
         raise self.fail(f"a journal write failed ({error.strerror})") from error
 
     def fail(self, reason: str) -> StoreFailed:
@@ -225,29 +245,107 @@ class Journal:
 
     # ------------------------------------------------------------------ rolling
 
-    def _make_room(self, size: int) -> None:
-        """The newest data log is full, or holds as many records as its directory may name."""
+    def _make_room(self, size: int, kind: int = MESSAGE) -> None:
+        """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
         if self._limit < 0:
             raise self.failure or Closed("the store")
-        if self.offset + size > self._max_file_bytes or len(self._offsets) >= RECORDS_MAX:
+        if kind in ADDING_KINDS:
+            self._admit(size)
+        capacity = self._capacity
+        if self.is_full and kind != DROP:
+            capacity -= min(LAST_BYTES, capacity // 8)
+        if self.offset + size > capacity or len(self._offsets) >= RECORDS_MAX:
             if len(self._offsets) > 1:
-                self.roll(size)
-            self._limit = max(self.offset + size, self._limit)  # one record larger than a file gets a larger file
+                self.roll(size, is_adding=kind in ADDING_KINDS)
+            if not self.is_full:  # one record larger than a file gets a larger file
+                self._limit = max(self.offset + size, self._limit)
         else:
             self._set_limit(size)
 
+    def _admit(self, size: int) -> None:
+        """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
+        self.is_refusing = True
+        limit = self._store_limit_bytes
+        if limit is not None and self.journal_bytes + size > limit:
+            raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
+        if self.is_full:
+            needed_bytes = self._max_file_bytes + self.reserve.missing_bytes
+            if self._free_bytes() < needed_bytes or not self.refill():
+                raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space")
+        self.is_refusing = False
+
     def _set_limit(self, size: int) -> None:
         """As far as appends need not look: even the smallest records could not be too many for the directory."""
+        if self.is_full:
+            self._limit = 0
+            return
         records_left = max(RECORDS_MAX - len(self._offsets), 1)
-        self._limit = min(self._max_file_bytes, self.offset + max(HEADER_BYTES * records_left, size))
+        limit = min(self._capacity, self.offset + max(HEADER_BYTES * records_left, size))
+        if self._store_limit_bytes is not None:
+            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))
+        self._limit = max(limit, 0)
 
-    def roll(self, size: int = 0) -> None:
-        """Seal the newest data log and begin the next one. StoreFull: neither was done. REQUIRES: state lock."""
+    def _free_bytes(self) -> int:
+        """For a message to people: 0 when even that can't be known."""
+        try:
+            return self._disk.free_bytes()
+        except OSError:
+            return 0
+
+    # ------------------------------------------------------------------ a full disk
+
+    def refill(self) -> bool:
+        """Make the reserve whole again and leave a makeshift data log. False: the disk is still full.
+
+        REQUIRES: state lock.
+        """
+        if self.is_full and self._limit >= 0:
+            try:
+                if self._fill_reserve():
+                    if self._is_makeshift:
+                        self.roll()
+                    else:
+                        self.is_full = False
+                        self._set_limit(0)
+            except StoreFull:
+                return False
+        self.is_refusing = self.is_full
+        return not self.is_full
+
+    def lend(self) -> bool:
+        """Give a part of the reserve to the index, which finds no space. False: there is none left.
+
+        REQUIRES: no state lock held.
+        """
+        with self._state_lock:
+            try:
+                if not self.reserve.lend():
+                    return False
+            except OSError as error:
+                raise self.fail(f"the reserve could not be given back ({error.strerror})") from error
+            self.is_full = True
+            self._limit = min(self._limit, 0)
+            return True
+
+    def _fill_reserve(self) -> bool:
+        # Four times the record that opens a data log: destinations may be added before it is needed.
+        try:
+            return self.reserve.fill(4 * self._first_bytes)
+        except OSError as error:
+            raise self.fail(f"the reserve could not be made ({error.strerror})") from error
+
+    # ------------------------------------------------------------------ beginning and ending data logs
+
+    def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
+        """Seal the newest data log and begin the next one. StoreFull: neither was done. REQUIRES: state lock.
+
+        is_adding: what it is for is refused rather than given space of the reserve.
+        """
         old, old_id, next_id = self._file, self.data_log, self.data_log + 1
         assert old is not None
         # The space first: whatever were written behind a seal would be hidden from recovery.
         try:
-            file = self._create_data_log(next_id, size)
+            file, capacity, is_makeshift = self._create_next(next_id, size, is_adding)
         except OSError as error:
             self._refuse(error, max(self._max_file_bytes, size))
         try:
@@ -258,13 +356,17 @@ class Journal:
         self.sizes[old_id] = self.offset
         self._sealed_bytes += self.offset
         self._unsynced.append(old)
+        self._capacity, self._is_makeshift = capacity, is_makeshift
         try:
             self._start_data_log(next_id, file)
         except OSError as error:
             raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
 
     def seal(self) -> None:
-        """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock."""
+        """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock.
+
+        Where the disk has no space for it the data log ends with its last record, as one that recovery has cut.
+        """
         if self.failure is not None:
             raise self.failure
         old, old_end = self._file, self.offset
@@ -278,17 +380,59 @@ class Journal:
             old.append(seal)
             old.truncate(old_end + len(seal))
         except OSError as error:
-            old.seek(old_end)
-            self._refuse(error, len(seal))
+            if error.errno not in NO_SPACE:
+                self._refuse(error, len(seal))
+            self._end_unsealed(old)
+            return
         self._word += 65_536
         self.offset = old_end + len(seal)
         self._limit = -1
+
+    def _end_unsealed(self, old: File) -> None:
+        self.epoch += 1
+        try:
+            old.seek(self.offset)
+            old.truncate(self.offset)
+        except OSError as error:
+            raise self.fail(f"a data log could not be cut ({error.strerror})") from error
+        self._limit = -1
+
+    def _create_first(self, data_log: int) -> tuple[File, int, bool]:
+        """The file, its capacity, and whether it is makeshift: with less space, or none that is sure, on a full disk.
+
+        So opening succeeds there, and consumers can make room.
+        """
+        try:
+            return self._create_data_log(data_log, self._max_file_bytes), self._max_file_bytes, False
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._has_reserve:
+                raise
+        wanted = self._max_file_bytes // 2
+        while wanted >= 2 * LAST_BYTES:
+            if 2 * wanted <= self._free_bytes():  # the index needs some of it
+                with suppress(OSError):
+                    return self._create_data_log(data_log, wanted), wanted, True
+            wanted //= 2
+        return self._disk.open(data_log_name(data_log), create=True), self._max_file_bytes, True
+
+    def _create_next(self, data_log: int, size: int, is_adding: bool) -> tuple[File, int, bool]:
+        """As _create_first; on a full disk from the reserve, or OSError."""
+        needed = DATA_LOG_HEADER_BYTES + size
+        try:
+            return self._create_data_log(data_log, max(self._max_file_bytes, needed)), self._max_file_bytes, False
+        except OSError as error:
+            reserved = None
+            if not is_adding and error.errno in NO_SPACE:
+                reserved = self.reserve.take(data_log_name(data_log), needed)
+            if reserved is None:
+                raise
+            return *reserved, True
 
     def _create_data_log(self, data_log: int, size: int) -> File:
         """A file that has its space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)
         try:
-            file.preallocate(max(self._max_file_bytes, DATA_LOG_HEADER_BYTES + size))
+            file.preallocate(size)
         except OSError:
             self._abandon(data_log, file)
             raise
@@ -311,10 +455,11 @@ class Journal:
         self.attested = self.durable
         self._file, self._salt, self._offsets = file, salt, array("I", (DATA_LOG_HEADER_BYTES,))
         self._word += 65_536
-        self.offset = DATA_LOG_HEADER_BYTES + len(first)
-        self._set_limit(0)
+        self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
         self._readers[data_log] = file, salt
         self._is_directory_unsynced = True
+        self.is_full = self._is_makeshift or not self._fill_reserve()
+        self._set_limit(0)
 
     # ------------------------------------------------------------------ syncing
 

@@ -6,12 +6,16 @@ sync of the directory), so a crash leaves the old one or the new one.
 
 from __future__ import annotations
 
+import logging
 import struct
 import zlib
 from typing import Final, NamedTuple
 
 from .disk import Disk
 from .files import STATE_DIRECTORY
+from .reserve import NO_SPACE
+
+logger = logging.getLogger("forebay.store")
 
 _NAME: Final = f"{STATE_DIRECTORY}/mark"
 _NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"
@@ -54,3 +58,13 @@ def write_mark(disk: Disk, mark: Mark) -> None:
         file.close()
     disk.rename(_NEW_NAME, _NAME)
     disk.sync_directory(STATE_DIRECTORY)
+
+
+def leave_mark(disk: Disk, mark: Mark) -> None:
+    """As write_mark, at the end. On a full disk none is left: the next open replays, and needs what space there is."""
+    try:
+        write_mark(disk, mark)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")

@@ -12,27 +12,31 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from .account import Account, Unlimited
 from .archive import Archive
 from .block import Extent, Singles
-from .cleanup import removable, trace
+from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .index import Index, Lane
+from .index import Index
 from .journal import OFFSET_BITS, Journal
-from .mark import Mark, read_mark, write_mark
+from .lane import Lane
+from .mark import Mark, leave_mark, read_mark, write_mark
 from .message import id_prefix
-from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore
+from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
+from .opening import find_store_id, recover
 from .pins import Pins
+from .quarantine import set_aside_message
 from .reading import Region, StoredMessage, plan_regions, read_regions
-from .record import ATTEST, DESTINATION, DROP, STATE
-from .recovery import Recovery, RecoveryReport, find_store_id
+from .record import ATTEST, DESTINATION, STATE
+from .recovery import RecoveryReport
 from .relocation import Relocation
+from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
+from .store_statistics import StoreStatistics, store_statistics
 from .subscriptions import Subscriptions
 from .transactions import Transactions
 
@@ -42,25 +46,6 @@ cleanup_logger = logging.getLogger("forebay.store.cleanup")
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
 """Blocks of topics looked at before the state lock is let go: a few milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class CleanupReport:
-    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
-
-    deleted: tuple[int, ...]
-    archived: tuple[int, ...]
-    relocated_messages: int
-    """Live messages that were copied forward out of sparse data logs."""
-    remaining: tuple[int, ...]
-
-
-class StoreStatistics(NamedTuple):
-    journal_bytes: int
-    live_bytes: int
-    data_logs: int
-    index_bytes: int
-    pending_messages: int
 
 
 class MessageStore:
@@ -80,12 +65,16 @@ class MessageStore:
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float],
         random_bytes: Callable[[int], bytes],
+        store_limit: int | float | None = None,
+        accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
         verifies_all: opening reads every byte of the journal and refuses damage.
+        store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
+        for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
         relocation_account: pays for what relocation reads; None: nobody counts it.
         """
@@ -100,6 +89,8 @@ class MessageStore:
         self._random_bytes = random_bytes
         self._max_file_bytes = max_file_bytes
         self._max_checkpoint_adds = max_checkpoint_adds
+        self._store_limit = store_limit
+        self._accepts_loss = accepts_loss
         self._verifies_all = verifies_all
         self._checkpoint_lock = threading.Lock()
         self._metadata: MetadataStore | None = None
@@ -110,7 +101,6 @@ class MessageStore:
         self._are_adds_refused = False
         self._is_postponed = False
         """The last checkpoint found no room."""
-        self._dropped: set[int] = set()
         self._store_id = b""
         self.adds = 0
         self.checkpoint_adds = max_checkpoint_adds
@@ -121,6 +111,7 @@ class MessageStore:
         self.transactions = Transactions(self.index)
         self.destinations: dict[int, Destination] = {}
         self.journal: Journal
+        self.cleaner: Cleaner
         self.relocation: Relocation
 
     # ------------------------------------------------------------------ opening and closing
@@ -139,36 +130,42 @@ class MessageStore:
     def _open(self, began: float) -> RecoveryReport:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
+        Reserve(self._disk, 0).clear()
         mark = read_mark(self._disk)
         found_id = mark.store_id if mark is not None else find_store_id(self._disk)
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
-        self._metadata = self._make_metadata(self._store_id)
-        recovery = Recovery(
-            self._disk,
-            self.index,
-            self.subscriptions,
-            self.transactions,
-            self._metadata,
-            mark,
-            self._store_id,
-            self._recovery_checkpoint,
+        self._metadata = metadata = self._make_metadata(self._store_id)
+        found = recover(
+            (
+                self._disk,
+                self.index,
+                self.subscriptions,
+                self.transactions,
+                metadata,
+                mark,
+                self._store_id,
+                self._recovery_checkpoint,
+            ),
             verifies_all=self._verifies_all,
+            repair_salt=self._random_salt if self._accepts_loss else None,
         )
-        found = recovery.run()
         self.transactions.forget_open()
         self.destinations = found.destinations
+        self._replay_position = found.replay_position
         self.journal = Journal(
             self._disk,
             self._lock,
             self._store_id,
             max_file_bytes=self._max_file_bytes,
             clock_ms=self._clock_ms,
-            random_salt=lambda: int.from_bytes(self._random_bytes(4), "little"),
+            random_salt=self._random_salt,
             first_record=self._first_record,
+            has_reserve=True,
+            store_limit_bytes=limit_bytes(self._store_limit, self._disk, sum(found.sizes.values())),
         )
-        self.transactions.journal = self.journal
+        self._wire(began)
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
@@ -177,6 +174,32 @@ class MessageStore:
             self.journal.begin(found.next_data_log, found.next_sequence, epoch)
         for data_log in found.sizes:
             self.index.use(data_log)
+        self.journal.sync()
+        if found.leftovers:
+            self.cleaner.discard(list(found.leftovers))
+        self._is_serving = True
+        self.checkpoint()
+        was_clean = mark is not None and mark.is_clean
+        report = found.report(
+            was_clean, self._metadata.is_persistent, len(self.transactions.prepared), self._monotonic() - began
+        )
+        logger.info("opened: %s", report)
+        return report
+
+    def _wire(self, now: float) -> None:
+        """What stands on journal and index."""
+        self.transactions.journal = self.journal
+        self.cleaner = Cleaner(
+            self.index,
+            self.journal,
+            self.transactions,
+            self._archive,
+            maintenance_lock=self._checkpoint_lock,
+            state_lock=self._lock,
+            replay_position=lambda: self._replay_position,
+            is_full=lambda: self.is_full,
+            pins=self.pins,
+        )
         self.relocation = Relocation(
             self.index,
             self.journal,
@@ -185,28 +208,12 @@ class MessageStore:
             state_lock=self._lock,
             account=self._relocation_account,
             data_log_bytes=self._max_file_bytes,
-            sealed=self._sealed,
-            now=began,
+            sealed=self.cleaner.sealed,
+            now=now,
         )
-        self.journal.sync()
-        if found.leftovers:
-            self._discard(list(found.leftovers))
-        self._is_serving = True
-        self.checkpoint()
-        report = RecoveryReport(
-            clean=mark is not None
-            and mark.is_clean
-            and not found.truncated_bytes
-            and not (found.index_rebuilt and self._metadata.is_persistent),
-            index_rebuilt=found.index_rebuilt,
-            replayed_records=found.replayed_records,
-            truncated_bytes=found.truncated_bytes,
-            quarantined=found.quarantined,
-            prepared=len(self.transactions.prepared),
-            seconds=self._monotonic() - began,
-        )
-        logger.info("opened: %s", report)
-        return report
+
+    def _random_salt(self) -> int:
+        return int.from_bytes(self._random_bytes(4), "little")
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
@@ -215,8 +222,12 @@ class MessageStore:
         self._is_closed = True
         try:
             if self.journal.failure is None:
+                with self._lock:
+                    if not self.is_full:  # on a full disk the next open needs what is left of it
+                        self.journal.reserve.close()
+                self._disk.sync_directory(JOURNAL)
                 self.checkpoint(is_closing=True)
-                write_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+                leave_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -250,7 +261,7 @@ class MessageStore:
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
-        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self._dropped
+        existing = (set(self.journal.sizes) | {self.journal.data_log}) - self.cleaner.dropped
         return STATE, 0, encode_state(self._state(existing))
 
     # ------------------------------------------------------------------ messages
@@ -358,12 +369,32 @@ class MessageStore:
         """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
         return read_regions(regions)
 
+    def quarantine(self, lane: Lane, sequence: int) -> bool:
+        """Copy a pending message that does not verify to the quarantine, and acknowledge it. REQUIRES: no lock.
+
+        False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
+        quarantine is full. Then nothing was changed.
+        """
+        with self._lock:
+            if not lane.is_pending(sequence):
+                return False
+            (region,) = self.plan(lane, [(sequence, sequence)])
+        if not set_aside_message(self._disk, region):
+            return False
+        with self._lock:
+            return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
+
     # ------------------------------------------------------------------ checkpoint and cleanup
 
     @property
     def is_checkpoint_urgent(self) -> bool:
         """A checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
+
+    @property
+    def is_full(self) -> bool:
+        """Sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        return self.journal.is_full or self.journal.is_refusing
 
     def id_prefix(self, destination: int, priority: int) -> str:
         """What ids generated in this lane begin with."""
@@ -413,13 +444,8 @@ class MessageStore:
             assert metadata is not None
             try:
                 self.journal.sync(position)
-                metadata.commit(
-                    position,
-                    self.journal.epoch,
-                    root,
-                    [(lane.number, block.number, packed) for lane, block, packed in taken],
-                    deletes,
-                )
+                puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
+                commit_lending(metadata, self.journal.lend, (position, self.journal.epoch, root, puts, deletes))
                 is_stored = True
             except MetadataFull as full:
                 logger.warning("checkpoint postponed: %s", full)
@@ -471,7 +497,7 @@ class MessageStore:
         return self.subscriptions.describe(
             State(
                 list(self.destinations.values()),
-                data_logs=sorted(set(self.journal.sizes) - self._dropped),
+                data_logs=sorted(set(self.journal.sizes) - self.cleaner.dropped),
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
             )
@@ -515,94 +541,12 @@ class MessageStore:
         archived = tuple(sorted((*report.archived, *last.archived)))
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
-    def _sealed(self) -> set[int]:
-        """Data logs that are neither written to nor needed for replay. REQUIRES: state lock."""
-        newest = self._replayed_data_log
-        return {data_log for data_log in self.journal.sizes if data_log < newest} - self._dropped
-
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock.
-
-        A drop record that names them is synced before the first is unlinked,
-        so no crash can turn a deletion into a loss or a redelivery. What the
-        disk refuses to delete is tried again by the next cleanup.
-        """
+        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock."""
         self.checkpoint()
         while self.subscriptions.is_behind and self.checkpoint():
             pass  # what a subscription needed that has ended: more than the index holds at once
-        holders = self.pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
-        copied = self._copy_ahead()
-        with self._checkpoint_lock:
-            with self._lock:
-                newest = self._replayed_data_log
-                undecided = set(self.transactions.undecided_data_logs)
-                doomed = removable(self.index.uses, newest, undecided)
-                unready = set(doomed).difference(copied) if copied is not None else set()
-                if unready:
-                    doomed = removable(self.index.uses, newest, unready | undecided)
-                lines = self._trace(newest, unready | undecided, holders) if holders is not None else []
-                if doomed:
-                    self.journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
-                    self._dropped.update(doomed)
-            is_done = False
-            if doomed:
-                self.journal.sync()
-                is_done = self._discard(doomed)
-                if is_done:
-                    self._forget(doomed)
-            with self._lock:
-                remaining = tuple(sorted(self.journal.sizes))
-        for line in lines:
-            cleanup_logger.debug("%s", line)
-        if doomed:
-            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
-        gone = tuple(doomed) if is_done else ()
-        deleted, archived = ((), gone) if self._archive is not None else (gone, ())
-        return CleanupReport(deleted, archived, 0, remaining)
-
-    @property
-    def _replayed_data_log(self) -> int:
-        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
-        return min(self.journal.data_log, self._replay_position >> OFFSET_BITS)
-
-    def _copy_ahead(self) -> list[int] | None:
-        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
-
-        The slow part of archiving: no lock is held meanwhile.
-        """
-        if self._archive is None:
-            return None
-        with self._lock:
-            undecided = self.transactions.undecided_data_logs
-            unneeded = removable(self.index.uses, self._replayed_data_log, undecided)
-        ready, error = self._archive.copy(unneeded)
-        if error is not None:
-            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
-        return ready
-
-    def _discard(self, data_logs: list[int]) -> bool:
-        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
-
-        False: the disk refused; they are tried again by the next cleanup, or the next open.
-        """
-        try:
-            if self._archive is not None:
-                self._archive.keep(data_logs)
-            self.journal.remove(data_logs)
-            return True
-        except OSError as error:
-            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
-            return False
-
-    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
-        return trace(
-            self.index.uses,
-            newest,
-            unready,
-            last_update=self._replay_position,
-            first_transaction=self.transactions.first_position,
-            destinations=destinations,
-        )[0]
+        return self.cleaner.delete_unneeded()
 
     def pins(self) -> Pins:
         """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
@@ -610,30 +554,13 @@ class MessageStore:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.transactions.data_logs()
-        return Pins(
-            self.index,
-            self._lock,
-            self.destinations,
-            newest,
-            self.journal.reader,
-            replayed=replayed,
-            transactions=transactions,
-        )
+        what = self.index, self._lock, self.destinations, newest, self.journal.reader
+        return Pins(*what, replayed=replayed, transactions=transactions)
 
     def sizes(self) -> dict[int, int]:
         """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
         with self._lock:
             return self.journal.sizes | {self.journal.data_log: self.journal.offset}
-
-    def _forget(self, data_logs: Iterable[int]) -> None:
-        with self._lock:
-            for data_log in data_logs:
-                self.index.uses.pop(data_log, None)
-            for use in self.index.uses.values():
-                use.acked_data_logs.difference_update(data_logs)
-                use.committed_data_logs.difference_update(data_logs)
-            self.journal.forget(list(data_logs))
-            self._dropped.difference_update(data_logs)
 
     def attest(self) -> bool:
         """After traffic has ended, say in the journal how far it is durable. REQUIRES: no lock.
@@ -644,7 +571,11 @@ class MessageStore:
             if not self.wants_attest:
                 return False
             was_checkpointed = self._checkpoint_end == self.journal.end
-            self.journal.append(ATTEST, 0, 0, b"")
+            try:
+                self.journal.append(ATTEST, 0, 0, b"")
+            except StoreFull:
+                self._attest_end = self.journal.durable  # not again before something else was synced
+                return False
             self._attest_end = self.journal.end
             if was_checkpointed:
                 self._checkpoint_end = self._attest_end
@@ -658,14 +589,7 @@ class MessageStore:
 
     def statistics(self) -> StoreStatistics:
         """REQUIRES: state lock. O(lanes + data logs), no disk."""
-        lanes = self.index.lanes.values()
-        return StoreStatistics(
-            journal_bytes=self.journal.journal_bytes,
-            live_bytes=sum(lane.pending_bytes for lane in lanes),
-            data_logs=len(self.journal.sizes),
-            index_bytes=self.index.held_bytes,
-            pending_messages=sum(lane.pending_messages for lane in lanes),
-        )
+        return store_statistics(self.index, self.journal)
 
     def raise_if_closed(self) -> None:
         if self._is_closed:

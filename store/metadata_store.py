@@ -17,7 +17,7 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from random import Random
@@ -85,6 +85,20 @@ class MetadataStore(Protocol):
 
     def close(self) -> None:
         """Release the files. Adds no durability: what was committed is what is there."""
+
+
+Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]]]
+"""Position, epoch, root, puts and deletes of `MetadataStore.commit`."""
+
+
+def commit_lending(metadata: MetadataStore, lend: Callable[[], bool], checkpoint: Checkpoint) -> None:
+    """Commit, on a full disk with what lend gave back to it. MetadataFull: there was nothing, or it was not enough."""
+    try:
+        metadata.commit(*checkpoint)
+    except MetadataFull:
+        if not lend():
+            raise
+        metadata.commit(*checkpoint)
 
 
 _SCHEMA_VERSION = 1

@@ -24,8 +24,9 @@ from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
 from .metadata_store import MemoryMetadataStore
+from .opening import find_store_id
 from .pins import Pins
-from .recovery import Recovery, _End, find_store_id
+from .recovery import Recovery, _End
 from .state import State
 from .subscriptions import Subscriptions
 from .transactions import Transactions
@@ -63,7 +64,14 @@ def _look(disk: Disk) -> Look:
     try:
         transactions, subscriptions = Transactions(index), Subscriptions(index)
         replay = _Replay(
-            held, index, subscriptions, transactions, MemoryMetadataStore(), None, find_store_id(disk), _no_checkpoint
+            held,
+            index,
+            subscriptions,
+            transactions,
+            MemoryMetadataStore(),
+            None,
+            find_store_id(disk) or b"",
+            _no_checkpoint,
         )
         found = replay.run()
     finally:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .block import Block, Extent
-from .index import LANE_SHIFT, Index
+from .index import Index
+from .lane import LANE_SHIFT
 from .reading import Readable
 from .record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from .state import QUEUE, Destination

@@ -120,7 +120,10 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """The wanted messages in order, and (sequence, problem) of those that can't be read. One read a region."""
+    """The wanted messages in order, and (sequence, problem) of those that can't be read. One read a region.
+
+    Where that read fails, one a record: what the disk can't give costs the messages in it alone.
+    """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
     for region in regions:
@@ -128,13 +131,16 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
         try:
             data = region.file.read(region.offset, region.length)
         except OSError as error:
-            problem = f"the read failed ({error.strerror})"
-        else:
-            problem = "" if len(data) == region.length else "the data log ends before it"
+            parts = _records_of(region)
+            if len(parts) > 1:
+                found, others = read_regions(parts)
+                messages += found
+                unreadable += others
+            else:
+                _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
+            continue
         for extent in region.extents:
-            if problem:
-                _unreadable(extent, problem, unreadable)
-            elif isinstance(extent, Singles):
+            if isinstance(extent, Singles):
                 _read_singles(extent, data, region.offset, region.salt, messages, unreadable)
             else:
                 try:
@@ -142,6 +148,19 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
                 except (RecordDamaged, struct.error) as damage:
                     _unreadable(extent, str(damage), unreadable)
     return messages, unreadable
+
+
+def _records_of(region: Region) -> list[Region]:
+    """A region for each record; the whole one where its file is not open."""
+    if isinstance(region.file, _Unopened):
+        return [region._replace(extents=[extent]) for extent in region.extents]
+    extents: list[Extent | Singles] = []
+    for extent in region.extents:
+        if isinstance(extent, Singles):
+            extents += [extent.part(n, n + 1) for n in range(extent.messages)]
+        else:
+            extents.append(extent)
+    return [region._replace(offset=extent.offset, length=extent.record_bytes, extents=[extent]) for extent in extents]
 
 
 def _unreadable(extent: Extent | Singles, problem: str, unreadable: list[tuple[int, str]]) -> None:

@@ -82,6 +82,7 @@ SURVIVORS: Final = 12
 COMMIT: Final = 9
 PREPARE: Final = 10
 ROLLBACK: Final = 11
+LOST: Final = 15
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -97,7 +98,9 @@ KIND_NAMES: Final = {
     COMMIT: "commit",
     PREPARE: "prepare",
     ROLLBACK: "rollback",
+    LOST: "lost",
 }
+LOST_BYTES: Final = HEADER_BYTES + 8
 
 TRANSACTIONAL: Final = 0x20
 """Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
@@ -136,7 +139,9 @@ class Header(NamedTuple):
     @property
     def head_bytes(self) -> int:
         """How many bytes from the record's start its crc covers."""
-        return SLICE_BYTES + ENTRY_BYTES * self.entries if self.kind == MESSAGE else self.length
+        if self.kind == MESSAGE:
+            return SLICE_BYTES + ENTRY_BYTES * self.entries
+        return self.length if self.kind != LOST else min(self.length, LOST_BYTES)
 
 
 class Slice(NamedTuple):
@@ -267,6 +272,26 @@ def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int
     """A record of any kind but a slice."""
     rest = _HEADER_REST.pack(HEADER_BYTES + len(payload), kind, flags, count, word, epoch, durable) + payload
     return _CRC.pack(crc32(rest, salt)) + rest
+
+
+def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int) -> bytes:
+    """The head of a record that stands for records which are lost, in the place of their length bytes.
+
+    Their number is in the payload, or in the count where there is no room for one.
+    """
+    payload = records.to_bytes(8, "little") if length >= LOST_BYTES else b""
+    count = min(records, 0xFFFF)
+    rest = _HEADER_REST.pack(length, LOST, 0, count, sequence << 16 | MAGIC, epoch, 0) + payload
+    return _CRC.pack(crc32(rest, salt)) + rest
+
+
+def sequence_behind(header: Header, head: bytes | memoryview) -> int:
+    """Log sequence of the record that follows this one. head: verified."""
+    if header.kind != LOST:
+        return header.sequence + 1
+    if header.length < LOST_BYTES:
+        return header.sequence + header.entries
+    return header.sequence + int.from_bytes(head[HEADER_BYTES:LOST_BYTES], "little")
 
 
 def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:

@@ -29,8 +29,9 @@ from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
 from .errors import ForebayError, StoreFull
-from .index import LANE_SHIFT, DataLogUse, Index, Lane
+from .index import Index
 from .journal import Journal
+from .lane import LANE_SHIFT, DataLogUse, Lane
 from .reading import StoredMessage, plan_regions, read_regions
 from .record import (
     DIRECTORY,

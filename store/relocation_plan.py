@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from .index import DataLogUse
+from .lane import DataLogUse
 from .record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
 
 SPARSE: Final = 0.25

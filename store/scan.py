@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, find_records, record_at, used_bytes
+from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_records, record_at, used_bytes
 from .disk import Disk, File
 from .files import JOURNAL, data_log_id, data_log_name
-from .record import MESSAGE, Header, RecordDamaged, crc32, decode_slice
+from .record import MESSAGE, Header, RecordDamaged, decode_slice
 
 RELISTINGS_MAX: Final = 3
 """So often the directory is listed again for one data log that was deleted meanwhile; then it is named."""
-
-_CHUNK_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +127,7 @@ def _bad_messages(file: File, offset: int, record: Header, head: bytes) -> tuple
     bad_messages = []
     for index in range(record.entries):
         crc, length = table[3 * index : 3 * index + 2]
-        if _crc(file, begin, length) != crc:
+        if crc_of(file, begin, length) != crc:
             bad_messages.append(index)
         begin += length
     return tuple(bad_messages)
-
-
-def _crc(file: File, offset: int, length: int) -> int:
-    crc = 0
-    for begin in range(offset, offset + length, _CHUNK_BYTES):
-        crc = crc32(file.read(begin, min(_CHUNK_BYTES, offset + length - begin)), crc)
-    return crc

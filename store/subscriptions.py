@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from .index import LANE_MASK, LANE_SHIFT, PRIORITIES, Index, Lane
+from .index import Index
+from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, Lane
 from .record import SEQUENCE_MAX, RecordDamaged
 from .state import TOPIC, Backlog, Destination, State, Subscription
 from .topic_lane import SubscriptionLane, TopicLane

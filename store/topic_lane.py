@@ -16,7 +16,8 @@ from array import array
 from collections.abc import Iterator
 
 from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
-from .index import LANE_SHIFT, DataLogUse, Index, Lane
+from .index import Index
+from .lane import LANE_SHIFT, DataLogUse, Lane
 from .runs import Runs
 from .sequences import FULL_BLOCK, Sequences, bits
 from .state import Backlog

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .index import Lane
+from .lane import Lane
 from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
 from .state import Subscription, encode_subscription, encode_unsubscribe
 from .subscriptions import Subscriber

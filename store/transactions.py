@@ -22,8 +22,9 @@ from .branch import (
 )
 from .disk import File
 from .errors import ForebayError, StoreFailed, StoreFull
-from .index import Index, Lane
+from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, Journal
+from .lane import Lane
 from .record import (
     COMMIT,
     ENTRY_BYTES,

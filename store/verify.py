@@ -35,6 +35,7 @@ from .record import (
     DIRECTORY,
     DROP,
     HEADER_BYTES,
+    LOST,
     MESSAGE,
     PREPARE,
     ROLLBACK,
@@ -46,6 +47,7 @@ from .record import (
     decode_ranges,
     decode_slice,
     decode_survivors,
+    sequence_behind,
 )
 from .runs import Runs
 from .scan import Damage, Found, open_data_logs, scan
@@ -73,6 +75,8 @@ class DataLogFacts:
     durable: int = 0
     """The greatest durable position that a record of it attests."""
     is_sealed: bool = False
+    has_lost: bool = False
+    """A repair gave up a part of it, which its directory still names."""
     records: int = 0
     messages: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -136,9 +140,8 @@ def examine(data_log: int, file: File | OSError) -> DataLogFacts:
 
 
 def _examine_header(facts: DataLogFacts, file: File) -> None:
-    data = file.read(0, DATA_LOG_HEADER_BYTES)
     try:
-        header = decode_data_log_header(data)
+        header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
         if header.data_log != facts.data_log:
             raise RecordDamaged(f"the data log was written as data-{header.data_log}.log")
     except RecordDamaged as damage:
@@ -148,8 +151,6 @@ def _examine_header(facts: DataLogFacts, file: File) -> None:
         facts.add(0, str(version))
         return
     facts.header, facts.end = header, DATA_LOG_HEADER_BYTES
-    if data[DATA_LOG_HEADER_BYTES - 4 :] != bytes(4):
-        facts.add(DATA_LOG_HEADER_BYTES - 4, "the padding of the header is not zero")
 
 
 def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> None:
@@ -163,7 +164,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         record = found.header
         facts.records += 1
         facts.end = found.offset + record.length
-        facts.next_sequence = record.sequence + 1
+        facts.next_sequence = sequence_behind(record, found.head)
         facts.durable = max(facts.durable, record.durable)
         try:
             _examine_record(facts, found, names, offsets)
@@ -201,9 +202,11 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
         decode_branch(payload)
     elif record.kind == ROLLBACK:
         decode_rollback(payload)
+    elif record.kind == LOST:
+        facts.has_lost = True
     elif record.kind == DIRECTORY:
         facts.is_sealed = True
-        if not facts.damages and payload != directory_payload(offsets.tobytes(), found.offset):
+        if not facts.damages and not facts.has_lost and payload != directory_payload(offsets.tobytes(), found.offset):
             raise RecordDamaged("the directory does not name the records that are there")
 
 

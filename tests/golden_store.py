@@ -13,7 +13,7 @@ from pathlib import Path
 from forebay.store.data_log import FORMAT_VERSION
 from forebay.store.disk import OsDisk
 from forebay.store.files import INDEX_DIRECTORY
-from forebay.store.index import Lane
+from forebay.store.lane import Lane
 from forebay.store.message import HeaderValue
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import encode_properties
@@ -94,7 +94,7 @@ def write_golden(root: Path) -> Pending:
     relocation = store.relocation
     for is_naming in (True, False):
         with opened.lock:
-            relocation._source = relocation._opened(max(store._sealed()), is_naming, 1 << 20)
+            relocation._source = relocation._opened(max(store.cleaner.sealed()), is_naming, 1 << 20)
         while relocation._source is not None:
             relocation.step()
     store.journal.sync()

@@ -71,13 +71,18 @@ def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
 
 
 def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
-    """(data log, record) of the whole journal; every data log but the newest is sealed and the next one follows it."""
+    """(data log, record) of the whole journal; every data log but the newest is whole and the next one follows it.
+
+    One without a seal, for which a full disk had no space, ends with its last record.
+    """
     found: list[tuple[int, FoundRecord]] = []
     before: Walk | None = None
+    is_whole = True
     for data_log in data_logs(disk):
         if before is not None:
-            assert before.is_sealed and before.next_sequence == data_log_header(disk, data_log).first_sequence
+            assert is_whole and before.next_sequence == data_log_header(disk, data_log).first_sequence
         before, records = walked(disk, data_log)
+        is_whole = before.is_sealed or before.end == disk.open_for_reading(data_log_name(data_log)).size()
         found += [(data_log, record) for record in records]
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from forebay.store.account import Unlimited
 from forebay.store.disk import Disk
-from forebay.store.index import Lane
+from forebay.store.lane import Lane
 from forebay.store.message_store import MessageStore
 from forebay.store.metadata_store import MetadataStore
 from forebay.store.reading import StoredMessage

@@ -38,6 +38,8 @@ VALUES = {
     "verify_on_open": ("true", True),
     "persistent_index": ("false", False),
     "index_transaction_adds": ("8kb", 8192),
+    "on_missing_data_log": ("true", "report"),
+    "store_limit": ("64 mb", "64MiB"),
     "archive_data_logs": ("true", True),
     "archive_directory": ("/var/archive", "/var/archive"),
     "when_full": ("true", "fail"),
@@ -69,8 +71,8 @@ def quiet(path: Path) -> Settings:
 # ------------------------------------------------------------------ the samples
 
 
-def test_the_default_configuration_gives_the_default_settings() -> None:
-    assert quiet(SAMPLES / "default.xml") == Settings()
+def test_the_default_configuration_gives_the_default_settings_and_its_limit_of_the_store() -> None:
+    assert quiet(SAMPLES / "default.xml") == Settings(store_limit="100GiB")
 
 
 def test_an_amq_store_gives_what_it_says() -> None:
@@ -140,6 +142,8 @@ def test_a_property_becomes_its_field_or_is_named(
         text = "4mb"
     if key == "journalDiskSyncStrategy":
         text = "ALWAYS"
+    if is_there and key == "percentLimit":
+        text, value = "70", "70%"
     attribute = f"{key}={quoteattr(text)}"
     path = written(
         tmp_path, broker(attributes=attribute) if element == "broker" else broker(f"<{element} {attribute}/>")

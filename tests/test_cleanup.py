@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.store.cleanup import removable, trace
-from forebay.store.index import DataLogUse
+from forebay.store.lane import DataLogUse
 
 
 def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.store import data_log as data_log_module
+from forebay.store import window as window_module
 from forebay.store.data_log import (
     DATA_LOG_HEADER_BYTES,
     DIRECTORY_MARK,
@@ -22,6 +23,7 @@ from forebay.store.data_log import (
     attested_behind,
     decode_data_log_header,
     encode_header,
+    find_records,
 )
 from forebay.store.files import data_log_name
 from forebay.store.record import (
@@ -33,6 +35,7 @@ from forebay.store.record import (
     MESSAGE,
     STATE,
     RecordDamaged,
+    crc32,
     decode_ranges,
     decode_slice,
     encode,
@@ -116,7 +119,7 @@ def test_header_comes_back(header: DataLogHeader) -> None:
 
 def test_any_flipped_bit_or_cut_of_the_header_is_damage() -> None:
     data = encode_header(HEADER)
-    for at in range(8 * 60):
+    for at in range(8 * DATA_LOG_HEADER_BYTES):
         damaged = bytearray(data)
         damaged[at // 8] ^= 1 << at % 8
         with pytest.raises(RecordDamaged):
@@ -200,6 +203,18 @@ def test_walk_stops_at_any_flipped_bit() -> None:
         assert walk.next_sequence == 100 + len(records), "what follows a damaged record takes its number"
 
 
+def test_every_single_flipped_bit_of_a_sealed_data_log_is_noticed() -> None:
+    """From the first bit of the header to the last of the directory, by whoever walks it and verifies bodies."""
+    for at in range(8 * len(IMAGE)):
+        image = bytearray(IMAGE)
+        image[at // 8] ^= 1 << at % 8
+        try:
+            walk, _ = walk_of(bytes(image))
+        except RecordDamaged:
+            continue
+        assert not walk.is_sealed or walk.end != len(IMAGE), f"byte {at // 8}, bit {at % 8}"
+
+
 def test_walk_stops_at_any_cut() -> None:
     for length in range(DATA_LOG_HEADER_BYTES, len(IMAGE)):
         for image in (IMAGE[:length], IMAGE[:length] + bytes(len(IMAGE) - length)):
@@ -276,11 +291,14 @@ class Meter:
     def __init__(self, file: SimulatedFile) -> None:
         self._file = file
         self.longest = 0
+        self.read_bytes = 0
         self.size = file.size
 
     def read(self, offset: int, length: int) -> bytes:
+        data = self._file.read(offset, length)
         self.longest = max(self.longest, length)
-        return self._file.read(offset, length)
+        self.read_bytes += len(data)
+        return data
 
 
 def test_length_that_lies_is_never_read() -> None:
@@ -430,3 +448,45 @@ def test_nothing_is_attested_by_zeros_noise_or_the_magic_alone() -> None:
         message(header.salt, 1, 1, 5)[:-20],
     ):
         assert attested_behind(disk_with(IMAGE[: ENDS[0]] + behind).open_for_reading(NAME), header, ENDS[0]) == 0
+
+
+def test_record_of_any_length_is_found_wherever_it_begins() -> None:
+    header = data_log_header(SMALL, 1)
+    for length in (0, 100, 2016, 2017, 5000, 70_000, 1_500_000):
+        for gap in (0, 1, 1000, 65_535, 200_001):
+            record = encode(header.salt, 7 << 16 | MAGIC, 1, 5, STATE, 0, 0, Random(length).randbytes(length))
+            noise = Random(gap).randbytes(gap)
+            file = disk_with(IMAGE[: ENDS[0]] + noise + record + noise[:50]).open_for_reading(NAME)
+            found = list(find_records(file, header, ENDS[0]))
+            assert [(offset, record.sequence) for offset, record in found] == [(ENDS[0] + gap, 7)]
+
+
+def forged_headers(header: DataLogHeader, claimed_bytes: int) -> bytes:
+    """4 MiB of headers, one each KiB: what somebody who does not know the salt can put into a body."""
+    forged = encode(header.salt ^ 1, 1 << 16 | MAGIC, 1, 5, STATE, 0, 0, bytes(claimed_bytes - 32))
+    return forged[:32].ljust(1024, b"x") * 4096 + bytes(claimed_bytes)
+
+
+@pytest.mark.parametrize("is_in_record", [False, True])
+@pytest.mark.parametrize("claimed_bytes", [3000, 1 << 20])
+def test_search_through_forged_headers_reads_and_hashes_little_more_than_the_file(
+    monkeypatch: pytest.MonkeyPatch, claimed_bytes: int, is_in_record: bool
+) -> None:
+    """Byte by byte, 4,096 headers that claim 1 MiB each would be 4 GiB."""
+    header = data_log_header(SMALL, 1)
+    hashed_bytes = 0
+
+    def counted(data: bytes, crc: int = 0) -> int:
+        nonlocal hashed_bytes
+        hashed_bytes += len(data)
+        return crc32(data, crc)
+
+    forged = forged_headers(header, claimed_bytes)
+    head = encode_one(header.salt, 3 << 16 | MAGIC, 1, 5, 4, 1, 0, 0, b"", forged) if is_in_record else b""
+    image = IMAGE[: ENDS[0]] + head + forged + message(header.salt, 555, 1, durable=4711)
+    meter = Meter(disk_with(image).open_for_reading(NAME))
+    monkeypatch.setattr(data_log_module, "crc32", counted)
+    monkeypatch.setattr(window_module, "crc32", counted)
+    assert attested_behind(meter, header, ENDS[0]) == 4711  # type: ignore[arg-type]
+    assert meter.read_bytes <= 2 * len(image)
+    assert hashed_bytes <= 2 * len(image) + 4096 * 3 * window_module.PIECE_BYTES

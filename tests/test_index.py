@@ -12,7 +12,8 @@ import pytest
 from extents import by_record
 from forebay.store.account import Unlimited
 from forebay.store.block import BLOCK_CHARGE_BYTES, BLOCK_MESSAGES, BLOCK_SHIFT, Block
-from forebay.store.index import Index, Lane
+from forebay.store.index import Index
+from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.state import LaneCounts, UseCounts

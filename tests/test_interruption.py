@@ -9,7 +9,7 @@ import pytest
 
 from forebay import Forebay, Message, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
-from forebay.store.index import Lane
+from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import SimulatedDisk
 from manual_clock import ManualClock

@@ -84,7 +84,7 @@ def test_new_store_is_empty_and_says_so(disk: SimulatedDisk, opened: OpenStore) 
     assert (report.clean, report.index_rebuilt, report.replayed_records, report.truncated_bytes) == (False, False, 0, 0)
     statistics = opened.store.statistics()
     assert (statistics.live_bytes, statistics.pending_messages, statistics.data_logs) == (0, 0, 1)
-    assert disk.list(JOURNAL) == ["data-1.log"] and opened.store.destinations == {}
+    assert data_logs(disk) == [1] and opened.store.destinations == {}
 
 
 def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: SimulatedDisk, metadata: Metadata) -> None:

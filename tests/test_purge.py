@@ -11,7 +11,7 @@ from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.settings import Settings
-from forebay.store.index import Lane
+from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock

@@ -14,7 +14,15 @@ from forebay.store.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.files import data_log_name
 from forebay.store.index import Index
 from forebay.store.journal import Journal
-from forebay.store.reading import GAP_BYTES_MAX, REGION_BYTES_MAX, Region, StoredMessage, plan_regions, read_regions
+from forebay.store.reading import (
+    GAP_BYTES_MAX,
+    REGION_BYTES_MAX,
+    Readable,
+    Region,
+    StoredMessage,
+    plan_regions,
+    read_regions,
+)
 from forebay.store.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.simulated_disk import SimulatedDisk
 from journals import journal_on
@@ -231,12 +239,11 @@ def test_any_flipped_bit_of_a_single_message_costs_it_alone() -> None:
     assert lane.read((5, 5)) == (lane.expected(5), [])
 
 
-def test_data_log_that_ends_too_soon_costs_the_region() -> None:
+def test_data_log_that_ends_too_soon_costs_what_lay_behind_its_end() -> None:
     lane = slice_and_singles()
     lane.disk.open(data_log_name(1)).truncate(lane.extents((5, 5))[0].offset + 5)
     messages, unreadable = lane.read((0, 5))
-    assert messages == [] and places(unreadable) == [0, 1, 2, 3, 4, 5]
-    assert "ends before it" in unreadable[0][1]
+    assert messages == lane.expected(0, 1, 2, 3, 4) and places(unreadable) == [5]
 
 
 def test_failed_read_names_the_place_and_the_others_go_on() -> None:
@@ -244,9 +251,35 @@ def test_failed_read_names_the_place_and_the_others_go_on() -> None:
     for _ in range(6):
         lane.add((b"", bytes(150)))
     lane.disk.fail("read", 2, errno.EIO)
+    lane.disk.fail("read", 3, errno.EIO)
     messages, unreadable = lane.read((0, 5))
-    assert messages == lane.expected(0, 1, 4, 5)
-    assert [sequence for sequence, _ in unreadable] == [2, 3] and "Input/output error" in unreadable[0][1]
+    assert messages == lane.expected(0, 1, 3, 4, 5)
+    assert [sequence for sequence, _ in unreadable] == [2] and "Input/output error" in unreadable[0][1]
+
+
+class BadSector:
+    """A file of which one byte cannot be read."""
+
+    def __init__(self, file: Readable, bad_offset: int) -> None:
+        self._file = file
+        self._bad_offset = bad_offset
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset <= self._bad_offset < offset + length:
+            raise OSError(errno.EIO, "Input/output error")
+        return self._file.read(offset, length)
+
+
+def test_sector_that_cannot_be_read_costs_the_record_in_it_alone() -> None:
+    lane = slice_and_singles()
+    plan = lane.plan((0, 5))
+    for sequence in range(6):
+        (extent,) = lane.extents((sequence, sequence))
+        bad = [region._replace(file=BadSector(region.file, extent.offset + 40)) for region in plan]
+        messages, unreadable = read_regions(bad)
+        spoilt = {other for other in range(6) if lane.extents((other, other))[0].offset == extent.offset}
+        assert messages == lane.expected(*sorted(set(range(6)) - spoilt))
+        assert {other for other, _ in unreadable} == spoilt
 
 
 def test_place_where_something_else_lies_is_told() -> None:

@@ -16,6 +16,7 @@ from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.recovery import QUARANTINE_FILES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
+from journals import data_logs
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
@@ -88,7 +89,7 @@ def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> No
     assert again.bodies() == kept and kept[0] == b"kept" and len(kept) > 7
     assert again.report.quarantined == 2 and again.report.truncated_bytes > 8192
     assert disk.list(QUARANTINE) == ["data-3.log", "data-4.log"]
-    assert disk.list(JOURNAL) == ["data-1.log", "data-2.log", "data-5.log"]
+    assert data_logs(disk) == [1, 2, 5]
     assert reopen(disk.crash_process()).report.truncated_bytes == 0
 
 
@@ -133,7 +134,7 @@ def test_empty_next_data_log_is_removed(opened: OpenStore) -> None:
     disk.open(data_log_name(2), create=True).preallocate(8192)
     again = reopen(disk)
     assert (again.report.truncated_bytes, again.report.quarantined) == (0, 0)
-    assert again.bodies() == [b"a"] and disk.list(JOURNAL) == ["data-1.log", "data-3.log"]
+    assert again.bodies() == [b"a"] and data_logs(disk) == [1, 3]
 
 
 def test_tail_that_a_later_record_knew_is_corruption(opened: OpenStore) -> None:
@@ -167,7 +168,7 @@ def test_clean_open_reads_no_message(opened: OpenStore, metadata: MemoryMetadata
     disk = disk_of(opened)
     reads = disk.calls["read"]
     reopen(disk, metadata)
-    assert disk.calls["read"] - reads <= len(disk.list(JOURNAL)) + 3  # headers, the mark, and the end of the newest
+    assert disk.calls["read"] - reads <= len(data_logs(disk)) + 3  # headers, the mark, and the end of the newest
 
 
 def test_kill_replays_only_what_follows_the_checkpoint(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
@@ -345,7 +346,7 @@ def test_no_order_of_unlinks_brings_back_what_was_acknowledged(opened: OpenStore
     for disk in names_left_at_each_unlink(opened):
         again = reopen(disk)
         assert exported(again) == live
-        assert len(disk.list(JOURNAL)) == again.store.statistics().data_logs
+        assert len(data_logs(disk)) == again.store.statistics().data_logs
         states += 1
     assert states >= 2**3
 
@@ -361,7 +362,7 @@ def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(opened: OpenStore, m
         file = disk.open(data_log_name(data_log), create=True)
         file.append(before.image()[data_log_name(data_log)])
     again = reopen(disk, metadata)
-    assert disk.list(JOURNAL) == ["data-4.log", "data-5.log"]
+    assert data_logs(disk) == [4, 5]
     assert again.store.statistics().data_logs == 2
     # The next life must not miss them.
     again.store.close()

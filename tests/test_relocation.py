@@ -13,7 +13,7 @@ from forebay import Message
 from forebay.cache.budget import Budget
 from forebay.store import relocation
 from forebay.store.files import data_log_name
-from forebay.store.index import Lane
+from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.reading import Region, StoredMessage, read_regions
 from forebay.store.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
@@ -328,7 +328,7 @@ def test_large_messages_move() -> None:
         opened.add(body)
     begin_data_log(opened)
     opened.store.checkpoint()
-    originals = opened.store._sealed()
+    originals = opened.store.cleaner.sealed()
     for data_log in sorted(originals):
         relocate(opened, data_log)
     assert set(opened.store.delete_unneeded().deleted) == originals

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.store.cleanup import removable
-from forebay.store.index import DataLogUse
+from forebay.store.lane import DataLogUse
 from forebay.store.relocation_plan import Choice, choose
 from forebay.store.throttle import CREDIT_BYTES_MAX, IDLE_SECONDS, Throttle
 

@@ -1,0 +1,323 @@
+"""Replay: what each record of the journal does to the index, the subscriptions and the transactions.
+
+The walk over the data logs, and the question where they end, is recovery.py's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from .block import BLOCK_MASK, BLOCK_MESSAGES
+from .branch import CommittedSlice, decode_branch, decode_commit, decode_rollback
+from .data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    Plain,
+    Walk,
+)
+from .disk import Disk, File
+from .errors import JournalCorrupt
+from .files import data_log_name
+from .index import Index
+from .journal import OFFSET_BITS, OFFSET_MASK, location_text
+from .lane import LANE_MASK, LANE_SHIFT
+from .record import (
+    ACK,
+    COMMIT,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    LOST,
+    MESSAGE,
+    PREPARE,
+    RELOCATED,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    UNSUBSCRIBE,
+    Header,
+    RecordDamaged,
+    Slice,
+    decode_ranges,
+    decode_slice,
+    decode_survivors,
+)
+from .runs import Runs
+from .state import (
+    Destination,
+    State,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+from .subscriptions import Subscriptions
+from .transactions import Transactions, apply_commit, read_lengths
+
+RECENT_MESSAGES_MAX: Final = 16_384
+"""Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
+
+
+class Replay:
+    """Not thread-safe: nobody else is here."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        transactions: Transactions,
+        headers: Mapping[int, DataLogHeader | None],
+        is_gone: Callable[[int], bool],
+        write_checkpoint: Callable[[int, int, State], None],
+    ) -> None:
+        """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
+
+        write_checkpoint(position, epoch, state) stores the index as it is now.
+        """
+        self._disk = disk
+        self._index = index
+        self._subscriptions = subscriptions
+        self._transactions = transactions
+        self._headers = headers
+        self._is_gone = is_gone
+        self._write_checkpoint = write_checkpoint
+        self.accepts_loss = False
+        """What a repair could not bring back is passed over."""
+        self.destinations: dict[int, Destination] = {}
+        self.expected: set[int] = set()
+        """The data logs that exist, as the journal itself tells."""
+        self._recent: dict[int, Sequence[int]] = {}
+        self._recent_messages = 0
+
+    def reset(self) -> None:
+        """Forget everything, as before a full replay."""
+        self._index.reset()
+        self._subscriptions.reset()
+        self._transactions.clear()
+        self.destinations.clear()
+        self.expected.clear()
+
+    def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
+        """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
+        index = self._index
+        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        if record.kind == MESSAGE:
+            part = decode_slice(record, head)
+            lane = index.lane(part.destination, part.priority)
+            if record.is_transactional:
+                self._place(part, lane.number, position)
+            elif record.flags & RELOCATED:
+                if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
+                    raise RecordDamaged("a slice crosses a block")
+                lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+            elif part.first_sequence >= lane.next_sequence:
+                lane.skip_to(part.first_sequence)
+                if record.entries > lane.slice_room:
+                    raise RecordDamaged("a slice crosses a block")
+                lane.add_slice(data_log, offset, list(part.lengths), index.use(data_log))
+        elif record.kind == ACK:
+            destination, ranges = decode_ranges(record, head)
+            index.use(data_log)
+            lane = self._subscriptions.lane(destination, record.priority)
+            for first, messages in ranges:
+                lane.remove(first, first + messages - 1, data_log)
+        elif record.kind == STATE:
+            self.apply_state(decode_state(head[HEADER_BYTES:]))
+            self.expected.add(data_log)
+        elif record.kind == DESTINATION:
+            self.see((decode_destination(head[HEADER_BYTES:]),))
+        elif record.kind == SUBSCRIBE:
+            self._subscriptions.begin(decode_subscription(head[HEADER_BYTES:]))
+        elif record.kind == UNSUBSCRIBE:
+            self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
+        elif record.kind == DROP:
+            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == LOST:
+            self.expected.add(data_log)
+            index.use(data_log)
+        elif record.kind == PREPARE:
+            self._transactions.adopt(decode_branch(head, HEADER_BYTES)[0])
+        elif record.kind == ROLLBACK:
+            self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
+        elif record.kind == COMMIT:
+            self._apply_commit(file, position, record, head)
+        elif record.kind == SURVIVORS:
+            relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+            self._keep_survivors(data_log, record, head, relieve)
+
+    def apply_plain(self, file: File, data_log: int, records: list[Plain], epoch: int, next_sequence: int) -> None:
+        """As apply for each; messages that follow each other in their lane are added together.
+
+        next_sequence: log sequence of the first.
+        """
+        index = self._index
+        use = index.use(data_log)
+        at = 0
+        while at < len(records):
+            offset, number, sequence, messages, _ = records[at]
+            position = data_log << OFFSET_BITS | offset
+            self.checkpoint_if_crowded(file, position, epoch, next_sequence + at)
+            behind = at + 1
+            if messages:
+                lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
+                lane.remove(sequence, sequence + messages - 1, data_log)
+            elif sequence >= (lane := index.lane_numbered(number)).next_sequence:
+                while behind < len(records) and records[behind][1:4] == (number, sequence + behind - at, 0):
+                    behind += 1
+                lane.skip_to(sequence)
+                run = records[at:behind]
+                offsets = array("I", [record[0] for record in run])
+                lane.add_singles(data_log, offsets, array("I", [record[4] for record in run]), use)
+            at = behind
+
+    def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
+        """So that the index stays bounded, however long the replay. position: what was applied ends there.
+
+        file: the data log of the position; those before it are synced.
+        """
+        if self._index.is_crowded:
+            self._subscriptions.sweep()
+            file.sync()
+            self.checkpoint(position, epoch, next_sequence)
+
+    def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
+        """REQUIRES: the journal is synced up to there."""
+        state = State(
+            list(self.destinations.values()),
+            data_logs=sorted(self.expected),
+            branches=[*self._transactions.prepared, *self._transactions.open],
+            next_log_sequence=next_log_sequence,
+        )
+        self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
+
+    def _place(self, part: Slice, lane: int, position: int) -> None:
+        """A slice of a transaction, of which the commit may follow."""
+        lengths = part.lengths
+        self._transactions.place(part.first_sequence, lane, position, len(lengths))
+        self._recent_messages += len(lengths)
+        if self._recent_messages > RECENT_MESSAGES_MAX:
+            self._recent.clear()
+            self._recent_messages = len(lengths)
+        self._recent[position] = lengths
+
+    def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
+        commit = decode_commit(head[HEADER_BYTES:])
+        branch = self._transactions.find(commit.number)
+        known = {placed.position for placed in branch} if branch is not None else set()
+        reader = _Reader(self._disk, self._headers)
+
+        def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
+            home = placed.position >> OFFSET_BITS
+            if self._is_gone(home):
+                return None  # its data log was deleted when all of it was acknowledged
+            if placed.position not in known:
+                if self.accepts_loss:
+                    return None
+                raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+            return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+
+        def make_room() -> None:
+            self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
+
+        try:
+            apply_commit(self._index, commit.slices, commit.acks, position >> OFFSET_BITS, lengths_of, make_room)
+        finally:
+            reader.close()
+        self._transactions.end(commit.number)
+
+    def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
+        """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
+
+        relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
+        """
+        data_log, ranges = decode_survivors(record, head)
+        header = self._headers.get(data_log)
+        live = sum(run.messages for run in ranges)
+        if header is not None and self._index.use(data_log).pending_messages > live:
+            left: dict[int, Runs] = {}
+            for lane, first, messages in ranges:
+                if messages:
+                    left.setdefault(lane, Runs()).add(first, first + messages - 1)
+            self._index.use(by_data_log)
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
+                for offset, found, part in walk:
+                    if found.kind == MESSAGE and not found.is_transactional:
+                        self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
+                    relieve()
+                if walk.problem is not None:
+                    raise JournalCorrupt(data_log, walk.end, walk.problem)
+            finally:
+                file.close()
+            if self._index.use(data_log).pending_messages > live:
+                self._remove_everywhere_but(left, data_log, by_data_log, relieve)
+        self._index.supersede(data_log, by_data_log)
+
+    def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
+        lane = self._index.lane(part.destination, part.priority)
+        none = Runs()
+        first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
+        for extent in lane.placed(data_log, offset, first, last):
+            for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                if sequence not in left.get(lane.number, none):
+                    lane.remove(sequence, sequence, by_data_log)
+
+    def _remove_everywhere_but(
+        self, left: dict[int, Runs], data_log: int, by_data_log: int, relieve: Callable[[], None]
+    ) -> None:
+        """What the records do not say, because a commit gave the sequences: look at all that is pending. O(index)."""
+        none = Runs()
+        for lane in list(self._index.lanes.values()):
+            at = 0
+            while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
+                at = run[1] + 1
+                for extent in list(lane.extents(*run)):
+                    if extent.data_log == data_log:
+                        for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                            if sequence not in left.get(lane.number, none):
+                                lane.remove(sequence, sequence, by_data_log)
+                relieve()
+
+    def see(self, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
+            self.destinations[destination.number] = destination
+            self._subscriptions.see(destination)
+
+    def apply_state(self, state: State) -> None:
+        self.see(state.destinations)
+        for number, sequence in state.next_sequences.items():
+            self._index.lane_numbered(number).skip_to(sequence)
+        self._subscriptions.apply(state)
+        self._transactions.agree_with(state)
+        self.expected = set(state.data_logs)
+
+
+class _Reader:
+    """Reads heads of slices again, with one data log open at a time."""
+
+    def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
+        self._disk = disk
+        self._headers = headers
+        self._data_log = 0
+        self._file: File | None = None
+
+    def lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+        data_log = placed.position >> OFFSET_BITS
+        header = self._headers[data_log]
+        if header is None:
+            raise RecordDamaged("the data log's header does not verify")
+        if data_log != self._data_log or self._file is None:
+            self.close()
+            self._file, self._data_log = self._disk.open_for_reading(data_log_name(data_log)), data_log
+        return read_lengths(self._file, header.salt, number, placed)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

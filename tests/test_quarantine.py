@@ -1,0 +1,136 @@
+"""A message that can't be read costs itself alone: it is passed over, named and counted, and kept or set aside."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Any
+
+import pytest
+
+from forebay import StoreFailed
+from forebay.store.files import QUARANTINE
+from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX, set_aside
+from forebay.store.record import crc32
+from forebay.store.simulated_disk import SimulatedDisk
+from simulated_bay import SimulatedBay
+
+SECRET = b"the body that nobody may read in a log"
+
+
+def damaged_bay(**fields: Any) -> SimulatedBay:
+    """Three messages, opened again; the second of them does not verify."""
+    bay = SimulatedBay(max_file_length="64KiB", **fields)
+    for body in (b"first", SECRET, b"last"):
+        bay.queue().send(body, headers={"n": 1})
+    bay.reopen()
+    name = "journal/data-1.log"
+    bay.disk.flip_bit(name, bay.disk.image()[name].index(SECRET), 3)
+    return bay
+
+
+def taken(bay: SimulatedBay, selector: str | None = None) -> list[bytes]:
+    with bay.queue().subscribe(selector=selector) as consumer:
+        return [delivery.body for delivery in consumer.take(10)]
+
+
+@pytest.mark.parametrize("selector", [None, "n = 1"])
+def test_damaged_message_stays_where_damage_is_refused_and_is_counted_after_reopening_too(
+    selector: str | None,
+) -> None:
+    bay = damaged_bay()
+    for _ in range(2):
+        assert taken(bay, selector) == [b"first", b"last"]
+        bay.bay.step()
+        assert bay.bay.statistics().destinations["orders"].unreadable == 1 and bay.queue().depth == 3
+        bay.check()
+        bay.reopen()
+    assert bay.disk.list(QUARANTINE) == []
+
+
+def test_damaged_message_is_set_aside_and_acknowledged_where_damage_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bay = damaged_bay(on_missing_data_log="report")
+    with caplog.at_level(logging.DEBUG):
+        assert taken(bay) == [b"first", b"last"]
+        bay.bay.step()
+    assert bay.queue().depth == 2 and "is in the quarantine" in caplog.text
+    (name,) = bay.disk.list(QUARANTINE)
+    assert SECRET[1:] in bay.disk.image()[f"{QUARANTINE}/{name}"]
+    assert SECRET[5:].decode() not in caplog.text
+    bay.check()
+    bay.reopen()
+    assert taken(bay) == [b"first", b"last"] and bay.bay.statistics().destinations["orders"].unreadable == 0
+    with bay.queue().subscribe() as consumer:
+        consumer.ack(consumer.take(10))
+    assert bay.bay.cleanup().deleted, "its data log is free"
+
+
+def test_read_that_fails_may_succeed_later_so_the_message_is_kept() -> None:
+    bay = damaged_bay(on_missing_data_log="report")
+    bay.disk.fail("read", 1, errno.EIO, sticky=True)
+    assert taken(bay) == []
+    bay.bay.step()
+    assert bay.bay.statistics().destinations["orders"].unreadable == 3
+    bay.disk.cure()
+    bay.reopen()
+    assert taken(bay) == [b"first", b"last"] and bay.disk.list(QUARANTINE) == []
+
+
+def test_message_is_kept_where_the_quarantine_is_full() -> None:
+    bay = damaged_bay(on_missing_data_log="report")
+    bay.disk.make_directory(QUARANTINE)
+    for n in range(PARTS_MAX):
+        bay.disk.open(f"{QUARANTINE}/{n}", create=True)
+    taken(bay)
+    bay.bay.step()
+    assert bay.queue().depth == 3 and len(bay.disk.list(QUARANTINE)) == PARTS_MAX
+
+
+def poisoned_bay(**fields: Any) -> SimulatedBay:
+    """As damaged_bay, but the headers of the second make no sense and all checksums are right."""
+    bay = SimulatedBay(max_file_length="64KiB", **fields)
+    for body in (b"first", SECRET, b"last"):
+        bay.queue().send(body, headers={"n": 1})
+    journal = bay.engine.store.journal
+    salt, name = journal._salt, "journal/data-1.log"
+    bay.reopen()
+    image = bytearray(bay.disk.image()[name])
+    body_at = image.index(SECRET)
+    properties = int.from_bytes(image[body_at - 12 - 4 : body_at - 12], "little")
+    head = body_at - properties - 64
+    assert properties == 12 and image[head + 12 : head + 14] == b"\xf0\xba"
+    image[head + 64] ^= 0x77
+    image[head + 52 : head + 56] = crc32(bytes(image[head + 64 : body_at + len(SECRET)])).to_bytes(4, "little")
+    image[head : head + 4] = crc32(bytes(image[head + 4 : head + 64]), salt).to_bytes(4, "little")
+    bay.disk.open(name).append(bytes(image))
+    return bay
+
+
+def test_poison_is_passed_over_by_a_selector_and_seen_by_who_has_none() -> None:
+    bay = poisoned_bay()
+    assert taken(bay, "n = 1") == [b"first", b"last"]
+    assert bay.bay.statistics().destinations["orders"].unreadable == 1
+    with bay.queue().subscribe() as consumer:
+        _, poison, _ = consumer.take(10)
+        assert poison.body == SECRET
+        with pytest.raises(StoreFailed, match="of 'orders' can't be read"):
+            _ = poison.headers
+        poison.ack()
+    assert bay.queue().depth == 2
+    bay.check()
+
+
+def test_poison_is_set_aside_where_damage_is_reported() -> None:
+    bay = poisoned_bay(on_missing_data_log="report")
+    assert taken(bay, "n = 1") == [b"first", b"last"]
+    bay.bay.step()
+    assert bay.queue().depth == 2 and len(bay.disk.list(QUARANTINE)) == 1
+
+
+def test_part_is_bounded_and_taken_once() -> None:
+    disk = SimulatedDisk()
+    assert set_aside(disk, f"{QUARANTINE}/damage-1-64", bytes(PART_BYTES_MAX + 1))
+    assert set_aside(disk, f"{QUARANTINE}/damage-1-64", b"again")
+    assert disk.image() == {f"{QUARANTINE}/damage-1-64": bytes(PART_BYTES_MAX)}
