@@ -49,6 +49,7 @@ logger = logging.getLogger("forebay.dispatch")
 RELOCATION_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
+DIRECTORY_BYTES_MAX: Final = 1 << 20
 VOLATILE_INDEX_SHARE: Final = 1 / 8
 """Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
@@ -122,6 +123,7 @@ class Engine:
             limit_bytes=_temp_limit_bytes(settings, disk),
             max_file_bytes=settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
+            paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
         )
         self.targets = TargetArea(
             self.store, self.budget, self.lock, syncs_always=self.syncs_always, overflow=self.overflow

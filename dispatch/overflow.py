@@ -22,7 +22,6 @@ from ..store.disk import Disk
 from ..store.errors import Closed, SpillFailed, StoreFull
 from ..store.reading import StoredMessage
 from ..store.tmp_file import SpilledMessage, TmpRegion, read_regions
-from ..store.tmp_files import BATCH_BYTES_MAX
 from ..store.tmp_storage import TmpStorage, TmpStorageStatistics
 from ..store.volatile_lane import VolatileLane
 
@@ -37,11 +36,19 @@ class Overflow:
     """All methods but `read` REQUIRE the state lock."""
 
     def __init__(
-        self, disk: Disk, budget: Budget, *, limit_bytes: int, max_file_bytes: int, random_salt: Callable[[], int]
+        self,
+        disk: Disk,
+        budget: Budget,
+        *,
+        limit_bytes: int,
+        max_file_bytes: int,
+        random_salt: Callable[[], int],
+        paid_buffer_bytes: int,
     ) -> None:
         """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be looked at.
 
-        The buffer of a write is paid by whoever pays for the journal's: both write under the state lock.
+        paid_buffer_bytes: of the buffer of a write, what whoever pays for the journal's has paid: both write under
+        the state lock.
         """
         self.budget = budget
         self._room_bytes = budget.limit_bytes // 64
@@ -53,7 +60,7 @@ class Overflow:
             limit_bytes=limit_bytes,
             max_file_bytes=max_file_bytes,
             random_salt=random_salt,
-            paid_buffer_bytes=BATCH_BYTES_MAX,
+            paid_buffer_bytes=paid_buffer_bytes,
         )
         self.lanes: dict[int, VolatileLane] = {}
         self._buffers = (self.buffer,)

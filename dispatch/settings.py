@@ -163,7 +163,6 @@ class Settings:
     store_limit_share: float | None = field(init=False, repr=False)
     temp_limit_bytes: int | None = field(init=False, repr=False)
     temp_limit_share: float | None = field(init=False, repr=False)
-    """Exactly one of the two is not None."""
 
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
