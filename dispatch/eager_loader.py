@@ -392,7 +392,7 @@ class EagerLoader:
                 target.area.unreadable += 1
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
-                area.unreadable.append((target.area, sequence))
+                target.area.give_up(sequence)
         area.wake(target.interest)
         if area.waits_for_memory:
             area.relieve()

@@ -117,18 +117,10 @@ class Engine:
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-        self.overflow = Overflow(
-            disk,
-            self.budget,
-            limit_bytes=_temp_limit_bytes(settings, disk),
-            max_file_bytes=settings.max_file_length_bytes,
-            random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
-            paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
-        )
+        self.overflow = self._make_overflow(disk, clock)
         self.targets = TargetArea(
             self.store, self.budget, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
-        self.overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         self.loader = EagerLoader(self.targets, reading)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
@@ -144,6 +136,19 @@ class Engine:
         self.recovery = self.store.open()
         self._open_epoch = self.store.journal.epoch
         self._begin()
+
+    def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
+        """tmp-storage, emptied."""
+        overflow = Overflow(
+            disk,
+            self.budget,
+            limit_bytes=_temp_limit_bytes(self.settings, disk),
+            max_file_bytes=self.settings.max_file_length_bytes,
+            random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
+            paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
+        )
+        overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
+        return overflow
 
     def _begin(self) -> None:
         now = self.monotonic()

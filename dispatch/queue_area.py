@@ -180,6 +180,10 @@ class LaneArea:
         """Whether the body may leave RAM now, because it can be read again."""
         return True
 
+    def give_up(self, sequence: int) -> None:
+        """It can't be read, and a list has passed it."""
+        self.queue.target_area.unreadable.append((self, sequence))
+
     def drop_copies(self, sequence: int) -> None:
         """A list that shares is about to pass this message: no cache needs it any more."""
         for cache in self.caches:

@@ -129,6 +129,11 @@ class VolatileArea(LaneArea):
             overflow.write(lane)
         return True
 
+    def give_up(self, sequence: int) -> None:
+        """Nobody can have it, now or later, unless somebody has it."""
+        if sequence not in self.in_flight:
+            self.overflow.remove(self.lane, sequence, sequence)
+
     def drop_copies(self, sequence: int) -> None:
         """They may be the only ones that others find, until somebody holds the message."""
 

@@ -387,3 +387,5 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
         got = [delivery.id for delivery in drained(consumer)]
     assert len(got) == len(sent) - 1 and set(got) < set(sent) and got == sorted(got, key=sent.index)
     assert store.bay.statistics().destinations["orders"].unreadable == 1
+    assert (store.queue().depth, tmp_bytes(store)) == (0, 0)
+    store.check()
