@@ -80,7 +80,7 @@ class SpillBuffer(MessageCache):
         messages = self._lanes.get(lane)
         if not messages:
             return []
-        if len(messages) <= BATCH_MESSAGES and self._bytes[lane] <= 2 * BATCH_BYTES:
+        if len(messages) <= BATCH_MESSAGES and 2 * self._bytes[lane] <= 3 * BATCH_BYTES:
             return sorted(messages.values())
         found: list[StoredMessage] = []
         room = BATCH_BYTES
