@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from .budget import Holder
@@ -18,6 +20,8 @@ class MessageCache:
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
+        self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
+        """Of lanes whose messages are nowhere else, perhaps: who takes in what is given back."""
 
     def put(self, lane: int, message: StoredMessage) -> bool:
         """Keep the message if there is room; whoever calls makes room first, in the budget's order."""
@@ -58,14 +62,23 @@ class MessageCache:
             lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
             messages = self._lanes[lane]
             stop = len(messages) // 2
+            given: list[StoredMessage] = []
             while len(messages) > stop and released < wanted_bytes:
                 _, message = messages.popitem()
                 charge = charge_bytes(message)
                 self.holder.release(charge)
                 released += charge
+                given.append(message)
             if not messages:
                 del self._lanes[lane]
+            keeper = self.keepers.get(lane)
+            if keeper is not None:
+                keeper(given)
         return released
+
+    def may_have(self, lane: int, last: int) -> bool:
+        """Whether looking for messages of the lane up to last is worth it. O(1)."""
+        return bool(self._lanes.get(lane))
 
     def forget(self, lane: int) -> None:
         for message in self._lanes.pop(lane, {}).values():

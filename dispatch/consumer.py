@@ -227,18 +227,18 @@ class Consumer:
             self._ack_in(transaction, deliveries)
             return
         if type(deliveries) is Delivery:
-            area, sequence, store = deliveries._area, deliveries.sequence, engine.store
+            area, sequence = deliveries._area, deliveries.sequence
             try:
                 with engine.lock:
                     if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
                         self._check_held((deliveries,))
-                    area.acknowledged += store.remove_one(area.lane, sequence)
+                    area.acknowledged += area.store.remove_one(area.lane, sequence)
                     engine.targets.settle(deliveries)
                     if area.attempts:
                         area.attempts.pop(sequence, None)
                     if self._waits_for_credit:
                         self.credit_came()
-                    position = store.journal.end if engine.syncs_always else 0
+                    position = engine.store.journal.end if area.syncs else 0
             except StoreFull as full:
                 self._make_disk_room(full)
                 self.ack(deliveries)
@@ -265,6 +265,8 @@ class Consumer:
         checked = engine.transactions.checked(transaction)
         with engine.lock:
             self._check_held(batch)
+            if not all(delivery.persistent for delivery in batch):
+                raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -287,7 +289,7 @@ class Consumer:
                 sequence += 1
                 end += 1
             area = first._area
-            area.acknowledged += store.remove(area.lane, first.sequence, sequence)
+            area.acknowledged += area.store.remove(area.lane, first.sequence, sequence)
             targets.settle_run(area, ordered[begin:end])
             begin = end
         return begin
@@ -320,6 +322,7 @@ class Consumer:
         message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._engine.targets.give_back(delivery)
         if delay:
+            delivery._area.keep((message,))
             self._engine.park(delay, delivery._area, delivery.sequence)
         else:
             self._engine.targets.offer_again(delivery._area, message)

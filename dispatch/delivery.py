@@ -19,7 +19,7 @@ class Delivery:
 
     Its body is charged to the DispatchArea until then. When bodies handed out
     hold half the memory limit already, the delivery is lazy: `body` reads the
-    journal on first access, into the caller's own memory.
+    journal (or tmp-storage) on access, into the caller's own memory.
     """
 
     __slots__ = ("_consumer", "_area", "sequence", "_properties", "_body", "_timestamp", "attempts", "_number")
@@ -83,7 +83,8 @@ class Delivery:
 
     @property
     def persistent(self) -> bool:
-        return True
+        """False: it was sent so, and is lost when the process ends."""
+        return self._area.is_persistent
 
     @property
     def destination(self) -> str:

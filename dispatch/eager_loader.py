@@ -51,6 +51,8 @@ class Load:
     is_return: bool
     purges: int
     """Of the lane, when the load began."""
+    was_shared: bool = False
+    """Its list was, when the load began."""
     is_plain: bool = False
     messages: list[StoredMessage] = field(default_factory=list)
     held: dict[int, StoredMessage] = field(default_factory=dict)
@@ -132,9 +134,13 @@ class EagerLoader:
         load = self._choose(target)
         if load is None:
             return None
+        load.was_shared = target.is_shared
         self._take_from_caches(load)
-        self._reserve(load, is_needed)
-        if load.last < load.first:
+        for sequence in target.area.settle_load(load):
+            self._make_lazy(load, sequence)
+        if load.runs:
+            self._reserve(load, is_needed)
+        if not load.runs or load.last < load.first:
             self._abandon(load)
             return None
         target.is_loading = True
@@ -192,10 +198,13 @@ class EagerLoader:
         return chosen
 
     def _take_from_caches(self, load: Load) -> None:
-        area = self._area
-        lane = load.target.area.lane.number
-        for cache in (area.pending_cache, area.head_queue_cache):
-            if not cache.has(lane):
+        area, target = self._area, load.target
+        if target.is_shared and not target.area.is_persistent:
+            self._copy_from_caches(load)
+            return
+        lane = target.area.lane.number
+        for cache in target.area.caches:
+            if not cache.may_have(lane, load.last):
                 continue
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
@@ -206,6 +215,28 @@ class EagerLoader:
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     load.from_cache.add(sequence)
+
+    def _copy_from_caches(self, load: Load) -> None:
+        """Of what may be nowhere else a list that shares takes copies, so that others find it. No memory: spill it."""
+        area = load.target.area
+        lane = area.lane.number
+        for cache in area.caches:
+            if not cache.may_have(lane, load.last):
+                continue
+            unaffordable: list[StoredMessage] = []
+            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
+                message = cache.peek(lane, sequence)
+                if message is None or sequence in load.held:
+                    continue
+                charge = charge_bytes(message)
+                if not unaffordable and self._area.targets.reserve(charge):
+                    load.reserved_bytes += charge
+                    load.held[sequence] = message
+                else:
+                    cache.take(lane, sequence)
+                    unaffordable.append(message)
+            if unaffordable:
+                area.spill(unaffordable)
 
     def _reserve(self, load: Load, is_needed: bool) -> None:
         """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
@@ -236,8 +267,8 @@ class EagerLoader:
             self._reserve_runs(load, runs, wanted, is_needed)
 
     def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
-        area, target = self._area, load.target
-        regions = area.store.plan(target.area.lane, runs)
+        target = load.target
+        regions = target.area.store.plan(target.area.lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
         richer_than = 0 if is_needed else target.direct_bytes + wanted
@@ -281,10 +312,11 @@ class EagerLoader:
         load.target.is_loading = False
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
-        lane = load.target.area.lane
-        for sequence in sorted(load.from_cache):
-            if not load.is_stale or lane.is_pending(sequence):
-                self._area.pending_cache.put(lane.number, load.held[sequence])
+        area = load.target.area
+        dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
+        if load.is_stale:
+            dropped = [message for message in dropped if area.lane.is_pending(message[0])]
+        area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
         self._area.wake(load.target.interest)
 
     # ------------------------------------------------------------------ read and install
@@ -293,10 +325,10 @@ class EagerLoader:
         """Read what is missing and evaluate the selector. REQUIRES: no lock."""
         interest, area = load.target.interest, load.target.area
         if load.is_plain:
-            load.messages, load.unreadable = self._area.store.read(load.regions)
+            load.messages, load.unreadable = area.store.read(load.regions)
             return
         for region in load.regions:
-            messages, unreadable = self._area.store.read((region,))
+            messages, unreadable = area.store.read((region,))
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
@@ -322,6 +354,9 @@ class EagerLoader:
         """Put what was loaded into the list. REQUIRES: the lock."""
         self.loads += 1
         area, target = self._area, load.target
+        if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
+            self._abandon(load)  # it took the only copies, and others share them now
+            return
         target.is_loading = False
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)
@@ -350,21 +385,32 @@ class EagerLoader:
         if target.area.unwanted is not None and is_alive:
             for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
                 target.area.unwanted.add(sequence, sequence)
-        for sequence in sorted(load.unwanted & load.from_cache):
-            if load.is_stale and not lane.is_pending(sequence):
-                continue
-            area.head_queue_cache.put(lane.number, load.held[sequence])
+        if load.from_cache:
+            self._let_go(load, {message[0] for message in kept})
         for sequence, problem in load.unreadable:
             if is_alive and lane.is_pending(sequence):
                 target.area.unreadable += 1
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
-                area.unreadable.append((target.area, sequence))
+                target.area.give_up(sequence)
         area.wake(target.interest)
         if area.waits_for_memory:
             area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
             area.feed(target)
+
+    def _let_go(self, load: Load, kept: set[int]) -> None:
+        """What came from the caches and did not get into the list."""
+        area = load.target.area
+        dropped: list[StoredMessage] = []
+        for sequence in sorted(load.from_cache - kept):
+            if load.is_stale and not area.lane.is_pending(sequence):
+                continue
+            message = load.held[sequence]
+            is_head = sequence in load.unwanted and self._area.head_queue_cache.put(area.lane.number, message)
+            if not is_head:
+                dropped.append(message)
+        area.keep(dropped)
 
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
         """What of a load belongs into its list, in order, and the charge of that."""

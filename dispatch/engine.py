@@ -33,20 +33,23 @@ from .consumer import Consumer
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
+from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
-from .settings import Settings
+from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .topic_area import TopicArea
 from .topics import Topics
 from .transaction_area import TransactionArea
+from .volatile_area import VolatileArea
 
 logger = logging.getLogger("forebay.dispatch")
 
 RELOCATION_BYTES: Final = 1 << 16
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
+DIRECTORY_BYTES_MAX: Final = 1 << 20
 VOLATILE_INDEX_SHARE: Final = 1 / 8
 """Of the memory limit, for the rows of an index that is not on disk."""
 READ_BUFFER_BYTES: Final = 1 << 19
@@ -114,7 +117,10 @@ class Engine:
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-        self.targets = TargetArea(self.store, self.budget, self.lock)
+        self.overflow = self._make_overflow(disk, clock)
+        self.targets = TargetArea(
+            self.store, self.budget, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
+        )
         self.loader = EagerLoader(self.targets, reading)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
@@ -128,7 +134,21 @@ class Engine:
         self._is_stopping = False
         self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
         self.recovery = self.store.open()
+        self._open_epoch = self.store.journal.epoch
         self._begin()
+
+    def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
+        """tmp-storage, emptied."""
+        overflow = Overflow(
+            disk,
+            self.budget,
+            limit_bytes=_temp_limit_bytes(self.settings, disk),
+            max_file_bytes=self.settings.max_file_length_bytes,
+            random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
+            paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
+        )
+        overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
+        return overflow
 
     def _begin(self) -> None:
         now = self.monotonic()
@@ -185,6 +205,9 @@ class Engine:
     def _add_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         area = queue.areas[priority] = queue.make_lane_area(priority)
         self.targets.add_lane(area)
+        volatile = queue.volatile_areas[priority]
+        if volatile is not None:
+            volatile.persistent = area
         return area
 
     def lane_area(self, number: int) -> LaneArea:
@@ -192,6 +215,18 @@ class Engine:
         destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
         queue = self._queues_by_number[destination]
         return queue.areas[priority] or self._add_lane(queue, priority)
+
+    def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
+        """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
+        with self.lock:
+            area = queue.volatile_areas[priority]
+            if area is None:
+                lane = self.overflow.lane(queue.number, priority)
+                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+                area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+                area.persistent = queue.areas[priority]
+                self.targets.add_lane(area)
+            return area
 
     def subscribe(
         self, queue: QueueArea, selector: Selector | None, prefetch: int, on_ready: Callable[[], None] | None
@@ -325,6 +360,7 @@ class Engine:
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
+            done += self.overflow.compact()
         if self.topics.sift():
             done += 1
             self._housekeeping_wanted.set()
@@ -414,7 +450,9 @@ class Engine:
         with self.lock:
             destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
             topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
-            return Statistics(self.budget.statistics(), self.store.statistics(), destinations, topics)
+            return Statistics(
+                self.budget.statistics(), self.store.statistics(), self.overflow.statistics, destinations, topics
+            )
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         with self.lock:
@@ -461,6 +499,7 @@ class Engine:
                 return
             self.is_closed = True
             self.transactions.close()
+            self.overflow.close()
             for consumer in list(self._consumers()):
                 consumer.close_locked()
             for queue in self.queues.values():
@@ -487,6 +526,13 @@ class Engine:
     def _consumers(self) -> Iterator[Consumer]:
         yield from (consumer for queue in self.queues.values() for consumer in queue.consumers())
         yield from self.topics.consumers()
+
+
+def _temp_limit_bytes(settings: Settings, disk: Disk) -> int:
+    if settings.temp_limit_bytes is not None:
+        return settings.temp_limit_bytes
+    assert settings.temp_limit_share is not None
+    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 def _die_in_child() -> None:

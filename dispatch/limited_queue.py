@@ -50,6 +50,7 @@ class LimitedQueue(Queue):
     def _store(
         self,
         priority: int,
+        persistent: bool,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
         ids: list[str],
@@ -62,7 +63,7 @@ class LimitedQueue(Queue):
             end = begin + self._admission.admit(sizes[begin:], self._publish)
             is_kept = False
             try:
-                super()._store(priority, batch[begin:end], batch_ids[begin:end], ids, transaction)
+                super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction)
                 is_kept = self._keep(transaction, sizes[begin:end])
             finally:
                 if not is_kept:

@@ -53,7 +53,7 @@ def _purge_lane(engine: Engine, area: LaneArea, begin: int, end: int) -> tuple[i
         for first, last in _free_runs(engine, area, begin, end):
             if gone and store.index.is_crowded:
                 return first, removed
-            removed += store.remove(lane, first, last)
+            removed += area.store.remove(lane, first, last)
             gone.add(first, last)
     finally:
         if gone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..store.errors import ForebayError, MessageTooLarge, SettingsError
+from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.message_store import MessageStore
 from ..store.properties import encode_properties
@@ -18,6 +18,7 @@ from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector, compile_selector
 from .transaction import Transaction
+from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -81,13 +82,16 @@ class Sender:
         priority: int = DEFAULT_PRIORITY,
         message_id: str | None = None,
         transaction: Transaction | None = None,
+        persistent: bool = True,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         One journal record and no wait for memory. In a transaction it counts
-        with the commit. Raises MessageTooLarge, SettingsError (nothing
-        stored), StoreFull (nothing stored), StoreFailed (outcome unknown),
-        TransactionError, Closed.
+        with the commit. With persistent=False nothing is journaled: the
+        message is lost when the process ends. Raises MessageTooLarge,
+        SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
+        (outcome unknown), TransactionError, Closed; not persistent,
+        SpillFailed (nothing stored) instead of StoreFailed.
         """
         engine = self._engine
         if type(body) is not bytes:
@@ -95,6 +99,9 @@ class Sender:
         properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
         if len(body) + len(properties) > self._max_message_bytes:
             raise self._too_large(len(body) + len(properties))
+        if persistent is not True:
+            sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
+            return message_id if message_id is not None else f"{prefix}{sequence}"
         area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
         if area is None:
             area = self._lane_area(priority)
@@ -113,6 +120,23 @@ class Sender:
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
+    def _add_volatile(
+        self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
+    ) -> tuple[int, str]:
+        """Keep one non-persistent message; its sequence, and what its id begins with."""
+        engine = self._engine
+        area = self._area.volatile_areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
+        if area is None or persistent is not False or transaction is not None:
+            area = self._volatile_area(persistent, priority, transaction)
+        timestamp = engine.clock_ms()
+        with engine.lock:
+            if engine.is_closed:
+                raise Closed("the store")
+            sequence = area.add(timestamp, properties, body)
+        if engine.targets.ready:
+            engine.call_ready()
+        return sequence, area.id_prefix
+
     def send_many(self, messages: Iterable[Message], *, transaction: Transaction | None = None) -> list[str]:
         """Store messages in order and return their ids.
 
@@ -124,7 +148,7 @@ class Sender:
         ids: list[str] = []
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, batch_bytes, slice_messages = DEFAULT_PRIORITY, 0, engine.slice_messages_max
+        priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, engine.slice_messages_max
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self._checked(transaction) if transaction is not None else None
@@ -133,15 +157,15 @@ class Sender:
                 content = self._content(message)
                 size = len(content[0]) + len(content[1])
                 is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
-                if batch and (is_full or message.priority != priority):
-                    self._store(priority, batch, batch_ids, ids, checked)
+                if batch and (is_full or message.priority != priority or message.persistent is not is_persistent):
+                    self._store(priority, is_persistent, batch, batch_ids, ids, checked)
                     batch, batch_ids, batch_bytes = [], [], 0
-                priority = message.priority
+                priority, is_persistent = message.priority, message.persistent
                 batch.append(content)
                 batch_ids.append(message.message_id)
                 batch_bytes += size
             if batch:
-                self._store(priority, batch, batch_ids, ids, checked)
+                self._store(priority, is_persistent, batch, batch_ids, ids, checked)
         except ForebayError as error:
             error.stored = len(ids) + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
@@ -169,6 +193,7 @@ class Sender:
     def _store(
         self,
         priority: int,
+        persistent: bool,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
         ids: list[str],
@@ -176,6 +201,9 @@ class Sender:
     ) -> None:
         """Write one slice, or two where it meets the end of a block; or leave it to the transaction."""
         engine = self._engine
+        if persistent is not True:
+            self._store_volatile(persistent, priority, transaction, batch, batch_ids, ids)
+            return
         area = self._lane_area(priority)
         timestamp = engine.clock_ms()
         if transaction is not None:
@@ -202,6 +230,27 @@ class Sender:
         if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
             engine.after_write(engine.position())
 
+    def _store_volatile(
+        self,
+        persistent: bool,
+        priority: int,
+        transaction: Transaction | None,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+    ) -> None:
+        """Keep non-persistent messages, one after the other; ids says how many are in."""
+        engine = self._engine
+        area = self._volatile_area(persistent, priority, transaction)
+        timestamp = engine.clock_ms()
+        prefix = area.id_prefix
+        with engine.lock:
+            if engine.is_closed:
+                raise Closed("the store")
+            for (properties, body), own in zip(batch, batch_ids, strict=True):
+                sequence = area.add(timestamp, properties, body)
+                ids.append(own if own is not None else f"{prefix}{sequence}")
+
     def _too_large(self, size: int) -> MessageTooLarge:
         engine = self._engine
         limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
@@ -212,6 +261,18 @@ class Sender:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
         area = self._area.areas[priority]
         return area if area is not None else self._engine.create_lane(self._area, priority)
+
+    def _volatile_area(self, persistent: object, priority: int, transaction: Transaction | None) -> VolatileArea:
+        if persistent is not False:
+            raise SettingsError(f"persistent must be True or False, not {persistent!r}")
+        if transaction is not None:
+            raise SettingsError("a non-persistent message has no part in a transaction: send it without one")
+        if not self._area.is_queue:
+            raise SettingsError("a topic takes persistent messages only: leave persistent=False out")
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+        area = self._area.volatile_areas[priority]
+        return area if area is not None else self._engine.create_volatile_lane(self._area, priority)
 
 
 class Queue(Sender):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
+from ..cache.message_cache import MessageCache
 from ..store.errors import StoreFailed
 from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from .admission import Admission
     from .consumer import Consumer
     from .delivery import Delivery
+    from .eager_loader import Load
     from .target_area import TargetArea
+    from .volatile_area import VolatileArea
 
 
 class Interest:
@@ -61,9 +64,25 @@ class Interest:
                 "JMSPriority": area.lane.priority,
                 "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
                 "JMSTimestamp": message[3],
-                "JMSDeliveryMode": "PERSISTENT",
+                "JMSDeliveryMode": area.delivery_mode,
             }
         return selector.matches(values)
+
+
+class LaneStore(Protocol):
+    """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
+
+    def remove(self, lane: Any, first: int, last: int) -> int:
+        """Acknowledge a run; returns how many were pending. REQUIRES: the lock."""
+
+    def remove_one(self, lane: Any, sequence: int) -> int:
+        """As remove, for one."""
+
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
+        """How to read these pending sequences, each run inside one block. REQUIRES: the lock."""
+
+    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
 
 
 class LaneArea:
@@ -84,7 +103,12 @@ class LaneArea:
         "unreadable",
         "purges",
         "unwanted",
+        "syncs",
+        "store",
+        "caches",
     )
+    is_persistent: ClassVar[bool] = True
+    delivery_mode: ClassVar[str] = "PERSISTENT"
 
     def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
         self.queue = queue
@@ -108,6 +132,13 @@ class LaneArea:
         """How often messages were taken out of the middle: a load that began before must look again."""
         self.unwanted: Runs | None = None
         """For a subscription with a selector: what does not match and is to be acknowledged for it."""
+        target_area = queue.target_area
+        self.syncs = target_area.syncs_always
+        """Acks are durable before they are confirmed."""
+        self.store: LaneStore = target_area.store
+        """What has the messages of this lane that RAM has no place for; acks go there."""
+        self.caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
+        """Where a message may be that is in no list."""
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """A slice that the fast path does not take whole."""
@@ -139,6 +170,36 @@ class LaneArea:
         if interest.is_armed:
             target_area.wake(interest)
 
+    def keep(self, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these: the journal has them."""
+
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for memory that is wanted at once."""
+
+    def unload(self, message: StoredMessage) -> bool:
+        """Whether the body may leave RAM now, because it can be read again."""
+        return True
+
+    def give_up(self, sequence: int) -> None:
+        """It can't be read, and a list has passed it."""
+        self.queue.target_area.unreadable.append((self, sequence))
+
+    def drop_copies(self, sequence: int) -> None:
+        """A list that shares is about to pass this message: no cache needs it any more."""
+        for cache in self.caches:
+            cache.take(self.lane.number, sequence)
+
+    def hold(self, sequence: int) -> None:
+        """A list that shares hands this message out with its body."""
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """A message that may be nowhere but in RAM."""
+        return None
+
+    def settle_load(self, load: Load) -> Sequence[int]:
+        """A load has taken from the caches what they have: the rest of it can be read."""
+        return ()
+
     def read_one(self, sequence: int) -> StoredMessage:
         """Read a message that is still pending. One or two reads of the journal; takes the state lock."""
         return self.queue.target_area.read_one(self, sequence)
@@ -150,11 +211,15 @@ class LaneArea:
 class QueueArea:
     """One destination. Lanes are made on first use. The state lock guards it."""
 
+    is_queue: ClassVar[bool] = True
+
     def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
         self.target_area = target_area
         self.number = number
         self.name = name
         self.areas: list[LaneArea | None] = [None] * PRIORITIES
+        self.volatile_areas: list[VolatileArea | None] = [None] * PRIORITIES
+        """The same for non-persistent messages."""
         self.interests: dict[str | None, Interest] = {}
         self.admission: Admission | None = None
         """Of a queue whose policy limits it."""
@@ -169,7 +234,8 @@ class QueueArea:
 
     def lane_areas(self) -> Iterator[LaneArea]:
         """Those that exist, highest priority first."""
-        return filter(None, reversed(self.areas))
+        both = zip(reversed(self.areas), reversed(self.volatile_areas), strict=True)
+        return (area for pair in both for area in pair if area is not None)
 
     def consumers(self) -> Iterator[Consumer]:
         return (consumer for interest in self.interests.values() for consumer in interest.consumers)

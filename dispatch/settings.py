@@ -37,6 +37,8 @@ MIN_MEMORY_LIMIT_BYTES = 4 * MIB
 MAX_MESSAGE_BYTES = GIB
 """No setting admits a larger message: readers refuse a greater length before they allocate."""
 
+MIN_TEMP_LIMIT_BYTES = MIB
+
 _MIN_INTERVAL_SECONDS = 0.001
 _MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
 
@@ -79,6 +81,10 @@ class Settings:
     on_missing_data_log: OnMissing = "refuse"
     """Where durable bytes are missing or damaged: "refuse" to open, or go on without them and "report" each place.
     "report": the store always opens; what is lost is named once, and a lost ack lets its message come again."""
+
+    temp_limit: int | str = "50%"
+    """Bytes of tmp-storage, at least 1MiB, or a share such as "50%" of the disk that is free when the store opens.
+    More: a longer backlog of non-persistent messages before `StoreFull`, less disk for others."""
 
     lock_wait_seconds: float = 0.0
     """Seconds to wait for a directory that another process holds; 0: refuse at once.
@@ -155,6 +161,8 @@ class Settings:
     index_cache_size_bytes: int = field(init=False, repr=False)
     store_limit_bytes: int | None = field(init=False, repr=False)
     store_limit_share: float | None = field(init=False, repr=False)
+    temp_limit_bytes: int | None = field(init=False, repr=False)
+    temp_limit_share: float | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         validate_broker_name(self.broker_name)
@@ -176,10 +184,15 @@ class Settings:
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
         share = parse_share("store_limit", self.store_limit)
+        temp_share = parse_share("temp_limit", self.temp_limit)
         has_store_limit = self.store_limit is not None and share is None
         sizes: dict[str, int | float | None] = {
             "store_limit_bytes": parse_size("store_limit", self.store_limit, minimum=MIB) if has_store_limit else None,
             "store_limit_share": share,
+            "temp_limit_bytes": None
+            if temp_share is not None
+            else parse_size("temp_limit", self.temp_limit, minimum=MIN_TEMP_LIMIT_BYTES),
+            "temp_limit_share": temp_share,
             "memory_limit_bytes": memory_limit_bytes,
             "max_message_size_bytes": parse_size(
                 "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES

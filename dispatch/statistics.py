@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ..cache.budget import MemoryStatistics
 from ..store.store_statistics import StoreStatistics
+from ..store.tmp_storage import TmpStorageStatistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class TopicStatistics:
 class Statistics:
     memory: MemoryStatistics
     store: StoreStatistics
+    tmp_storage: TmpStorageStatistics
+    """The overflow of non-persistent messages."""
     destinations: dict[str, DestinationStatistics]
     """Of queues, by name."""
     topics: dict[str, TopicStatistics]

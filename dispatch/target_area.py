@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
@@ -29,7 +30,10 @@ from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
+from ..store.volatile_lane import NOWHERE
 from .delivery import Delivery
+from .list_pair import turn
+from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
 from .target_list import TargetList
 
@@ -44,10 +48,14 @@ UNREADABLE_MAX: Final = 1024
 class TargetArea:
     """The state lock guards it; every method but `read_one` requires it held."""
 
-    def __init__(self, store: MessageStore, budget: Budget, state_lock: threading.Lock) -> None:
+    def __init__(
+        self, store: MessageStore, budget: Budget, state_lock: threading.Lock, *, syncs_always: bool, overflow: Overflow
+    ) -> None:
         self.store = store
         self.budget = budget
         self.lock = state_lock
+        self.syncs_always = syncs_always
+        self.overflow = overflow
         limit = budget.limit_bytes
         available_bytes = budget.free_bytes
         self.targets = budget.holder("target_lists")
@@ -56,6 +64,7 @@ class TargetArea:
         self.pending_cache = PendingCache(
             budget.holder("pending_cache"), self.head_queue_cache, int(limit * PENDING_CACHE_SHARE)
         )
+        overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
         self.dispatch_bytes_max = int(available_bytes * DISPATCH_AREA_SHARE)
         """Beyond it deliveries are lazy."""
         self.in_flight_bytes_max = int(available_bytes * IN_FLIGHT_SHARE)
@@ -78,9 +87,13 @@ class TargetArea:
         key = selector.text if selector is not None else None
         interest = queue.interests.get(key)
         if interest is None:
+            for other in queue.interests.values():
+                for target in other.lists:
+                    self._lay_open(target)
             interest = queue.interests[key] = Interest(selector, self.lock)
             for area in queue.lane_areas():
                 self._add_list(area, interest)
+            _pair(interest)
             self.settle_interests(queue)
         return interest
 
@@ -88,12 +101,14 @@ class TargetArea:
         """A lane came into being: each interest gets a list over it."""
         for interest in area.queue.interests.values():
             self._add_list(area, interest)
-            interest.lists.sort(key=lambda target: -target.area.lane.priority)
+            interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+            _pair(interest)
         self.settle_interests(area.queue)
 
     def _add_list(self, area: LaneArea, interest: Interest) -> None:
         target = TargetList(area, interest, 0)
-        target.is_shared = bool(area.parked)
+        if area.parked:
+            target.share()
         interest.lists.append(target)
         self.lists[target] = None
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
@@ -110,7 +125,14 @@ class TargetArea:
         if len(interests) > 1:
             for interest in interests:
                 for target in interest.lists:
-                    target.is_shared = True
+                    target.share()
+
+    def _lay_open(self, target: TargetList) -> None:
+        """What only this list has must be found by others from now on."""
+        if not target.area.is_persistent:
+            messages = [target.evict_last() for _ in range(len(target.direct))]
+            self.targets.release(sum(map(charge_bytes, messages)))
+            target.area.keep(messages)
 
     def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
         """The last consumer of an interest has gone: its direct messages go to the HeadQueueCache where they fit."""
@@ -123,10 +145,12 @@ class TargetArea:
             self.targets.release(target.direct_bytes)
             lane = target.area.lane.number
             self.head_queue_cache.reopen(lane)
+            dropped: list[StoredMessage] = []
             for message in target.direct:
-                if message[2] is not None and not target.is_shared:
-                    self.head_queue_cache.put(lane, message)
+                if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
+                    dropped.append(message)
             target.direct.clear()
+            target.area.keep(dropped)
             target.direct_bytes = 0
         interest.lists.clear()
         self.settle_interests(queue)
@@ -144,9 +168,11 @@ class TargetArea:
             while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
                 evicted.append(target.evict_last())
                 self.targets.release(charge_bytes(evicted[-1]))
+            dropped: list[StoredMessage] = []
             for message in reversed(evicted):
-                if message[2] is not None:
-                    self.pending_cache.put(target.area.lane.number, message)
+                if message[2] is not None and not self.pending_cache.put(target.area.lane.number, message):
+                    dropped.append(message)
+            target.area.keep(dropped)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -197,18 +223,21 @@ class TargetArea:
                     self.feed(target)
             self.wake(interest)
 
-    def arrive(self, area: LaneArea, message: StoredMessage) -> None:
-        """An arrival in a queue without consumers, or with several interests, or with a selector."""
+    def arrive(self, area: LaneArea, message: StoredMessage) -> bool:
+        """An arrival in a queue without consumers, or with several interests, or with a selector.
+
+        Returns whether it is in RAM for all who may want it.
+        """
         lane = area.lane.number
         interests = area.queue.interests
         if not interests:
             if area.lane.pending_messages == 1:
                 self.head_queue_cache.reopen(lane)
-            self.head_queue_cache.put(lane, message)
-            return
+            return self.head_queue_cache.put(lane, message)
         sequence = message[0]
         charge = charge_bytes(message)
-        is_kept = False
+        is_kept = is_direct = False
+        is_behind = False
         for interest in interests.values():
             target = next(found for found in interest.lists if found.area is area)
             if target.frontier == sequence and not target.references:
@@ -220,13 +249,16 @@ class TargetArea:
                 if target.direct_bytes + charge <= target.high_watermark_bytes and self.targets.reserve(charge):
                     target.append(message, charge)
                     target.frontier = sequence + 1
+                    is_direct = True
                     self.wake(interest)
                     continue
+            is_behind = True
             if not is_kept:
                 is_next = target.frontier == sequence
                 is_kept = self.pending_cache.put_overflow(lane, message, is_next=is_next)
             self.feed(target)
             self.wake(interest)
+        return is_kept if is_behind else is_direct
 
     def wake(self, interest: Interest) -> None:
         """Something may be there for the consumers of an interest."""
@@ -251,7 +283,7 @@ class TargetArea:
         if not lists:
             return None
         target = lists[0]
-        if not target.direct or target.returned.count or target.is_shared:
+        if not target.direct or target.returned.count or not target.is_plain:
             return None
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch
@@ -280,6 +312,12 @@ class TargetArea:
         """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
         deliveries: list[Delivery] = []
         for target in consumer.interest.lists:
+            if target.twin is not None:
+                if target.area.is_persistent:
+                    max_bytes, is_empty = self._collect_by_turns(consumer, target, most, max_bytes, deliveries)
+                    if not is_empty:
+                        break
+                continue
             if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
                 break
             if target.direct:
@@ -292,10 +330,36 @@ class TargetArea:
                 break
         return deliveries
 
-    def _hand_out(
+    def _collect_by_turns(
         self, consumer: Consumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> tuple[int | None, bool]:
+        """Hand out from a list and its twin by arrival: what is left of max_bytes, and whether both are empty now."""
+        while True:
+            chosen, before = turn(target)
+            direct = chosen.direct
+            if not direct and not chosen.has_supply:
+                return max_bytes, True
+            if not direct or len(deliveries) >= most:
+                return max_bytes, False
+            if chosen.returned.count and chosen.returned.first < direct[0][0]:
+                return max_bytes, False
+            count = len(direct)
+            max_bytes = self._hand_out(consumer, chosen, most, max_bytes, deliveries, before)
+            if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
+                self.feed(chosen)
+            if len(direct) == count:
+                return max_bytes, False
+
+    def _hand_out(
+        self,
+        consumer: Consumer,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = NOWHERE,
     ) -> int | None:
-        """Move messages from a list to the DispatchArea; returns what is left of max_bytes."""
+        """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
         area, direct, dispatch = target.area, target.direct, self.dispatch
         in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
         room = self.dispatch_bytes_max - dispatch.held_bytes
@@ -305,6 +369,10 @@ class TargetArea:
         stop = target.returned.first if target.returned.count else target.frontier
         if target.returned.count and not is_shared:
             most = min(most, already + target.before_returned)
+        if before < NOWHERE:
+            stop = min(stop, before - 1)
+            if not is_shared:
+                most = min(most, already + target.count_before(before, most - already))
         while direct and len(deliveries) < most:
             message = direct[0]
             sequence, properties, body, timestamp = message
@@ -324,10 +392,13 @@ class TargetArea:
             if moved + charge > room:
                 if deliveries and dispatch.held_bytes + moved + OVERHEAD_BYTES > self.in_flight_bytes_max:
                     break
-                released += charge - OVERHEAD_BYTES
-                handed += charge - OVERHEAD_BYTES
-                charge, properties, body = OVERHEAD_BYTES, b"", None
+                if body is None or area.unload(message):
+                    released += charge - OVERHEAD_BYTES
+                    handed += charge - OVERHEAD_BYTES
+                    charge, properties, body = OVERHEAD_BYTES, b"", None
             direct.popleft()
+            if is_shared and body is not None:
+                area.hold(sequence)
             handed += charge
             moved += charge
             number += 1
@@ -345,15 +416,15 @@ class TargetArea:
         return max_bytes
 
     def _is_free(self, area: LaneArea, sequence: int) -> bool:
-        """Whether a message that several lists may name can be handed out. Either way no cache needs it any more."""
-        lane = area.lane
-        for cache in (self.pending_cache, self.head_queue_cache):
-            cache.take(lane.number, sequence)
-        return sequence not in area.in_flight and sequence not in area.parked and lane.is_pending(sequence)
+        """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
+        area.drop_copies(sequence)
+        return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
 
     def starving(self, interest: Interest) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
         for target in interest.lists:
+            if target.twin is not None:
+                target = turn(target)[0]
             if target.has_supply:
                 return target
             if target.direct:
@@ -415,8 +486,8 @@ class TargetArea:
         sequence = message[0]
         if not area.lane.is_pending(sequence):
             return
-        if message[2] is not None:
-            self.pending_cache.put(area.lane.number, message)
+        if message[2] is not None and not self.pending_cache.put(area.lane.number, message):
+            area.keep((message,))
         for interest in area.queue.interests.values():
             for target in interest.lists:
                 if target.area is area and target.front > sequence and self._is_wanted(interest, area, message):
@@ -453,6 +524,8 @@ class TargetArea:
         a list that gave more than it had above the taker would take it back, and so on for ever.
         """
         if self.budget.free_bytes < wanted_bytes:
+            self.overflow.write_all()
+        if self.budget.free_bytes < wanted_bytes:
             self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
         if self.budget.free_bytes < wanted_bytes:
             self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
@@ -462,8 +535,11 @@ class TargetArea:
             if fullest is None:
                 return
             stop = len(fullest.direct) // 2
+            evicted: list[StoredMessage] = []
             while self.budget.free_bytes < wanted_bytes and _can_give(fullest, max(stop, least), richer_than):
-                self.targets.release(charge_bytes(fullest.evict_last()))
+                evicted.append(fullest.evict_last())
+                self.targets.release(charge_bytes(evicted[-1]))
+            fullest.area.spill(evicted)
 
     def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
@@ -471,8 +547,11 @@ class TargetArea:
             self.store.raise_if_closed()
             if not area.lane.is_pending(sequence):
                 raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
-            regions = self.store.plan(area.lane, [(sequence, sequence)])
-        messages, unreadable = self.store.read(regions)
+            in_ram = area.peek(sequence)
+            if in_ram is not None:
+                return in_ram
+            regions = area.store.plan(area.lane, [(sequence, sequence)])
+        messages, unreadable = area.store.read(regions)
         if unreadable:
             raise area.not_read(unreadable[0][1])
         return messages[0]
@@ -492,7 +571,16 @@ class TargetArea:
                 for delivery in in_flight.values()
             ),
             "index": self.store.index.held_bytes,
+            **self.overflow.audit(),
         }
+
+
+def _pair(interest: Interest) -> None:
+    """Find the lists of an interest that have one priority."""
+    for target, following in pairwise(interest.lists):
+        if target.area.lane.priority == following.area.lane.priority:
+            target.pair(following)
+            following.pair(target)
 
 
 def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:

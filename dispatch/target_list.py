@@ -18,7 +18,7 @@ first; lists of other interests that name it too pass over it ("stale").
 from __future__ import annotations
 
 from collections import deque
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -45,6 +45,8 @@ class TargetList:
         "low_watermark_bytes",
         "is_loading",
         "is_shared",
+        "twin",
+        "is_plain",
         "taken_bytes",
         "measured_bytes",
     )
@@ -67,6 +69,10 @@ class TargetList:
         """Somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
         """Other interests may take, or may have taken, what stands here: check before handing out."""
+        self.twin: TargetList | None = None
+        """The list of the same interest and priority that has the messages of the other delivery mode."""
+        self.is_plain = True
+        """Neither shared nor with a twin: what is direct can be handed out without a second look."""
         self.taken_bytes = 0
         self.measured_bytes = 0
 
@@ -89,6 +95,33 @@ class TargetList:
         """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
         first = self.returned.first
         return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
+
+    @property
+    def next_sequence(self) -> int | None:
+        """No message of this list that is still to be handed out comes before this one; None: there is none."""
+        first = self.direct[0][0] if self.direct else None
+        if first is None and self.references:
+            first = self.references.first
+        if first is None and self.frontier < self.area.published:
+            first = self.frontier
+        if self.returned and (first is None or self.returned.first < first):
+            first = self.returned.first
+        return first
+
+    def share(self) -> None:
+        self.is_shared = True
+        self.is_plain = False
+
+    def pair(self, twin: TargetList) -> None:
+        self.twin = twin
+        self.is_plain = False
+
+    def count_before(self, sequence: int, most: int) -> int:
+        """How many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
+        direct = self.direct
+        if len(direct) <= most and direct and direct[-1][0] < sequence:
+            return len(direct)
+        return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
 
     def move_high_watermark(self, high_watermark_bytes: int) -> None:
         self.high_watermark_bytes = high_watermark_bytes

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class TopicArea(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
+    is_queue = False
+
     def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
         super().__init__(target_area, number, name)
         self.durable: dict[str, SubscriptionArea] = {}

@@ -29,6 +29,8 @@ class Message:
     priority: int = DEFAULT_PRIORITY
     message_id: str | None = None
     """None: the store generates one, which `Queue.find` resolves at once."""
+    persistent: bool = True
+    """False: it is not journaled. It ends with the process, however that ends."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""

@@ -67,6 +67,12 @@ class TmpRegion(NamedTuple):
     messages: list[tuple[int, int, int]]
     """(sequence, offset in the region, bytes with the head), in the order of the file; one at least."""
 
+    @property
+    def length(self) -> int:
+        """Bytes that the read brings."""
+        _, last_at, last_bytes = self.messages[-1]
+        return last_at + last_bytes
+
 
 def message_bytes(message: SpilledMessage) -> int:
     """What a message takes in a file."""
@@ -114,8 +120,7 @@ def _read(region: TmpRegion) -> tuple[bytes, str]:
     """The bytes of a region, or why there are none."""
     if region.file is None:
         return b"", region.problem
-    _, last_at, last_bytes = region.messages[-1]
-    length = last_at + last_bytes
+    length = region.length
     try:
         data = region.file.read(region.offset, length)
     except OSError as error:

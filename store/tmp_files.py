@@ -25,6 +25,8 @@ FILE_CHARGE_BYTES: Final = 500
 """Measured: what is known of a file, and its open handle."""
 BATCH_BYTES_MAX: Final = 512 * 1024
 """Of one write, unless one message alone has more."""
+ONE_LARGE_BYTES: Final = 256 * 1024
+"""A message alone above this is written in two calls instead of being copied."""
 READERS_MAX: Final = 64
 FILES_PER_LIMIT: Final = 16
 """No file grows beyond this part of the limit, so that what is dead in the one being written stays small beside it."""
@@ -41,7 +43,7 @@ class Batch(NamedTuple):
 
     @property
     def is_one_large(self) -> bool:
-        return self.size > BATCH_BYTES_MAX and len(self.messages) == 1
+        return self.size > ONE_LARGE_BYTES and len(self.messages) == 1
 
     @property
     def buffer_bytes(self) -> int:

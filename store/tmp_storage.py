@@ -78,11 +78,12 @@ class TmpStorage:
         limit_bytes: int,
         max_file_bytes: int,
         random_salt: Callable[[], int],
+        paid_buffer_bytes: int = 0,
     ) -> None:
         """Delete what an earlier process left. REQUIRES: the directory's lock. StoreFailed: it can't be looked at.
 
-        account: should have a guarantee of 1 MiB at least, for the buffer of
-        a write, or nothing can be spilled when RAM is full.
+        paid_buffer_bytes: so much of the buffer of a write is charged elsewhere, whether it is in use or not. What a
+        write needs beyond it comes from the account.
         """
         self._disk = disk
         self._account = account
@@ -91,6 +92,7 @@ class TmpStorage:
         )
         self._owners: dict[int, TmpOwner] = {}
         self._messages = 0
+        self._paid_buffer_bytes = paid_buffer_bytes
         self._is_closed = False
 
     @property
@@ -133,7 +135,7 @@ class TmpStorage:
             + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
             + PLACE_CHARGE_BYTES * len(messages)
         )
-        buffer_bytes = max([batch.buffer_bytes for batch in batches])
+        buffer_bytes = max(max([batch.buffer_bytes for batch in batches]) - self._paid_buffer_bytes, 0)
         if not self._account.reserve(charge_bytes + buffer_bytes):
             raise StoreFull(charge_bytes + buffer_bytes, 0, "memory_limit")
         try:

@@ -67,3 +67,4 @@ class SimulatedBay:
         self.engine.targets.pending_cache._check()
         self.engine.targets.head_queue_cache._check()
         self.engine.store.index._check()
+        self.engine.overflow._check()

@@ -40,6 +40,7 @@ VALUES = {
     "index_transaction_adds": ("8kb", 8192),
     "on_missing_data_log": ("true", "report"),
     "store_limit": ("64 mb", "64MiB"),
+    "temp_limit": ("64 mb", "64MiB"),
     "archive_data_logs": ("true", True),
     "archive_directory": ("/var/archive", "/var/archive"),
     "when_full": ("true", "fail"),
@@ -71,8 +72,8 @@ def quiet(path: Path) -> Settings:
 # ------------------------------------------------------------------ the samples
 
 
-def test_the_default_configuration_gives_the_default_settings_and_its_limit_of_the_store() -> None:
-    assert quiet(SAMPLES / "default.xml") == Settings(store_limit="100GiB")
+def test_the_default_configuration_gives_the_default_settings_and_its_limits_of_disk() -> None:
+    assert quiet(SAMPLES / "default.xml") == Settings(store_limit="100GiB", temp_limit="50GiB")
 
 
 def test_an_amq_store_gives_what_it_says() -> None:

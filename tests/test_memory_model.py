@@ -30,14 +30,17 @@ LOAD_BYTES_MAX = LIMIT_BYTES // 4 + KIB
 FILLER = Random(1).randbytes(1024 * KIB)
 QUEUES = ("orders", "prices", "audit")
 
-Matches = Callable[[Headers, int], bool]
+Matches = Callable[[Headers, int, bool], bool]
 SELECTORS: dict[str | None, Matches] = {
-    None: lambda headers, priority: True,
-    "n = 0": lambda headers, priority: headers.get("n") == 0,
-    "kind IN ('tea', 'salt') AND n > 20": lambda headers, priority: (
+    None: lambda headers, priority, persistent: True,
+    "n = 0": lambda headers, priority, persistent: headers.get("n") == 0,
+    "kind IN ('tea', 'salt') AND n > 20": lambda headers, priority, persistent: (
         headers.get("kind") in ("tea", "salt") and headers.get("n", 0) > 20  # type: ignore[operator]
     ),
-    "JMSPriority >= 5 OR kind IS NULL": lambda headers, priority: priority >= 5 or headers.get("kind") is None,
+    "JMSDeliveryMode = 'NON_PERSISTENT'": lambda headers, priority, persistent: not persistent,
+    "JMSPriority >= 5 OR kind IS NULL": lambda headers, priority, persistent: (
+        priority >= 5 or headers.get("kind") is None
+    ),
 }
 
 
@@ -51,6 +54,7 @@ class Sent:
     headers: Headers
     priority: int
     arrival: int
+    persistent: bool
     matching: frozenset[str | None]
     """The selectors that match it."""
     returns: int = 0
@@ -87,6 +91,7 @@ class Model:
         self.free: dict[str, SortedDict[tuple[int, int], Sent]] = {name: SortedDict() for name in QUEUES}
         self.parked: list[tuple[str, Sent]] = []
         self.takers: list[Taker] = []
+        self.volatile_share = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0))
         self.ack_weight = self.random.choice((1.0, 1.0, 0.1))
         """Seeds that seldom acknowledge fill memory with what is in flight."""
         self.arrivals = 0
@@ -139,14 +144,18 @@ class Model:
             headers = {"n": random.randrange(100), "kind": random.choice(("tea", "salt", "rice", None))}
         priority = random.choice((4, 4, 4, 4, 0, 9, 5))
         own_id = f"own-{self.arrivals}-{random.random()}" if random.random() < 0.05 else None
-        return Message(FILLER[begin : begin + size], headers, priority, own_id), begin
+        persistent = random.random() > self.volatile_share
+        return Message(FILLER[begin : begin + size], headers, priority, own_id, persistent), begin
 
     def sent(self, queue: str, message: Message, begin: int, message_id: str) -> None:
         assert message.message_id in (None, message_id)
         self.arrivals += 1
         headers, priority = message.headers or {}, message.priority
-        matching = frozenset(text for text, matches in SELECTORS.items() if matches(headers, priority))
-        sent = Sent(message_id, begin, len(message.body), headers, priority, self.arrivals, matching)
+        matching = frozenset(
+            text for text, matches in SELECTORS.items() if matches(headers, priority, message.persistent)
+        )
+        size = len(message.body)
+        sent = Sent(message_id, begin, size, headers, priority, self.arrivals, message.persistent, matching)
         self.free[queue][sent.place] = sent
         self.backlog_bytes += len(message.body)
 
@@ -156,7 +165,11 @@ class Model:
         name = self.random.choice(QUEUES)
         message, begin = self.message()
         message_id = self.store.queue(name).send(
-            message.body, headers=message.headers, priority=message.priority, message_id=message.message_id
+            message.body,
+            headers=message.headers,
+            priority=message.priority,
+            message_id=message.message_id,
+            persistent=message.persistent,
         )
         self.sent(name, message, begin, message_id)
 
@@ -229,6 +242,7 @@ class Model:
             assert delivery.attempts == sent.returns + 1
             assert delivery.body == sent.body
             assert delivery.headers == sent.headers
+            assert delivery.persistent == sent.persistent
             assert (delivery.priority, delivery.destination) == (sent.priority, taker.queue)
             taker.held[sent.id] = delivery, sent
             del self.free[taker.queue][sent.place]
@@ -316,7 +330,7 @@ class Model:
         self.store.bay.cleanup()
 
     def reopen(self) -> None:
-        """A clean one; attempts are not kept yet."""
+        """A clean one: it loses what is not persistent, and nothing else. Attempts are not kept yet."""
         for taker in self.takers:
             for name in list(taker.held):
                 self.returned(taker, name)
@@ -326,8 +340,11 @@ class Model:
         self.parked.clear()
         self.store.reopen()
         for messages in self.free.values():
-            for sent in messages.values():
+            for place, sent in list(messages.items()):
                 sent.returns = 0
+                if not sent.persistent:
+                    self.backlog_bytes -= sent.size
+                    del messages[place]
         self.compare_depths()
 
     # What must be true.
@@ -354,6 +371,8 @@ class Model:
             assert not self.free[name]
             assert self.store.queue(name).depth == 0
         self.store.check()
+        assert self.store.bay.statistics().tmp_storage.bytes == 0
+        assert self.store.disk.list("tmp-storage") == []
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,42 @@
+"""SpillAccount: pays for what must be known of spilled messages, also when RAM is full.
+
+To spill a batch gives memory back, but some of it is needed before. So a
+little is always held ahead, and refilled from what comes free.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .budget import Holder
+
+AHEAD_BYTES: Final = 16 * 1024
+"""More than the places of any batch take."""
+
+
+class SpillAccount:
+    """Implements the store's Account. The state lock guards it."""
+
+    def __init__(self, holder: Holder) -> None:
+        self.holder = holder
+        self.ahead_bytes = 0
+        """Charged already and not used; nothing before the first refill."""
+
+    def reserve(self, charge_bytes: int) -> bool:
+        if self.holder.reserve(charge_bytes):
+            return True
+        if charge_bytes > self.ahead_bytes:
+            return False
+        self.ahead_bytes -= charge_bytes
+        return True
+
+    def release(self, charge_bytes: int) -> None:
+        kept_bytes = min(charge_bytes, AHEAD_BYTES - self.ahead_bytes)
+        self.ahead_bytes += kept_bytes
+        self.holder.release(charge_bytes - kept_bytes)
+
+    def refill(self) -> None:
+        """Memory came free: hold as much ahead as should be."""
+        missing_bytes = AHEAD_BYTES - self.ahead_bytes
+        if missing_bytes and self.holder.reserve(missing_bytes):
+            self.ahead_bytes = AHEAD_BYTES

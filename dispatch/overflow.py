@@ -1,0 +1,230 @@
+"""Overflow: what of the non-persistent messages has no place in lists and caches, on its way to tmp-storage.
+
+A pending message that is not in tmp-storage is in RAM: in a list, a cache, a
+load, a delivery, or in the SpillBuffer here. Whoever would drop the last
+copy hands it over instead. Where tmp-storage takes nothing (it is full, or
+its disk fails), what was accepted stays in the SpillBuffer under the charge
+that it had, and new messages are refused. A crash takes all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from ..cache.budget import Budget
+from ..cache.charge import charge_bytes
+from ..cache.message_cache import MessageCache
+from ..cache.spill_account import AHEAD_BYTES, SpillAccount
+from ..cache.spill_buffer import SpillBuffer
+from ..store.disk import Disk
+from ..store.errors import Closed, SpillFailed, StoreFull
+from ..store.reading import StoredMessage
+from ..store.tmp_file import SpilledMessage, TmpRegion, read_regions
+from ..store.tmp_storage import TmpStorage, TmpStorageStatistics
+from ..store.volatile_lane import VolatileLane
+
+logger = logging.getLogger("forebay.dispatch")
+
+BUFFER_SHARE: Final = 1 / 16
+COMPACTIONS: Final = 16
+"""Steps of rewriting, 256 KiB each, before others get the lock."""
+
+
+class Overflow:
+    """All methods but `read` REQUIRE the state lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        budget: Budget,
+        *,
+        limit_bytes: int,
+        max_file_bytes: int,
+        random_salt: Callable[[], int],
+        paid_buffer_bytes: int,
+    ) -> None:
+        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be looked at.
+
+        paid_buffer_bytes: of the buffer of a write, what whoever pays for the journal's has paid: both write under
+        the state lock.
+        """
+        self.budget = budget
+        self._room_bytes = budget.limit_bytes // 64
+        self.account = SpillAccount(budget.holder("tmp_storage"))
+        self.buffer = SpillBuffer(budget.holder("spill_buffer"), int(budget.limit_bytes * BUFFER_SHARE))
+        self.storage = TmpStorage(
+            disk,
+            self.account,
+            limit_bytes=limit_bytes,
+            max_file_bytes=max_file_bytes,
+            random_salt=random_salt,
+            paid_buffer_bytes=paid_buffer_bytes,
+        )
+        self.lanes: dict[int, VolatileLane] = {}
+        self._buffers = (self.buffer,)
+        self.caches: tuple[MessageCache, ...] = self._buffers
+        """Where a message may be that is in no list: the SpillBuffer, and what others add."""
+        self.make_room: Callable[[int], None] = lambda wanted_bytes: None
+        """Gives memory back that is used for something less urgent."""
+        self.is_closed = False
+
+    def lane(self, destination: int, priority: int) -> VolatileLane:
+        """A new one."""
+        lane = VolatileLane(self.account, destination, priority)
+        self.lanes[lane.number] = lane
+        self.account.refill()
+        return lane
+
+    # ------------------------------------------------------------------ taking in
+
+    def take_in(self, lane: VolatileLane, message: StoredMessage) -> None:
+        """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
+        number = lane.number
+        if self.buffer.is_batch(number) or self.buffer.is_full:
+            self._relieve(lane)
+        if not self.buffer.put(number, message):
+            self.admit(lane, message)
+            if not lane.is_spilled(message[0]):
+                kept = self.buffer.put(number, message)
+                assert kept, "an admitted message finds room"
+
+    def admit(self, lane: VolatileLane, message: StoredMessage) -> None:
+        """Make sure that an arrival can be kept whatever becomes of it. StoreFull, SpillFailed: it can't.
+
+        Either the SpillBuffer has room for it afterwards, or it is spilled already.
+        """
+        if self.buffer.is_batch(lane.number) or self.buffer.is_full:
+            self._relieve(lane)
+        charge = charge_bytes(message)
+        if self.budget.free_bytes >= charge and self.account.ahead_bytes == AHEAD_BYTES:
+            return
+        self.make_room(max(charge, self._room_bytes))
+        self.account.refill()
+        if self.budget.free_bytes >= charge:
+            return
+        self.storage.spill((lane.number,), _whole((message,)))
+        lane.spilled(message[0], message[0])
+
+    def _relieve(self, lane: VolatileLane) -> None:
+        """Write a batch of the lane, or of the one that has most."""
+        if not self.buffer.is_batch(lane.number):
+            fullest = self.buffer.fullest()
+            if fullest is not None:
+                lane = self.lanes[fullest]
+        self._write(lane)
+
+    def keep(self, lane: VolatileLane, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these, and of their charge: what is not spilled is kept, or written when it makes a batch."""
+        if self.is_closed:
+            return
+        buffer, number = self.buffer, lane.number
+        for message in messages:
+            sequence = message[0]
+            if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
+                kept = buffer.put(number, message)
+                assert kept, "what was just released can be reserved again"
+        if buffer.is_batch(number):
+            self.write(lane)
+
+    def write(self, lane: VolatileLane) -> bool:
+        """Spill all that waits of a lane, where tmp-storage takes it; whether it did."""
+        try:
+            while self.buffer.has(lane.number):
+                self._write(lane)
+        except (StoreFull, SpillFailed) as error:
+            logger.debug("kept in RAM: %s", error)
+            return False
+        return True
+
+    def write_all(self) -> None:
+        for number in self.buffer.lanes:
+            if not self.write(self.lanes[number]):
+                return
+
+    def _write(self, lane: VolatileLane) -> None:
+        """One batch. Nothing has changed where tmp-storage refuses it."""
+        buffer, number = self.buffer, lane.number
+        batch = buffer.batch(number)
+        runs = lane.only_in_ram(batch)
+        fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
+        self.storage.spill((number,), _whole(fresh))
+        for run in runs:
+            lane.spilled(run[0][0], run[-1][0])
+        buffer.drop(number, batch)
+        self.account.refill()
+
+    # ------------------------------------------------------------------ removing
+
+    def remove(self, lane: VolatileLane, first: int, last: int) -> int:
+        """These are done; returns how many of them were pending. As MessageStore.remove, but nothing is written."""
+        removed, is_spilled = lane.remove(first, last)
+        if is_spilled:
+            self.storage.remove(lane.number, first, last)
+        for cache in self.caches if lane.is_copied else self._buffers:
+            if cache.may_have(lane.number, last):
+                for sequence in range(first, last + 1):
+                    cache.take(lane.number, sequence)
+        return removed
+
+    def remove_one(self, lane: VolatileLane, sequence: int) -> int:
+        """As remove, for one: the path of every single ack."""
+        removed, is_spilled = lane.remove_one(sequence)
+        if is_spilled:
+            self.storage.remove(lane.number, sequence, sequence)
+        if lane.is_copied or self.buffer.holder.held_bytes:
+            for cache in self.caches:
+                cache.take(lane.number, sequence)
+        return removed
+
+    # ------------------------------------------------------------------ reading
+
+    def plan(self, lane: VolatileLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
+        """How to read these from tmp-storage; what is not there is passed over. Closed."""
+        if self.is_closed:
+            raise Closed("the store")
+        return self.storage.plan(lane.number, runs, max_messages=1 << 30, max_bytes=1 << 60).regions
+
+    def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """As MessageStore.read. Needs no lock."""
+        return read_regions(regions)
+
+    # ------------------------------------------------------------------ the rest
+
+    def compact(self) -> int:
+        """Give back the space of what is dead between live messages, a few steps; how many were done."""
+        done = 0
+        while done < COMPACTIONS and self.storage.compact() is not None:
+            done += 1
+        return done
+
+    def close(self) -> None:
+        """All of it is gone, and so are the files."""
+        self.is_closed = True
+        for number in self.buffer.lanes:
+            self.buffer.forget(number)
+        self.storage.close()
+
+    @property
+    def statistics(self) -> TmpStorageStatistics:
+        return self.storage.statistics
+
+    def audit(self) -> dict[str, int]:
+        """What the holders' charges should be, found by walking what is there."""
+        lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
+        return {
+            "spill_buffer": self.buffer.audit(),
+            "tmp_storage": self.storage.charge_bytes + lanes_bytes + self.account.ahead_bytes,
+        }
+
+    def _check(self) -> None:
+        self.buffer._check()
+        self.storage._check()
+        for lane in self.lanes.values():
+            lane._check()
+
+
+def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
+    """None of them is lazy: the SpillBuffer takes none without a body."""
+    return cast("Sequence[SpilledMessage]", messages)

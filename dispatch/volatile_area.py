@@ -1,0 +1,179 @@
+"""VolatileArea: the non-persistent messages of one lane as the dispatch floor sees them.
+
+It differs from its persistent neighbour in where messages are when RAM has
+no place for them (tmp-storage, not the journal) and in that an ack writes
+nothing. What is kept in RAM, when and for whom is decided by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..store.errors import Closed
+from ..store.reading import StoredMessage
+from ..store.volatile_lane import VolatileLane
+from .overflow import Overflow
+from .queue_area import LaneArea, QueueArea
+
+if TYPE_CHECKING:
+    from ..store.lane import Lane
+    from .eager_loader import Load
+    from .target_list import TargetList
+
+
+class VolatileArea(LaneArea):
+    """The state lock guards it."""
+
+    __slots__ = ("overflow", "persistent")
+    lane: VolatileLane  # type: ignore[assignment]  # it answers what dispatch asks a lane
+    is_persistent = False
+    delivery_mode = "NON_PERSISTENT"
+
+    def __init__(self, queue: QueueArea, lane: VolatileLane, id_prefix: str, overflow: Overflow) -> None:
+        super().__init__(queue, cast("Lane", lane), id_prefix)
+        self.overflow = overflow
+        self.persistent: LaneArea | None = None
+        """The persistent messages of the same queue and priority, once there is such a lane."""
+        self.syncs = False
+        self.store = overflow
+        target_area = queue.target_area
+        self.caches = overflow.caches
+        for cache in (target_area.pending_cache, target_area.head_queue_cache):
+            cache.keepers[lane.number] = self.spill
+
+    # ------------------------------------------------------------------ arrivals
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+        lane = self.lane
+        persistent = self.persistent
+        if persistent is not None and persistent.published != lane.newest_turn:
+            lane.take_turn(persistent.published)
+        length = len(properties) + len(body)
+        sequence = lane.add(length)
+        message = (sequence, properties, body, timestamp)
+        sole = self.sole
+        if sole is not None and sole.frontier == sequence and not sole.references:
+            charge = length + OVERHEAD_BYTES
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.queue.target_area.targets.reserve(
+                charge
+            ):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                self.published = sole.frontier = sequence + 1
+                interest = sole.interest
+                if interest.waiting:
+                    interest.arrived.notify()
+                if interest.is_armed:
+                    self.queue.target_area.wake(interest)
+                return sequence
+        try:
+            if sole is not None:
+                self._put_aside(sole, message)
+            else:
+                self.overflow.admit(lane, message)
+        except BaseException:
+            lane.retract()
+            raise
+        self.published = sequence + 1
+        if sole is None:
+            self.arrive(message)
+        elif sole.interest.is_awaited:
+            self.queue.target_area.wake(sole.interest)
+        return sequence
+
+    def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
+        """The only list is full, or far behind."""
+        number = self.lane.number
+        is_next = sole.frontier == message[0] and not sole.references
+        if not self.queue.target_area.pending_cache.put_overflow(number, message, is_next=is_next):
+            self.overflow.take_in(self.lane, message)
+
+    def arrive(self, message: StoredMessage) -> None:
+        """There is more than one list, or none. REQUIRES: the message was admitted."""
+        sequence, lane, target_area = message[0], self.lane, self.queue.target_area
+        self.published = sequence + 1
+        if target_area.arrive(self, message) or lane.is_spilled(sequence):
+            return
+        if not self.overflow.buffer.put(lane.number, message):
+            # Lists that have it took the memory: where others come to it later, it must be found.
+            for interest in self.queue.interests.values():
+                for target in interest.lists:
+                    if target.area is self and target.direct and target.direct[-1][0] == sequence:
+                        target_area.targets.release(charge_bytes(target.evict_last()))
+            self.overflow.keep(lane, (message,))
+
+    # ------------------------------------------------------------------ leaving RAM
+
+    def keep(self, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these, whose charge is released already."""
+        self.overflow.keep(self.lane, messages)
+
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for memory that is wanted: written at once if tmp-storage takes it."""
+        self.overflow.keep(self.lane, messages)
+        self.overflow.write(self.lane)
+
+    def unload(self, message: StoredMessage) -> bool:
+        """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
+        lane, overflow = self.lane, self.overflow
+        if lane.is_spilled(message[0]):
+            return True
+        if not overflow.buffer.put(lane.number, message):
+            overflow.write_all()
+            if not overflow.buffer.put(lane.number, message):
+                return False
+        if overflow.buffer.is_batch(lane.number):
+            overflow.write(lane)
+        return True
+
+    def give_up(self, sequence: int) -> None:
+        """Nobody can have it, now or later, unless somebody has it."""
+        if sequence not in self.in_flight:
+            self.overflow.remove(self.lane, sequence, sequence)
+
+    def drop_copies(self, sequence: int) -> None:
+        """They may be the only ones that others find, until somebody holds the message."""
+
+    def hold(self, sequence: int) -> None:
+        for cache in self.caches:
+            cache.take(self.lane.number, sequence)
+
+    # ------------------------------------------------------------------ reading
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        if self.overflow.is_closed:
+            raise Closed("the store")
+        for cache in self.caches:
+            message = cache.peek(self.lane.number, sequence)
+            if message is not None:
+                return message
+        delivery = self.in_flight.get(sequence)
+        if delivery is None or delivery._body is None:
+            return None
+        return sequence, delivery._properties, delivery._body, delivery._timestamp
+
+    def settle_load(self, load: Load) -> Sequence[int]:
+        """What a load has chosen and can't read, because only a delivery has it.
+
+        Where another list is just loading the only copy, the load ends before it.
+        """
+        lane = self.lane
+        in_flight: list[int] = []
+        for at, (first, last) in enumerate(load.runs):
+            missing = lane.unspilled(first, last)
+            while missing:
+                sequence = first + (missing & -missing).bit_length() - 1
+                missing &= missing - 1
+                if sequence in load.held:
+                    continue
+                if sequence in self.in_flight:
+                    in_flight.append(sequence)
+                    lane.is_copied = True
+                    continue
+                load.last = sequence - 1
+                load.runs[at:] = [(first, load.last)] if first <= load.last else []
+                return in_flight
+        return in_flight
