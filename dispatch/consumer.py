@@ -63,6 +63,8 @@ class Consumer:
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
         """Deliveries so far, which numbers them. Read-only for callers."""
+        if queue.is_paused:
+            self.hold_up()
 
     # ------------------------------------------------------------------ taking
 
@@ -355,6 +357,21 @@ class Consumer:
             else:
                 self.interest.is_armed = True
 
+    def hold_up(self) -> None:
+        """Its queue is paused: it has no credit until `go_on`. REQUIRES: the lock.
+
+        What says so stands in the place of two methods, so that no other take asks.
+        """
+        self._collect_one = _nothing
+        self._credit = _no_credit  # type: ignore[method-assign]
+        self._waits_for_credit = True
+
+    def go_on(self) -> None:
+        """Its queue is paused no longer. REQUIRES: the lock."""
+        self._collect_one = self._engine.targets.collect_one
+        del self._credit  # type: ignore[method-assign]
+        self.credit_came()
+
     def _held(self) -> list[Delivery]:
         """What it holds. O(in flight in this queue)."""
         areas: list[LaneArea] = [target.area for target in self.interest.lists]
@@ -410,6 +427,14 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _nothing(_: Consumer) -> Delivery | None:
+    return None
+
+
+def _no_credit(_: int) -> int:
+    return 0
 
 
 def check_bounds(timeout: float | None, max_bytes: int | None) -> None:

@@ -441,6 +441,7 @@ class Engine:
             unreadable=sum(area.unreadable for area in areas),
             blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
             blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
+            is_paused=queue.is_paused,
         )
 
     def audit(self) -> None:

@@ -14,6 +14,7 @@ from ..store.state import NAME_BYTES_MAX
 from ..store.topic_store import TopicStore
 from .consumer import Consumer
 from .destination_policy import check_prefetch, policy_for
+from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector, compile_selector
@@ -244,6 +245,21 @@ class Queue(Sender):
         StoreFailed, Closed: the rest is still there.
         """
         return purge(self._engine, self._area)
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
+
+        What is in flight stays there. Twice is once; it ends with the process. Closed.
+        """
+        pause(self._engine, self._area)
+
+    def resume(self) -> None:
+        """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
+        resume(self._engine, self._area)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._area.is_paused
 
     @property
     def depth(self) -> int:
