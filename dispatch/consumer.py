@@ -369,7 +369,7 @@ class Consumer:
     def go_on(self) -> None:
         """Its queue is paused no longer. REQUIRES: the lock."""
         self._collect_one = self._engine.targets.collect_one
-        del self._credit  # type: ignore[method-assign]
+        del self._credit
         self.credit_came()
 
     def _held(self) -> list[Delivery]:
@@ -429,11 +429,13 @@ class Consumer:
         self.close()
 
 
-def _nothing(_: Consumer) -> Delivery | None:
+def _nothing(consumer: Consumer) -> Delivery | None:
+    """As TargetArea.collect_one, of a queue that is paused."""
     return None
 
 
-def _no_credit(_: int) -> int:
+def _no_credit(max_messages: int) -> int:
+    """As Consumer._credit, likewise."""
     return 0
 
 
