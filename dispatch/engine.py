@@ -29,6 +29,7 @@ from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.state import QUEUE
 from .admission import Admission
+from .browser import Browsers
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
@@ -120,6 +121,7 @@ class Engine:
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
+        self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
         self._threads: list[threading.Thread] = []
@@ -322,6 +324,7 @@ class Engine:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         with self.lock:
             done += self.release_due()
+            self.browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
@@ -447,6 +450,7 @@ class Engine:
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.lock:
+            self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
             audited["transactions"], held_bytes = self.transactions.audit()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import ForebayError, MessageTooLarge, SettingsError
@@ -14,6 +14,7 @@ from ..store.state import NAME_BYTES_MAX
 from ..store.topic_store import TopicStore
 from .consumer import Consumer
 from .destination_policy import check_prefetch, policy_for
+from .finder import find
 from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
@@ -56,6 +57,11 @@ def check_subscription(selector: str | None, prefetch: int, on_ready: Callable[[
     check_prefetch(prefetch)
     if on_ready is not None and not callable(on_ready):
         raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+    return compiled(selector)
+
+
+def compiled(selector: str | None) -> Selector | None:
+    """SelectorError, SettingsError."""
     if selector is not None and not isinstance(selector, str):
         raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
@@ -233,8 +239,30 @@ class Queue(Sender):
         """
         if prefetch is None:
             prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
-        compiled = check_subscription(selector, prefetch, on_ready)
-        return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
+        chosen = check_subscription(selector, prefetch, on_ready)
+        return self._engine.subscribe(self._area, chosen, prefetch, on_ready)
+
+    def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
+        """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.
+
+        What was pending throughout comes exactly once; what comes or goes
+        meanwhile may come or not. Reads the journal as it goes, up to 512
+        messages or 1 MiB at a time, which stay charged until the next ones; so
+        RAM does not grow with the queue. A message that can't be read is passed
+        over and logged. SelectorError, SettingsError; Closed, also on the way.
+        """
+        chosen = compiled(selector)
+        self._engine.raise_closed()
+        return self._engine.browsers.browse(self._area, chosen)
+
+    def find(self, message_id: str) -> Message | None:
+        """The pending message with this id; None: there is none.
+
+        O(1) for ids that a send returned who was given none. Other ids, those
+        of a transaction among them, are looked for among the first 10,000
+        messages. SettingsError when it is not a str; Closed.
+        """
+        return find(self._engine, self._area, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
