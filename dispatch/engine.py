@@ -182,6 +182,8 @@ class Engine:
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
+            if queue.is_deleted:
+                raise Closed("the queue")
             return queue.areas[priority] or self._add_lane(queue, priority)
 
     def _add_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -200,6 +202,8 @@ class Engine:
     ) -> Consumer:
         with self.lock:
             self.raise_closed()
+            if queue.is_deleted:
+                raise Closed("the queue")
             kind = Consumer if queue.admission is None else LimitedConsumer
             consumer = self.attach(queue, selector, prefetch, on_ready, kind)
         if self.targets.ready:

@@ -13,6 +13,7 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
 from ..store.topic_store import TopicStore
 from .consumer import Consumer
+from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
 from .finder import find
 from .pause import pause, resume
@@ -273,6 +274,16 @@ class Queue(Sender):
         StoreFailed, Closed: the rest is still there.
         """
         return purge(self._engine, self._area)
+
+    def delete(self) -> None:
+        """The queue is gone with everything in it: its messages never come again, its consumers are closed.
+
+        What is in flight is settled by that. This object sends and subscribes
+        no more (Closed) and is empty for ever; the name begins anew with
+        `Forebay.queue`. One record in the journal; O(blocks of the index).
+        Twice is once. StoreFull: it is as it was. StoreFailed, Closed.
+        """
+        delete(self._engine, self._area)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.

@@ -160,6 +160,7 @@ class QueueArea:
         """Of a queue whose policy limits it."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
+        self.is_deleted = False
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from random import Random
 from typing import Any
 
@@ -243,7 +243,7 @@ def test_what_is_pending_throughout_appears_exactly_once_whatever_others_do(seed
     held: list[Delivery] = []
     pending: dict[int, int] = {}
     number = 0
-    walks: list[tuple[Iterator[Message], set[int], list[int], bool]] = []
+    walks: list[tuple[Generator[Message, None, None], set[int], list[int], bool]] = []
     for _ in range(150):
         action = random.choice(("send", "take", "take", "ack", "nack", "purge", "step", "begin", "walk", "walk"))
         if action == "send":
