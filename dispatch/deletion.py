@@ -6,10 +6,10 @@ at all. What keeps pieces of a queue in RAM is told here, and nowhere else.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from ..store.deletion import DeletedLane, delete_destination
+from ..store.errors import TransactionError
 from ..store.runs import Runs
 from .queue_area import LaneArea, QueueArea
 
@@ -22,16 +22,16 @@ def delete(engine: Engine, queue: QueueArea) -> None:
     with engine.lock:
         engine.raise_closed()
         if not queue.is_deleted:
+            if engine.transactions.concern(queue.number):
+                raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
             delete_destination(engine.store, queue.number)
             queue.is_deleted = True
-            del engine.queues[queue.name]
+            engine.remove_queue(queue)
             for consumer in list(queue.consumers()):
                 consumer.close_locked()
             if queue.admission is not None:
                 queue.admission.close("the queue")
-            areas = list(queue.lane_areas())
-            engine.unpublished = deque(entry for entry in engine.unpublished if entry[1] not in areas)
-            for area in areas:
+            for area in queue.lane_areas():
                 _forget(engine, area)
             # Who still has this object finds no lanes, and makes none.
             queue.areas = [None] * len(queue.areas)

@@ -180,6 +180,11 @@ class Engine:
             area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
 
+    def remove_queue(self, queue: QueueArea) -> None:
+        """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
+        del self.queues[queue.name], self._queues_by_number[queue.number]
+        self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
             if queue.is_deleted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from ..store.errors import ForebayError, MessageTooLarge, SettingsError
+from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.message_store import MessageStore
 from ..store.properties import encode_properties
@@ -16,6 +16,7 @@ from .consumer import Consumer
 from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
 from .finder import find
+from .mover import move
 from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
@@ -275,13 +276,41 @@ class Queue(Sender):
         """
         return purge(self._engine, self._area)
 
+    def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
+        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+
+        A crash leaves each of them in exactly one of the two. Headers, body,
+        priority, timestamp and own id stay; an id that the store generated is
+        replaced, attempts begin at 1, and the delay of a nack ends. What is in
+        flight, and what comes meanwhile, stays. limit: so many at most.
+        In constant memory, 256 messages at a time. Where the other queue's
+        policy limits it, as a sender waits there or fails. SettingsError,
+        SelectorError; StoreFull, StoreFailed, MessageTooLarge, Closed, of
+        which `stored` says how many had moved.
+        """
+        chosen = compiled(selector)
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise SettingsError(f"limit must be an int from 0 on, or None, not {limit!r}")
+        target = self._engine.queue_area(check_name(to)) if isinstance(to, str) else self._other(to)
+        if target is self._area:
+            raise SettingsError("a queue is moved to another one, not to itself")
+        return move(self._engine, self._area, target, chosen, limit)
+
+    def _other(self, queue: Queue) -> QueueArea:
+        if not isinstance(queue, Queue) or queue._engine is not self._engine:
+            raise SettingsError(f"messages are moved to a queue of the same store, not to {queue!r}")
+        if queue._area.is_deleted:
+            raise Closed("the queue")
+        return queue._area
+
     def delete(self) -> None:
         """The queue is gone with everything in it: its messages never come again, its consumers are closed.
 
         What is in flight is settled by that. This object sends and subscribes
         no more (Closed) and is empty for ever; the name begins anew with
         `Forebay.queue`. One record in the journal; O(blocks of the index).
-        Twice is once. StoreFull: it is as it was. StoreFailed, Closed.
+        Twice is once. TransactionError while a transaction without an outcome
+        sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
         delete(self._engine, self._area)
 

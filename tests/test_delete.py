@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
+from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue_area import QueueArea
@@ -257,6 +257,46 @@ def test_closed_store_deletes_nothing() -> None:
         queue.delete()
 
 
+def test_queue_that_an_undecided_transaction_knows_is_not_deleted() -> None:
+    simulated = filled(3)
+    queue, others = simulated.queue(), simulated.queue("others")
+    for is_written in (False, True):
+        transaction = simulated.bay.transaction()
+        queue.send(bytes(300_000 if is_written else 1), transaction=transaction)
+        with pytest.raises(TransactionError):
+            queue.delete()
+        others.delete()
+        transaction.rollback()
+        others = simulated.queue("others")
+    with queue.subscribe() as consumer:
+        transaction = simulated.bay.transaction()
+        consumer.ack(consumer.take(1), transaction=transaction)
+        transaction.prepare(b"x")
+    simulated.reopen()
+    with pytest.raises(TransactionError):
+        simulated.queue().delete()
+    simulated.bay.prepared()[0].commit()
+    simulated.queue().delete()
+    assert simulated.bay.destinations() == ["others"]
+    simulated.check()
+
+
+def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transaction_goes_on() -> None:
+    simulated = filled(1)
+    engine, queue = simulated.engine, simulated.queue()
+    [area] = engine.queues["orders"].lane_areas()
+    transaction = simulated.bay.transaction()
+    queue.delete()
+    with pytest.raises(Closed):
+        queue.send(b"1", transaction=transaction)
+    with pytest.raises(Closed):
+        transaction.add(area, 0, [(b"", b"1")], [None])
+    simulated.queue().send(b"2", transaction=transaction)
+    transaction.commit()
+    assert [message.body for message in simulated.queue().browse()] == [b"2"]
+    simulated.check()
+
+
 def test_data_logs_of_a_deleted_queue_go_and_those_of_others_stay() -> None:
     simulated = filled(600, 1000, max_file_length="64KiB")
     simulated.queue("prices").send(b"7")
@@ -440,7 +480,12 @@ def test_random_deletions_between_all_else_leave_what_was_sent_since(seed: int) 
         if action == "send":
             numbers = range(number, number + random.choice((1, 30, 700)))
             number = numbers.stop
-            given = queue.send_many(Message(b"%d" % n + bytes(random.choice((0, 300)))) for n in numbers)
+            messages = [Message(b"%d" % n + bytes(random.choice((0, 300)))) for n in numbers]
+            if random.random() < 0.3:
+                with simulated.bay.transaction() as transaction:
+                    given = queue.send_many(messages, transaction=transaction)
+            else:
+                given = queue.send_many(messages)
             assert ids.isdisjoint(given)
             ids.update(given)
             pending[name] += numbers
