@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..store.branch import XID_BYTES_MAX, Branch
 from ..store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
-from ..store.index import LANE_SHIFT
+from ..store.lane import LANE_SHIFT
 from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from .delivery import Delivery
