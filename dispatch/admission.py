@@ -50,6 +50,7 @@ class Admission:
         self._reserved_bytes = 0
         self._waiting: deque[_Sender] = deque()
         self._is_closed = False
+        self._closed_what = ""
         self.blocked_sends = 0
         self.blocked_seconds = 0.0
 
@@ -93,9 +94,10 @@ class Admission:
             self._waiting.popleft()
             first.woken.notify()
 
-    def close(self) -> None:
+    def close(self, what: str = "the store") -> None:
         """Everybody who waits gets Closed. REQUIRES: the lock."""
         self._is_closed = True
+        self._closed_what = what
         for sender in self._waiting:
             sender.woken.notify()
 
@@ -109,7 +111,7 @@ class Admission:
         try:
             while True:
                 if self._is_closed:
-                    raise Closed("the store")
+                    raise Closed(self._closed_what)
                 self.room_came()
                 if sender.admitted:
                     return sender.admitted

@@ -63,6 +63,8 @@ class Consumer:
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
         """Deliveries so far, which numbers them. Read-only for callers."""
+        if queue.is_paused:
+            self.hold_up()
 
     # ------------------------------------------------------------------ taking
 
@@ -358,6 +360,21 @@ class Consumer:
             else:
                 self.interest.is_armed = True
 
+    def hold_up(self) -> None:
+        """Its queue is paused: it has no credit until `go_on`. REQUIRES: the lock.
+
+        What says so stands in the place of two methods, so that no other take asks.
+        """
+        self._collect_one = _nothing
+        self._credit = _no_credit  # type: ignore[method-assign]
+        self._waits_for_credit = True
+
+    def go_on(self) -> None:
+        """Its queue is paused no longer. REQUIRES: the lock."""
+        self._collect_one = self._engine.targets.collect_one
+        del self._credit
+        self.credit_came()
+
     def _held(self) -> list[Delivery]:
         """What it holds. O(in flight in this queue)."""
         areas: list[LaneArea] = [target.area for target in self.interest.lists]
@@ -413,6 +430,16 @@ class Consumer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _nothing(consumer: Consumer) -> Delivery | None:
+    """As TargetArea.collect_one, of a queue that is paused."""
+    return None
+
+
+def _no_credit(max_messages: int) -> int:
+    """As Consumer._credit, likewise."""
+    return 0
 
 
 def check_bounds(timeout: float | None, max_bytes: int | None) -> None:

@@ -29,6 +29,7 @@ from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.state import QUEUE
 from .admission import Admission
+from .browser import Browsers
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
@@ -126,6 +127,7 @@ class Engine:
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
+        self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
         self._threads: list[threading.Thread] = []
@@ -198,8 +200,15 @@ class Engine:
             area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
 
+    def remove_queue(self, queue: QueueArea) -> None:
+        """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
+        del self.queues[queue.name], self._queues_by_number[queue.number]
+        self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
         with self.lock:
+            if queue.is_deleted:
+                raise Closed("the queue")
             return queue.areas[priority] or self._add_lane(queue, priority)
 
     def _add_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -233,6 +242,8 @@ class Engine:
     ) -> Consumer:
         with self.lock:
             self.raise_closed()
+            if queue.is_deleted:
+                raise Closed("the queue")
             kind = Consumer if queue.admission is None else LimitedConsumer
             consumer = self.attach(queue, selector, prefetch, on_ready, kind)
         if self.targets.ready:
@@ -357,6 +368,7 @@ class Engine:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         with self.lock:
             done += self.release_due()
+            self.browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
@@ -479,11 +491,13 @@ class Engine:
             unreadable=sum(area.unreadable for area in areas),
             blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
             blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
+            is_paused=queue.is_paused,
         )
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
         with self.lock:
+            self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
             audited["transactions"], held_bytes = self.transactions.audit()

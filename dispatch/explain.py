@@ -31,6 +31,7 @@ _FREES_MEMORY: Final = {
     "metadata_store": "nothing: it is fixed, a quarter of index_cache_size",
     "write_buffers": "nothing: they are fixed",
     "read_buffers": "the end of the reads that are under way",
+    "browsers": "the end of the browses that are under way",
     "target_lists": "consumers that take; it is given up where it is needed",
     "dispatch_area": "consumers that acknowledge what they took",
     "pending_cache": "consumers that take; it is given up where it is needed",

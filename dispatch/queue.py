@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
@@ -13,7 +13,11 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
 from ..store.topic_store import TopicStore
 from .consumer import Consumer
+from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
+from .finder import find
+from .mover import move
+from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector, compile_selector
@@ -56,6 +60,11 @@ def check_subscription(selector: str | None, prefetch: int, on_ready: Callable[[
     check_prefetch(prefetch)
     if on_ready is not None and not callable(on_ready):
         raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+    return compiled(selector)
+
+
+def compiled(selector: str | None) -> Selector | None:
+    """SelectorError, SettingsError."""
     if selector is not None and not isinstance(selector, str):
         raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
@@ -293,8 +302,30 @@ class Queue(Sender):
         """
         if prefetch is None:
             prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
-        compiled = check_subscription(selector, prefetch, on_ready)
-        return self._engine.subscribe(self._area, compiled, prefetch, on_ready)
+        chosen = check_subscription(selector, prefetch, on_ready)
+        return self._engine.subscribe(self._area, chosen, prefetch, on_ready)
+
+    def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
+        """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.
+
+        What was pending throughout comes exactly once; what comes or goes
+        meanwhile may come or not. Reads the journal as it goes, up to 512
+        messages or 1 MiB at a time, which stay charged until the next ones; so
+        RAM does not grow with the queue. A message that can't be read is passed
+        over and logged. SelectorError, SettingsError; Closed, also on the way.
+        """
+        chosen = compiled(selector)
+        self._engine.raise_closed()
+        return self._engine.browsers.browse(self._area, chosen)
+
+    def find(self, message_id: str) -> Message | None:
+        """The pending message with this id; None: there is none.
+
+        O(1) for ids that a send returned who was given none. Other ids, those
+        of a transaction among them, are looked for among the first 10,000
+        messages. SettingsError when it is not a str; Closed.
+        """
+        return find(self._engine, self._area, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -305,6 +336,59 @@ class Queue(Sender):
         StoreFailed, Closed: the rest is still there.
         """
         return purge(self._engine, self._area)
+
+    def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
+        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+
+        A crash leaves each of them in exactly one of the two. Headers, body,
+        priority, timestamp and own id stay; an id that the store generated is
+        replaced, attempts begin at 1, and the delay of a nack ends. What is in
+        flight, and what comes meanwhile, stays. limit: so many at most.
+        In constant memory, 256 messages at a time. Where the other queue's
+        policy limits it, as a sender waits there or fails. SettingsError,
+        SelectorError; StoreFull, StoreFailed, MessageTooLarge, Closed, of
+        which `stored` says how many had moved.
+        """
+        chosen = compiled(selector)
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise SettingsError(f"limit must be an int from 0 on, or None, not {limit!r}")
+        target = self._engine.queue_area(check_name(to)) if isinstance(to, str) else self._other(to)
+        if target is self._area:
+            raise SettingsError("a queue is moved to another one, not to itself")
+        return move(self._engine, self._area, target, chosen, limit)
+
+    def _other(self, queue: Queue) -> QueueArea:
+        if not isinstance(queue, Queue) or queue._engine is not self._engine:
+            raise SettingsError(f"messages are moved to a queue of the same store, not to {queue!r}")
+        if queue._area.is_deleted:
+            raise Closed("the queue")
+        return queue._area
+
+    def delete(self) -> None:
+        """The queue is gone with everything in it: its messages never come again, its consumers are closed.
+
+        What is in flight is settled by that. This object sends and subscribes
+        no more (Closed) and is empty for ever; the name begins anew with
+        `Forebay.queue`. One record in the journal; O(blocks of the index).
+        Twice is once. TransactionError while a transaction without an outcome
+        sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
+        """
+        delete(self._engine, self._area)
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
+
+        What is in flight stays there. Twice is once; it ends with the process. Closed.
+        """
+        pause(self._engine, self._area)
+
+    def resume(self) -> None:
+        """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
+        resume(self._engine, self._area)
+
+    @property
+    def is_paused(self) -> bool:
+        return self._area.is_paused
 
     @property
     def depth(self) -> int:

@@ -223,6 +223,9 @@ class QueueArea:
         self.interests: dict[str | None, Interest] = {}
         self.admission: Admission | None = None
         """Of a queue whose policy limits it."""
+        self.is_paused = False
+        """Nothing is handed out until it is resumed."""
+        self.is_deleted = False
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0

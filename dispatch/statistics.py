@@ -26,6 +26,7 @@ class DestinationStatistics:
     """Messages passed over because their bytes do not verify; they stay in the journal."""
     blocked_sends: int
     blocked_seconds: float
+    is_paused: bool
 
 
 @dataclass(frozen=True, slots=True)

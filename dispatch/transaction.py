@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..store.branch import XID_BYTES_MAX, Branch
 from ..store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
+from ..store.lane import LANE_SHIFT
 from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from .delivery import Delivery
@@ -105,6 +106,8 @@ class Transaction:
         ids: list[str] = []
         with self._engine.lock:
             self._require(OPEN)
+            if area.queue.is_deleted:
+                raise Closed("the queue")
             try:
                 for (properties, body), own_id in zip(contents, own_ids, strict=True):
                     if own_id is None:
@@ -198,6 +201,12 @@ class Transaction:
         """Whether its outcome decides about this delivery. REQUIRES: the lock."""
         runs = self._branch.acks.get(delivery._area.lane.number)
         return runs is not None and delivery.sequence in runs
+
+    def concerns(self, destination: int) -> bool:
+        """Whether it sent there, or acknowledged there. O(slices). REQUIRES: the lock."""
+        lanes = {area.lane.number for area in self._gathered}
+        lanes.update(self._branch.acks, (placed.lane for placed in self._branch))
+        return any(lane >> LANE_SHIFT == destination for lane in lanes)
 
     def _take_back(self, delivery: Delivery) -> None:
         """It is in flight as if nothing had been."""

@@ -90,6 +90,10 @@ class TransactionArea:
                 found.add(first, last)
         return found
 
+    def concern(self, destination: int) -> bool:
+        """Whether one without an outcome sent there, or acknowledged there. O(slices)."""
+        return any(transaction.concerns(destination) for transaction in self.undecided.values())
+
     def raise_if_held(self, delivery: Delivery) -> None:
         """TransactionError when the delivery was acknowledged in a transaction."""
         if any(transaction.holds(delivery) for transaction in self.undecided.values()):

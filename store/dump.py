@@ -23,6 +23,7 @@ from .record import (
     ACK,
     ATTEST,
     COMMIT,
+    DELETE,
     DESTINATION,
     DROP,
     HEADER_BYTES,
@@ -42,7 +43,14 @@ from .record import (
     decode_survivors,
 )
 from .scan import Damage, Found, open_data_logs, scan
-from .state import Subscription, decode_destination, decode_state, decode_subscription, decode_unsubscribe
+from .state import (
+    Subscription,
+    decode_delete,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
 
 Row = dict[str, Any]
 Names = dict[int, str | Subscription]
@@ -153,6 +161,8 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         number, ranges = decode_ranges(record, head)
         runs = [[first, first + messages - 1] for first, messages in ranges]
         return _named(number, names) | {"priority": record.priority, "ranges": runs}
+    if record.kind == DELETE:
+        return _named(decode_delete(payload), names)
     if record.kind == SUBSCRIBE:
         subscription = decode_subscription(payload)
         names[subscription.number] = subscription

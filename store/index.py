@@ -20,7 +20,7 @@ from .block import (
     Block,
     BlockDamaged,
 )
-from .lane import LANE_MASK, LANE_SHIFT, DataLogUse, Lane
+from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
 from .moved import Moved
 from .state import LaneCounts, UseCounts
 
@@ -34,6 +34,8 @@ class Index:
         self.dirty: dict[tuple[int, int], Block] = {}
         self.lane_makers: dict[int, Callable[[Index, int, int], Lane]] = {}
         """What makes the lanes of a destination, where it is not Lane."""
+        self._forgotten: dict[int, Lane] = {}
+        """Empty lanes of which rows are left."""
         self.is_filling = False
         """A checkpoint soon would keep the index from being crowded."""
         self._account = account
@@ -100,7 +102,20 @@ class Index:
             for block in list(lane.resident.values()):
                 self.expel(lane, block)
         self.lanes.clear()
+        self._forgotten.clear()
         self.uses.clear()
+
+    def forget(self, destination: int) -> None:
+        """It is deleted: nothing of its lanes is pending, and they are gone. Their rows go with the next checkpoint."""
+        for priority in range(PRIORITIES):
+            lane = self.lanes.get(destination << LANE_SHIFT | priority)
+            if lane is None:
+                continue
+            lane.remove(0, lane.next_sequence, 0)
+            for block in list(lane.resident.values()):
+                lane.retire(block)
+            del self.lanes[lane.number]
+            self._forgotten[lane.number] = lane
 
     def supersede(self, data_log: int, by_data_log: int) -> None:
         """What undoes records of data_log is from now on one record in by_data_log, that names all it has left."""
@@ -212,7 +227,7 @@ class Index:
     def take_dead(self) -> list[tuple[int, int]]:
         """(lane, block) of the rows that a checkpoint must delete. Settle says how it went."""
         dead: list[tuple[int, int]] = []
-        for lane in self.lanes.values():
+        for lane in (*self.lanes.values(), *self._forgotten.values()):
             for first, last in lane.dead:
                 dead += [(lane.number, number) for number in range(first, last + 1)]
             lane.dead.clear()
@@ -223,7 +238,7 @@ class Index:
         self._account.release(self._packed_bytes)
         self._packed_bytes = 0
         for number, block_number in deleted:
-            lane = self.lanes[number]
+            lane = self.lanes.get(number) or self._forgotten[number]
             if is_stored:
                 lane.stored.remove(block_number, block_number)
             else:
@@ -239,6 +254,8 @@ class Index:
                     self._clean[lane.number, block.number] = block
                 else:
                     self.touch(lane, block)
+        for number in [number for number, lane in self._forgotten.items() if not lane.stored]:
+            del self._forgotten[number]
 
     def _check(self) -> None:
         blocks = [block for lane in self.lanes.values() for block in lane.resident.values()]

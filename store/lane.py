@@ -328,6 +328,10 @@ class Lane:
         size = len(block.lengths)
         if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
             return
+        self.retire(block)
+
+    def retire(self, block: Block) -> None:
+        """Forget the block, of which nothing is pending."""
         self.blocks.remove(block.number, block.number)
         if block.number in self.stored:
             self.dead.add(block.number, block.number)

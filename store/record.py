@@ -83,6 +83,7 @@ COMMIT: Final = 9
 PREPARE: Final = 10
 ROLLBACK: Final = 11
 LOST: Final = 15
+DELETE: Final = 16
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -99,6 +100,7 @@ KIND_NAMES: Final = {
     PREPARE: "prepare",
     ROLLBACK: "rollback",
     LOST: "lost",
+    DELETE: "delete",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 

@@ -199,6 +199,7 @@ class Recovery:
         for use in self._index.uses.values():
             use.acked_data_logs &= self.replay.expected
             use.committed_data_logs &= self.replay.expected
+        self.replay.forget_deleted()
         result.destinations = self.replay.destinations
         result.end = end.position
         return result

@@ -27,6 +27,7 @@ from .lane import LANE_MASK, LANE_SHIFT
 from .record import (
     ACK,
     COMMIT,
+    DELETE,
     DESTINATION,
     DROP,
     HEADER_BYTES,
@@ -50,6 +51,7 @@ from .runs import Runs
 from .state import (
     Destination,
     State,
+    decode_delete,
     decode_destination,
     decode_state,
     decode_subscription,
@@ -91,6 +93,8 @@ class Replay:
         self.destinations: dict[int, Destination] = {}
         self.expected: set[int] = set()
         """The data logs that exist, as the journal itself tells."""
+        self._deleted: set[int] = set()
+        """Numbers of queues that are gone."""
         self._recent: dict[int, Sequence[int]] = {}
         self._recent_messages = 0
 
@@ -101,6 +105,7 @@ class Replay:
         self._transactions.clear()
         self.destinations.clear()
         self.expected.clear()
+        self._deleted.clear()
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
         """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
@@ -131,6 +136,8 @@ class Replay:
             self.expected.add(data_log)
         elif record.kind == DESTINATION:
             self.see((decode_destination(head[HEADER_BYTES:]),))
+        elif record.kind == DELETE:
+            self._delete(decode_delete(head[HEADER_BYTES:]))
         elif record.kind == SUBSCRIBE:
             self._subscriptions.begin(decode_subscription(head[HEADER_BYTES:]))
         elif record.kind == UNSUBSCRIBE:
@@ -289,7 +296,20 @@ class Replay:
             self.destinations[destination.number] = destination
             self._subscriptions.see(destination)
 
+    def _delete(self, number: int) -> None:
+        self.destinations.pop(number, None)
+        self._deleted.add(number)
+        self._index.forget(number)
+
+    def forget_deleted(self) -> None:
+        """At the end: what survives of a data log's other messages may have made lanes of a deleted queue again."""
+        for number in self._deleted:
+            self._index.forget(number)
+
     def apply_state(self, state: State) -> None:
+        """What it does not name is deleted: the record of that may be gone while messages are left."""
+        for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
+            self._delete(number)
         self.see(state.destinations)
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)

@@ -244,6 +244,15 @@ def decode_unsubscribe(data: bytes) -> int:
     return _Reader(data).count()
 
 
+def encode_delete(number: int) -> bytes:
+    return _COUNT.pack(number)
+
+
+def decode_delete(data: bytes) -> int:
+    """The number of the queue that is gone."""
+    return _Reader(data).count()
+
+
 def decode_state(data: bytes) -> State:
     return _Reader(data).state()
 

@@ -31,6 +31,7 @@ from .journal import OFFSET_BITS
 from .record import (
     ACK,
     COMMIT,
+    DELETE,
     DESTINATION,
     DIRECTORY,
     DROP,
@@ -51,7 +52,7 @@ from .record import (
 )
 from .runs import Runs
 from .scan import Damage, Found, open_data_logs, scan
-from .state import decode_destination, decode_state, decode_subscription, decode_unsubscribe
+from .state import decode_delete, decode_destination, decode_state, decode_subscription, decode_unsubscribe
 
 
 class Finding(NamedTuple):
@@ -188,6 +189,8 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
     elif record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
+    elif record.kind == DELETE:
+        decode_delete(payload)
     elif record.kind == SUBSCRIBE:
         decode_subscription(payload)
     elif record.kind == UNSUBSCRIBE:

@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 
 from forebay.store.data_log import FORMAT_VERSION
+from forebay.store.deletion import delete_destination
 from forebay.store.disk import OsDisk
 from forebay.store.files import INDEX_DIRECTORY
 from forebay.store.lane import Lane
@@ -91,6 +92,10 @@ def write_golden(root: Path) -> Pending:
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     _publish(opened)
+    deleted = opened.lane("deleted")
+    opened.add(b"goes with its queue", lane=deleted)
+    with opened.lock:
+        delete_destination(store, deleted.destination)
     relocation = store.relocation
     for is_naming in (True, False):
         with opened.lock:

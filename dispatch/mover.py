@@ -1,0 +1,145 @@
+"""Mover: messages go from one queue to another, each in exactly one of them whatever crash comes between.
+
+A walk brings them in order, a block's part at a time, and each batch moves
+with one commit record of the journal: what it wrote to the new queue counts,
+and what it took from the old one is gone, from the same record on. What is in
+flight, or is a transaction's to decide about, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ..store.block import BLOCK_MESSAGES
+from ..store.branch import Branch
+from ..store.errors import ForebayError, StoreFull
+from ..store.reading import StoredMessage
+from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ..store.runs import Runs
+from .queue_area import LaneArea, QueueArea
+from .selector import Selector
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+BATCH_BLOCKS: Final = 3
+"""Blocks of the index that a batch makes dirty at most: one where it came from, two where it goes."""
+
+
+def move(engine: Engine, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
+    """See Queue.move. REQUIRES: no lock."""
+    moved = 0
+    try:
+        for area, messages in engine.browsers.walk(source, selector):
+            begin = 0
+            while begin < len(messages):
+                if moved == limit:
+                    return moved
+                end = begin + SLICE_MESSAGES_MAX
+                if limit is not None:
+                    end = min(end, begin + limit - moved)
+                considered, taken = _move_admitted(engine, area, to, messages[begin:end])
+                begin += considered
+                moved += taken
+    except ForebayError as error:
+        error.stored = moved  # type: ignore[attr-defined]
+        raise
+    return moved
+
+
+def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+    """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
+    if to.admission is None:
+        return len(batch), _move_batch(engine, area, to, batch)
+    sizes = [_content_bytes(message) for message in batch]
+    admitted = to.admission.admit(sizes, lambda: engine.after_write(engine.position()))
+    try:
+        return admitted, _move_batch(engine, area, to, batch[:admitted])
+    finally:
+        to.admission.stored(sizes[:admitted])
+
+
+def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """Move what of a batch is still free; returns how many."""
+    store = engine.store
+    target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
+    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
+        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+    with engine.lock:
+        engine.raise_closed()
+        decided = engine.transactions.acknowledged_in(area.lane.number)
+        free = [
+            message
+            for message in batch
+            if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
+        ]
+        if free:
+            with store.uninterrupted():
+                _commit(engine, area, target, free)
+        position = store.journal.end
+    engine.after_write(position)
+    return len(free)
+
+
+def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
+    """All of them move, or none. REQUIRES: the lock."""
+    transactions = engine.store.transactions
+    gone = Runs()
+    for message in messages:
+        gone.add(message[0], message[0])
+    branch = transactions.begin()
+    try:
+        written = _write(engine, branch, target, messages)
+        for first, last in gone:
+            branch.acknowledge(area.lane.number, first, last)
+        transactions.commit(branch, {position: lengths for position, lengths, _ in written})
+    except ForebayError:
+        with suppress(ForebayError):  # a crash would leave no more of it
+            transactions.rollback(branch)
+        transactions.end(branch.number)
+        raise
+    engine.store.adds += branch.messages
+    engine.unpark(area, gone)
+    engine.targets.forget(area, gone)
+    if area.queue.admission is not None:
+        area.queue.admission.room_came()
+    for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
+        arrived = [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)]
+        engine.arrive(target, arrived)
+
+
+def _write(
+    engine: Engine, branch: Branch, target: LaneArea, messages: list[StoredMessage]
+) -> list[tuple[int, list[int], list[StoredMessage]]]:
+    """Write them as slices that count with the commit: position, lengths and messages of each."""
+    written: list[tuple[int, list[int], list[StoredMessage]]] = []
+    for part in _slices(messages, target.lane.slice_room, engine.slice_messages_max):
+        contents = [(properties, body or b"") for _, properties, body, _ in part]
+        lengths = engine.store.transactions.add_slice(branch, target.lane, part[0][3], contents)
+        written.append((branch.last_position, lengths, part))
+    return written
+
+
+def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
+    """Parts that have one timestamp each, and cross no block. room: in the block that they begin in."""
+    part: list[StoredMessage] = []
+    size = 0
+    for message in messages:
+        if part and (
+            message[3] != part[0][3]
+            or len(part) >= min(room, most)
+            or size + _content_bytes(message) > SLICE_CONTENT_BYTES_MAX
+        ):
+            yield part
+            room = room - len(part) or BLOCK_MESSAGES
+            part, size = [], 0
+        part.append(message)
+        size += _content_bytes(message)
+    if part:
+        yield part
+
+
+def _content_bytes(message: StoredMessage) -> int:
+    return len(message[1]) + len(message[2] or b"")

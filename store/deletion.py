@@ -1,0 +1,54 @@
+"""Deletion of a queue: one record that says all of it is gone, and what is left of its lanes for who still holds one.
+
+The record stands for acks of everything in the queue, and for its name. Each
+data log begins with the destinations that exist, so whatever older data logs
+still hold of the queue counts for nothing, and no data log must remain for
+the record's sake. A crash leaves the queue with all that it had, or none of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import Closed
+from .lane import Lane
+from .record import DELETE
+from .runs import Runs
+from .state import encode_delete
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
+
+
+def delete_destination(store: MessageStore, number: int) -> None:
+    """Everything in the queue is gone, and its number is never used again. O(blocks of the index that it has).
+
+    REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: it is as it was.
+    """
+    with store.uninterrupted():
+        store.journal.append(DELETE, 0, 1, encode_delete(number))
+        del store.destinations[number]
+        store.index.forget(number)
+
+
+class DeletedLane(Lane):
+    """In the place of a lane of a deleted queue: nothing is pending, and whoever would add to it gets Closed."""
+
+    __slots__ = ()
+
+    def __init__(self, lane: Lane) -> None:
+        self.index = lane.index
+        self.number = lane.number
+        self.priority = lane.priority
+        self.pending_messages = self.pending_bytes = 0
+        self.tail = None
+        self.resident = {}
+        self.blocks, self.stored, self.dead = Runs(), Runs(), Runs()
+
+    @property
+    def destination(self) -> int:  # type: ignore[override]
+        raise Closed("the queue")
+
+    @property
+    def next_sequence(self) -> int:  # type: ignore[override]
+        raise Closed("the queue")
