@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..store.files import PathArgument
-from ..store.message_store import CleanupReport
+from ..store.cleaner import CleanupReport
 from ..store.recovery import RecoveryReport
 from .async_consumer import WaitingLines
 from .async_limited_queue import AsyncLimitedQueue

@@ -116,7 +116,7 @@ def test_a_thousand_consumers_of_as_many_queues_are_told_of_a_burst_at_once() ->
             for number in range(1000):
                 bay.queue(f"orders.{number}").send(b"%d" % number)
 
-        loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
+        loop.call_soon_threadsafe = counted  # type: ignore[method-assign,assignment]
         thread = threading.Thread(target=send)
         thread.start()
         thread.join()  # the loop stands meanwhile: all that comes is one burst
@@ -565,7 +565,7 @@ def test_a_full_queue_refuses_where_its_policy_says_so_and_says_how_much_is_in()
         queue = await bay.aio.queue("orders")
         with pytest.raises(StoreFull) as refused:
             await queue.send_many(numbered(5))
-        assert refused.value.stored == 3 == queue.depth  # type: ignore[attr-defined]
+        assert refused.value.stored == 3 == queue.depth
         with pytest.raises(StoreFull):
             await queue.send(b"x")
         bay = limited(max_messages=1, block_timeout_seconds=5.0)
