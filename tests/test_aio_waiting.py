@@ -159,6 +159,29 @@ def test_who_has_no_credit_does_not_keep_messages_from_who_has() -> None:
     asyncio.run(main())
 
 
+def test_nobody_relies_on_a_consumer_that_lost_its_credit() -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        full, free = await queue.subscribe(prefetch=2), await queue.subscribe()
+        await queue.send(b"0")
+        [held] = await full.take()
+        assert await full.take(timeout=1.0) == []  # the next arrival would call it
+        full.prefetch = 1
+        waiting = start(full.take(timeout=None))
+        await ticks()
+        taking = start(free.take(timeout=None))
+        await ticks()
+        await queue.send(b"1")
+        await ticks()
+        assert taking.done() and bodies(taking.result()) == [b"1"] and not waiting.done()
+        await held.ack()
+        await queue.send(b"2")
+        assert bodies(await waiting) == [b"2"]
+
+    run_jumping(main())
+
+
 def test_a_message_that_comes_back_wakes_a_take() -> None:
     async def main() -> None:
         bay = LoopBay()
