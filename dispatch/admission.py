@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..store.errors import Closed, MessageTooLarge, StoreFull
 from .destination_policy import DestinationPolicy
@@ -24,15 +25,21 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 """Whatever else than an ack makes room is noticed within this time."""
 
 
-class _Sender:
-    """One that waits. `admitted` messages are reserved for it."""
+class Wakeable(Protocol):
+    """What a sender that waits is woken by."""
 
-    __slots__ = ("sizes", "admitted", "woken")
+    def notify(self) -> None:
+        """Called under the state lock."""
 
-    def __init__(self, sizes: Sequence[int], lock: threading.Lock) -> None:
-        self.sizes = sizes
-        self.admitted = 0
-        self.woken = threading.Condition(lock)
+
+@dataclass(slots=True, eq=False)
+class Sender:
+    """One that waits since `began`. `admitted` messages are reserved for it."""
+
+    sizes: Sequence[int]
+    woken: Wakeable
+    began: float
+    admitted: int = 0
 
 
 class Admission:
@@ -48,7 +55,7 @@ class Admission:
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
-        self._waiting: deque[_Sender] = deque()
+        self._waiting: deque[Sender] = deque()
         self._is_closed = False
         self._closed_what = ""
         self.blocked_sends = 0
@@ -61,17 +68,22 @@ class Admission:
         is returned must be given to `stored`. Raises StoreFull when the
         policy says so or its time is up, MessageTooLarge, Closed.
         """
+        admitted = self.admit_now(sizes)
+        if admitted:
+            return admitted
+        before_waiting()
+        with self._lock:
+            return self._wait(sizes)
+
+    def admit_now(self, sizes: Sequence[int]) -> int:
+        """As admit; 0 where the sender must wait. REQUIRES: no lock."""
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
         with self._lock:
             admitted = 0 if self._waiting else self._reserve(sizes)
-        if admitted:
-            return admitted
-        if self._policy.when_full == "fail":
+        if not admitted and self._policy.when_full == "fail":
             raise self._full(sizes[0])
-        before_waiting()
-        with self._lock:
-            return self._wait(sizes)
+        return admitted
 
     def stored(self, sizes: Sequence[int]) -> None:
         """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""
@@ -103,30 +115,46 @@ class Admission:
 
     def _wait(self, sizes: Sequence[int]) -> int:
         """REQUIRES: the lock."""
-        sender = _Sender(sizes, self._lock)
-        began = self._monotonic()
-        timeout = self._policy.block_timeout_seconds
-        self._waiting.append(sender)
-        self.blocked_sends += 1
+        woken = threading.Condition(self._lock)
+        sender = self.line_up(sizes, woken)
         try:
-            while True:
-                if self._is_closed:
-                    raise Closed(self._closed_what)
-                self.room_came()
-                if sender.admitted:
-                    return sender.admitted
-                left = LOOK_AGAIN_SECONDS if timeout is None else began + timeout - self._monotonic()
-                if left <= 0:
-                    raise self._full(sizes[0])
-                sender.woken.wait(min(left, LOOK_AGAIN_SECONDS))
+            while wait_seconds := self.look(sender):
+                woken.wait(wait_seconds)
+            return sender.admitted
         except BaseException:
-            self._leave(sender)
+            self.leave(sender)
             raise
         finally:
-            self.blocked_seconds += self._monotonic() - began
+            self.blocked_seconds += self._monotonic() - sender.began
 
-    def _leave(self, sender: _Sender) -> None:
-        """It waits no longer: its place and what was reserved for it are free."""
+    def line_up(self, sizes: Sequence[int], woken: Wakeable) -> Sender:
+        """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
+
+        REQUIRES: the lock.
+        """
+        sender = Sender(sizes, woken, self._monotonic())
+        self._waiting.append(sender)
+        self.blocked_sends += 1
+        return sender
+
+    def look(self, sender: Sender) -> float:
+        """0: it is admitted; else seconds after which it must look again, if it is not woken before.
+
+        Raises StoreFull when its time is up, Closed. REQUIRES: the lock.
+        """
+        if self._is_closed:
+            raise Closed(self._closed_what)
+        self.room_came()
+        if sender.admitted:
+            return 0.0
+        timeout = self._policy.block_timeout_seconds
+        left = LOOK_AGAIN_SECONDS if timeout is None else sender.began + timeout - self._monotonic()
+        if left <= 0:
+            raise self._full(sender.sizes[0])
+        return min(left, LOOK_AGAIN_SECONDS)
+
+    def leave(self, sender: Sender) -> None:
+        """It waits no longer: its place and what was reserved for it are free. REQUIRES: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
         self._reserved_messages -= sender.admitted

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..store.errors import Closed, SettingsError, StoreFull
 from .delivery import Delivery
 from .destination_policy import check_prefetch
+from .eager_loader import Load
 from .queue_area import Interest, LaneArea, QueueArea
 from .transaction import Transaction
 
@@ -35,6 +36,26 @@ class ConsumerStatistics:
     misses: int
     in_flight: int
     delivered: int
+
+
+@dataclass(slots=True)
+class Search:
+    """A take that found nothing in RAM, and what came of its last round."""
+
+    max_messages: int
+    max_bytes: int | None
+    is_over: bool = False
+    """Its timeout has passed."""
+    is_scanned: bool = False
+    """A part of what there is was examined with its selector already."""
+    is_missed: bool = False
+    """It had to wait for a load."""
+    load: Load | None = None
+    """Begun for it: to be finished without the lock."""
+    is_coming: bool = False
+    """A load is under way, this one or another's."""
+    has_credit: bool = False
+    """It waits for messages, not for room to hold any."""
 
 
 class Consumer:
@@ -115,6 +136,17 @@ class Consumer:
             engine.call_ready()
         return deliveries
 
+    def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
+        """What of it can be handed out without any wait; [] where `look` must go on. REQUIRES: the lock."""
+        if self._is_closed:
+            raise Closed("the consumer")
+        most = self._credit(max_messages)
+        if most == 1:
+            one = self._collect_one(self)
+            if one is not None:
+                return [one]
+        return self._engine.targets.collect(self, most, max_bytes) if most > 0 else []
+
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
         if self.in_flight and self._engine.targets.is_short:
@@ -128,45 +160,55 @@ class Consumer:
         engine = self._engine
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else engine.monotonic() + timeout
-        is_missed = is_scanned = False
+        search = Search(max_messages, max_bytes)
         while True:
-            load = None
-            is_coming = has_credit = False
             with engine.lock:
-                if self._is_closed:
-                    raise Closed("the consumer")
-                engine.release_due()
-                most = self._credit(max_messages)
-                if most > 0:
-                    deliveries = engine.targets.collect(self, most, max_bytes)
-                    if deliveries:
-                        if is_missed:
-                            self.interest.misses += len(deliveries)
-                        return deliveries
-                    target = engine.targets.starving(self.interest)
-                    if is_scanned and deadline is not None and engine.monotonic() >= deadline:
-                        if target is not None:
-                            engine.targets.feed(target)  # the loader may have given it up while memory was short
-                        self.arm()
-                        return []  # nothing matched so far: the scan goes on in the background, or with the next take
-                    if target is not None and not target.is_loading:
-                        load = engine.loader.begin(target, is_needed=True)
-                        if load is None and not target.has_supply:
-                            continue  # what it had is settled: look at the next list
-                    is_coming = target is not None and target.is_loading
-                    has_credit = target is None or is_coming
-                    # A load that another thread has under way counts too: its message was not there in time.
-                    is_missed |= is_coming and (load is None or bool(load.regions))
-                if not has_credit:
-                    self._waits_for_credit = True
-                    if most > 0 or engine.targets.is_short:
-                        engine.targets.waits_for_memory[self] = None
-                if load is None and not self._wait(deadline, is_coming, has_credit):
+                search.is_over = deadline is not None and engine.monotonic() >= deadline
+                found = self.look(search)
+                if found is not None:
+                    return found
+                if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
                     self.arm()
                     return []
-            is_scanned = self.interest.selector is not None
-            if load is not None:
-                engine.loader.finish(load)
+            search.is_scanned = self.interest.selector is not None
+            if search.load is not None:
+                engine.loader.finish(search.load)
+
+    def look(self, search: Search) -> list[Delivery] | None:
+        """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
+        engine, targets = self._engine, self._engine.targets
+        if self._is_closed:
+            raise Closed("the consumer")
+        engine.release_due()
+        search.load = None
+        search.is_coming = search.has_credit = False
+        most = self._credit(search.max_messages)
+        while most > 0:
+            deliveries = targets.collect(self, most, search.max_bytes)
+            if deliveries:
+                if search.is_missed:
+                    self.interest.misses += len(deliveries)
+                return deliveries
+            target = targets.starving(self.interest)
+            if search.is_scanned and search.is_over:
+                if target is not None:
+                    targets.feed(target)  # the loader may have given it up while memory was short
+                self.arm()
+                return []  # nothing matched so far: the scan goes on in the background, or with the next take
+            if target is not None and not target.is_loading:
+                search.load = engine.loader.begin(target, is_needed=True)
+                if search.load is None and not target.has_supply:
+                    continue  # what it had is settled: look at the next list
+            search.is_coming = target is not None and target.is_loading
+            search.has_credit = target is None or search.is_coming
+            # A load that another thread has under way counts too: its message was not there in time.
+            search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
+            break
+        if not search.has_credit:
+            self._waits_for_credit = True
+            if most > 0 or targets.is_short:
+                targets.waits_for_memory[self] = None
+        return None
 
     def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
@@ -207,6 +249,11 @@ class Consumer:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
             self._is_armed = self.interest.is_armed = True
+
+    def disarm(self) -> None:
+        """Nobody waits for on_ready: the next arrival calls others."""
+        with self._engine.lock:
+            self._is_armed = False
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""

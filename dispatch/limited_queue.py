@@ -33,7 +33,7 @@ class LimitedQueue(Queue):
             size += len(encoded_properties(headers, message_id))
         if size > self._max_message_bytes:
             raise self._too_large(size)
-        self._admission.admit((size,), self._publish)
+        self._admit((size,))
         is_kept = False
         try:
             message_id = super().send(body, **fields)
@@ -60,7 +60,7 @@ class LimitedQueue(Queue):
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
-            end = begin + self._admission.admit(sizes[begin:], self._publish)
+            end = begin + self._admit(sizes[begin:])
             is_kept = False
             try:
                 super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction)
@@ -69,6 +69,10 @@ class LimitedQueue(Queue):
                 if not is_kept:
                     self._admission.stored(sizes[begin:end])
             begin = end
+
+    def _admit(self, sizes: Sequence[int]) -> int:
+        """How many of them have room now; waits for the first."""
+        return self._admission.admit(sizes, self._publish)
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""

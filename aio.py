@@ -1,0 +1,20 @@
+"""forebay.aio: forebay in asyncio. What waits in a thread is awaited here; the rest has the same names.
+
+>>> import forebay.aio
+>>> async with forebay.aio.open("data", memory_limit="64MiB") as bay:
+...     orders = await bay.queue("orders")
+...     message_id = await orders.send(b"1 kg tea", headers={"region": "eu"})
+...     async with orders.subscribe(selector="region = 'eu'") as consumer:
+...         for delivery in await consumer.take(10):
+...             await delivery.ack()
+"""
+
+from forebay.dispatch.async_consumer import AsyncConsumer as Consumer
+from forebay.dispatch.async_delivery import AsyncDelivery as Delivery
+from forebay.dispatch.async_forebay import AsyncForebay as Forebay
+from forebay.dispatch.async_forebay import open_in_loop as open
+from forebay.dispatch.async_queue import AsyncQueue as Queue
+from forebay.dispatch.async_queue import AsyncTopic as Topic
+from forebay.dispatch.async_transaction import AsyncTransaction as Transaction
+
+__all__ = ["Consumer", "Delivery", "Forebay", "Queue", "Topic", "Transaction", "open"]
