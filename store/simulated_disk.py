@@ -68,10 +68,12 @@ class _Write(NamedTuple):
 class _Inode:
     """A file's bytes as a reader sees them, with what leads back to those that are durable."""
 
-    __slots__ = ("content", "lost", "shared", "unsynced")
+    __slots__ = ("content", "digest", "lost", "shared", "unsynced")
 
     def __init__(self, content: bytearray, unsynced: list[_Write], lost: dict[int, bytes], shared: bool) -> None:
         self.content = content
+        self.digest: int | None = None
+        """Of the content; None: not known since its last change."""
         self.unsynced = unsynced
         self.lost = lost
         """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
@@ -82,9 +84,12 @@ class _Inode:
         if self is _DIRECTORY:
             return self
         self.shared = True
-        return _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
+        inode = _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
+        inode.digest = self.digest
+        return inode
 
     def owned_content(self) -> bytearray:
+        self.digest = None
         if self.shared:
             self.content = bytearray(self.content)
             self.shared = False
@@ -247,7 +252,8 @@ class SimulatedFile:
         """See `File.read`."""
         inode = self._opened()
         self._disk._call("read", self._name)
-        return bytes(inode.content[offset : offset + length])
+        with memoryview(inode.content) as content:
+            return bytes(content[offset : offset + length])
 
     def sync(self) -> None:
         """See `File.sync`."""
@@ -311,7 +317,7 @@ class SimulatedDisk:
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
         """See `Disk.open`."""
-        self._call("create" if create else "open", name)
+        self._named_call("create" if create else "open", name)
         if not create:
             return SimulatedFile(self, name, self._file(name), True)
         if name in self._names:
@@ -322,17 +328,17 @@ class SimulatedDisk:
 
     def open_for_reading(self, name: str) -> SimulatedFile:
         """See `Disk.open_for_reading`."""
-        self._call("open", name)
+        self._named_call("open", name)
         return SimulatedFile(self, name, self._file(name), False)
 
     def exists(self, name: str) -> bool:
         """See `Disk.exists`."""
-        self._call("exists", name)
+        self._named_call("exists", name)
         return not name or name in self._names
 
     def list(self, directory: str) -> list[str]:
         """See `Disk.list`."""
-        self._call("list", directory)
+        self._named_call("list", directory)
         return sorted(name.rpartition("/")[2] for name in self._names if _parent(name) == directory)
 
     def make_directory(self, name: str) -> None:
@@ -340,7 +346,7 @@ class SimulatedDisk:
         if not name:
             return
         self.make_directory(_parent(name))
-        self._call("make_directory", name)
+        self._named_call("make_directory", name)
         if name not in self._names:
             self._change({name: _DIRECTORY})
         elif self._names[name] is not _DIRECTORY:
@@ -349,7 +355,7 @@ class SimulatedDisk:
 
     def rename(self, name: str, to: str) -> None:
         """See `Disk.rename`."""
-        self._call("rename", name)
+        self._named_call("rename", name)
         inode = self._file(name)
         if name == to:
             return
@@ -359,20 +365,20 @@ class SimulatedDisk:
 
     def remove(self, name: str) -> None:
         """See `Disk.remove`."""
-        self._call("remove", name)
+        self._named_call("remove", name)
         self._discard(self._file(name))
         self._change({name: None})
 
     def sync_directory(self, name: str) -> None:
         """See `Disk.sync_directory`."""
-        self._call("sync_directory", name)
+        self._named_call("sync_directory", name)
         self._directory(name)
         changes = [change._replace(unsynced=change.unsynced - {name}) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def free_bytes(self) -> int:
         """See `Disk.free_bytes`."""
-        self._call("free_bytes", "")
+        self._named_call("free_bytes", "")
         return self._free_bytes()
 
     # What a test does to it.
@@ -448,8 +454,17 @@ class SimulatedDisk:
         return bool(self._changes) or any(inode.has_unsynced() for inode in self._names.values())
 
     def image(self) -> dict[str, bytes]:
-        """All files as a reader sees them, by name: to compare two disks, or to count distinct states."""
+        """All files as a reader sees them, by name: to compare two disks."""
         return {name: bytes(inode.content) for name, inode in self._names.items() if inode is not _DIRECTORY}
+
+    def digest(self) -> int:
+        """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
+        digests = []
+        for name, inode in self._names.items():
+            if inode.digest is None:
+                inode.digest = hash(bytes(inode.content))
+            digests.append((name, inode.digest))
+        return hash(frozenset(digests))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Turn one bit over, for readers and on the device alike."""
@@ -464,7 +479,6 @@ class SimulatedDisk:
     # What both rest on.
 
     def _enter(self, call: str, name: str) -> _Fault | None:
-        assert is_inside(name), f"{name!r} leaves the store's directory"
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
@@ -473,6 +487,10 @@ class SimulatedDisk:
             if fault.is_due(call):
                 due = fault
         return due
+
+    def _named_call(self, call: str, name: str) -> None:
+        assert is_inside(name), f"{name!r} leaves the store's directory"
+        self._call(call, name)
 
     def _call(self, call: str, name: str) -> None:
         fault = self._enter(call, name)
