@@ -182,7 +182,7 @@ DISPATCH_BUGS = (
         "dispatch/admission.py",
         (
             "what was reserved in a limited queue is never free again",
-            "            self._reserved_messages -= len(sizes)\n            self._reserved_bytes -= sum(sizes)\n",
+            "        self._reserved_messages -= messages\n        self._reserved_bytes -= size_bytes\n",
             "",
             "tests/test_admission.py",
         ),

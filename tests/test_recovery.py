@@ -312,6 +312,30 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Mem
     again.store.cleanup()
 
 
+def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebuilt(
+    opened: OpenStore, metadata: MemoryMetadataStore
+) -> None:
+    """Its own data log remains, and what follows that says nothing of the messages that it has pending."""
+    fill(opened, 1)
+    last = opened.lane().next_sequence - 2
+    opened.add(b"stays")
+    opened.store.checkpoint()
+    stale = metadata.crash(Random(0))
+    assert stale.load() == metadata.load()
+    fill(opened, 1)
+    first = opened.lane().next_sequence - 1
+    opened.remove(0, last)
+    fill(opened, 1)
+    opened.remove(first, opened.lane().next_sequence - 1)
+    opened.add(b"last")
+    assert opened.store.cleanup().deleted == (1, 3)
+    live = exported(opened)
+    again = reopen(disk_of(opened).crash_process(), stale)
+    assert again.report.index_rebuilt and exported(again) == live
+    assert all(again.bodies())
+    again.check()
+
+
 # Data logs that are gone, or should be.
 
 
