@@ -72,8 +72,7 @@ class _Inode:
 
     def __init__(self, content: bytearray, unsynced: list[_Write], lost: dict[int, bytes], shared: bool) -> None:
         self.content = content
-        self.digest: int | None = None
-        """Of the content; None: not known since its last change."""
+        self.digest = 0  # of the content, once somebody asked and until it changes
         self.unsynced = unsynced
         self.lost = lost
         """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
@@ -89,7 +88,7 @@ class _Inode:
         return inode
 
     def owned_content(self) -> bytearray:
-        self.digest = None
+        self.digest = 0
         if self.shared:
             self.content = bytearray(self.content)
             self.shared = False
@@ -252,8 +251,7 @@ class SimulatedFile:
         """See `File.read`."""
         inode = self._opened()
         self._disk._call("read", self._name)
-        with memoryview(inode.content) as content:
-            return bytes(content[offset : offset + length])
+        return bytes(memoryview(inode.content)[offset : offset + length])
 
     def sync(self) -> None:
         """See `File.sync`."""
@@ -317,7 +315,7 @@ class SimulatedDisk:
 
     def open(self, name: str, *, create: bool = False) -> SimulatedFile:
         """See `Disk.open`."""
-        self._named_call("create" if create else "open", name)
+        self._call("create" if create else "open", name)
         if not create:
             return SimulatedFile(self, name, self._file(name), True)
         if name in self._names:
@@ -328,17 +326,17 @@ class SimulatedDisk:
 
     def open_for_reading(self, name: str) -> SimulatedFile:
         """See `Disk.open_for_reading`."""
-        self._named_call("open", name)
+        self._call("open", name)
         return SimulatedFile(self, name, self._file(name), False)
 
     def exists(self, name: str) -> bool:
         """See `Disk.exists`."""
-        self._named_call("exists", name)
+        self._call("exists", name)
         return not name or name in self._names
 
     def list(self, directory: str) -> list[str]:
         """See `Disk.list`."""
-        self._named_call("list", directory)
+        self._call("list", directory)
         return sorted(name.rpartition("/")[2] for name in self._names if _parent(name) == directory)
 
     def make_directory(self, name: str) -> None:
@@ -346,7 +344,7 @@ class SimulatedDisk:
         if not name:
             return
         self.make_directory(_parent(name))
-        self._named_call("make_directory", name)
+        self._call("make_directory", name)
         if name not in self._names:
             self._change({name: _DIRECTORY})
         elif self._names[name] is not _DIRECTORY:
@@ -355,7 +353,7 @@ class SimulatedDisk:
 
     def rename(self, name: str, to: str) -> None:
         """See `Disk.rename`."""
-        self._named_call("rename", name)
+        self._call("rename", name)
         inode = self._file(name)
         if name == to:
             return
@@ -365,20 +363,20 @@ class SimulatedDisk:
 
     def remove(self, name: str) -> None:
         """See `Disk.remove`."""
-        self._named_call("remove", name)
+        self._call("remove", name)
         self._discard(self._file(name))
         self._change({name: None})
 
     def sync_directory(self, name: str) -> None:
         """See `Disk.sync_directory`."""
-        self._named_call("sync_directory", name)
+        self._call("sync_directory", name)
         self._directory(name)
         changes = [change._replace(unsynced=change.unsynced - {name}) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def free_bytes(self) -> int:
         """See `Disk.free_bytes`."""
-        self._named_call("free_bytes", "")
+        self._call("free_bytes", "")
         return self._free_bytes()
 
     # What a test does to it.
@@ -459,12 +457,9 @@ class SimulatedDisk:
 
     def digest(self) -> int:
         """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
-        digests = []
-        for name, inode in self._names.items():
-            if inode.digest is None:
-                inode.digest = hash(bytes(inode.content))
-            digests.append((name, inode.digest))
-        return hash(frozenset(digests))
+        for inode in self._names.values():
+            inode.digest = inode.digest or hash(bytes(inode.content))
+        return hash(frozenset((name, inode.digest) for name, inode in self._names.items()))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Turn one bit over, for readers and on the device alike."""
@@ -488,16 +483,13 @@ class SimulatedDisk:
                 due = fault
         return due
 
-    def _named_call(self, call: str, name: str) -> None:
-        assert is_inside(name), f"{name!r} leaves the store's directory"
-        self._call(call, name)
-
     def _call(self, call: str, name: str) -> None:
         fault = self._enter(call, name)
         if fault is not None:
             raise _error(fault.error, name)
 
     def _file(self, name: str) -> _Inode:
+        assert is_inside(name), f"{name!r} leaves the store's directory"
         inode = self._names.get(name)
         if inode is None:
             raise _error(errno.ENOENT, name)

@@ -1,4 +1,4 @@
-"""Bugs of topics, transactions and relocation: see planted_bug.py."""
+"""Bugs of topics, transactions, relocation and full disks: see planted_bug.py."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FEATURE_BUGS = (
         ),
     ),
     *in_file(
-        "store/recovery.py",
+        "store/replay.py",
         (
             "survivors are not replayed",
             "        if header is not None and self._index.use(data_log).pending_messages > live:\n",
@@ -236,11 +236,56 @@ FEATURE_BUGS = (
             "            pass\n        if",
             "tests/test_relocation.py::test_survivors_record_stands_for_acks_that_are_gone",
         ),
+    ),
+    *in_file(
+        "store/lane.py",
         (
             "a copy may go before what it was copied from",
             "            self.index.widen(block)\n        block.move(",
             "            self.index.widen(block)\n        use.acked_data_logs.clear()\n        block.move(",
             "tests/test_relocation_crash.py",
+        ),
+    ),
+    *in_file(
+        "store/journal.py",
+        (
+            "sends use the reserve",
+            "self.roll(size, is_adding=kind in ADDING_KINDS)",
+            "self.roll(size, is_adding=False)",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "the reserve is used up once for all",
+            "self.is_full = self._is_makeshift or not self._fill_reserve()",
+            "self.is_full = self._is_makeshift",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "acks take the space that is kept for drops",
+            "        if self.is_full and kind != DROP:\n",
+            "        if self.is_full and kind < 0:\n",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "the store grows beyond its limit",
+            "            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))\n",
+            "            limit = min(limit, self._store_limit_bytes)\n",
+            "tests/test_full_disk.py",
+        ),
+    ),
+    *in_file(
+        "store/reserve.py",
+        (
+            "a checkpoint on a full disk gets nothing of the reserve",
+            "        if _INDEX_PART not in self._held:\n",
+            "        if _INDEX_PART in self._held:\n",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "a closed store leaves its reserve behind",
+            "        self._wanted.clear()\n        self.clear()\n",
+            "        self._wanted.clear()\n",
+            "tests/test_full_disk.py",
         ),
     ),
 )

@@ -18,7 +18,7 @@ from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged, M
 from forebay.store.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.state import decode_state
-from journals import all_records, data_log_header, data_logs, power_cut, walked
+from journals import all_records, data_logs, power_cut, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
 
@@ -98,22 +98,6 @@ def test_every_life_begins_a_data_log_and_writes_to_no_older_one(disk: Simulated
         opened.add(b"body")
         opened.store.close()
         image = disk.image()
-
-
-def test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch(
-    disk: SimulatedDisk, metadata: Metadata
-) -> None:
-    """Or the leavings of one could be taken for records of another."""
-    salts: list[int] = []
-    epochs: list[int] = []
-    for life in range(1, 4):
-        opened = OpenStore(disk, metadata, clock=ManualClock(life))
-        fill_data_logs(opened, 2)
-        headers = [data_log_header(disk, data_log) for data_log in data_logs(disk)[len(salts) :]]
-        salts += [header.salt for header in headers]
-        epochs.append(headers[0].epoch)
-        assert len(headers) > 1 and {header.epoch for header in headers} == {epochs[-1]}
-    assert len(set(salts)) == len(salts) and epochs == sorted(set(epochs))
 
 
 def test_clean_shutdown_leaves_nothing_to_replay(disk: SimulatedDisk, metadata: Metadata, opened: OpenStore) -> None:

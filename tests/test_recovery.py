@@ -16,7 +16,7 @@ from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.recovery import QUARANTINE_FILES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
-from journals import data_logs
+from journals import data_log_header, data_logs
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
@@ -54,6 +54,21 @@ def fill(opened: OpenStore, data_logs: int) -> None:
     until = opened.store.journal.data_log + data_logs
     while opened.store.journal.data_log < until:
         opened.add(BODY)
+
+
+def test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch(opened: OpenStore) -> None:
+    """Or the leavings of one could be taken for records of another."""
+    salts: list[int] = []
+    epochs: list[int] = []
+    for _ in range(3):
+        fill(opened, 2)
+        disk = disk_of(opened)
+        headers = [data_log_header(disk, data_log) for data_log in data_logs(disk)[len(salts) :]]
+        salts += [header.salt for header in headers]
+        epochs.append(headers[0].epoch)
+        assert len(headers) > 1 and {header.epoch for header in headers} == {epochs[-1]}
+        opened = reopen(disk)
+    assert len(set(salts)) == len(salts) and epochs == sorted(set(epochs))
 
 
 # The torn tail.
