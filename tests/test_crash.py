@@ -27,7 +27,9 @@ from forebay.store.metadata_store import UNBOUNDED, MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 
-STATES = 20_000
+STATES = 72_000
+"""Power cuts with sync="always"; with the other modes and settings, and the deletions, they are 100,000."""
+KILLS = 2_000
 SHARES = 10
 SOAK_STATES = 1_000_000
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
@@ -234,7 +236,7 @@ def test_power_cut_without_syncs_leaves_what_some_moment_left(sync: SyncMode) ->
 def test_kill_at_any_call_loses_nothing_confirmed(sync: SyncMode) -> None:
     tally = Tally()
     seed = FIRST_SEED
-    while tally.kills < STATES // SHARES:
+    while tally.kills < KILLS:
         CrashRun(seed, tally, sync=sync, with_power_cuts=False).run()
         seed += 1
 

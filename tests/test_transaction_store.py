@@ -415,18 +415,17 @@ def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> 
     """Of the same number of messages, and every checksum is right."""
     bay = SimulatedBay()
     queue = bay.queue()
-    placed = []
+    branches = []
     for transaction in (bay.bay.transaction(), bay.bay.transaction()):
         queue.send_many([Message(b"a"), Message(b"b")], transaction=transaction)
         transaction._write_all()
-        branch = transaction._branch
-        branch.give_sequences(lambda lane: 0)
-        placed.append((branch.number, *branch.committed()))
-    (number, own), (_, other) = placed
+        transaction._branch.give_sequences(lambda lane: 0)
+        branches.append(transaction._branch)
+    (own,), (other,) = (branch.committed() for branch in branches)
     file, salt = bay.engine.store.journal.reader(own.position >> OFFSET_BITS)
-    assert len(read_lengths(file, salt, number, own)) == 2
+    assert len(read_lengths(file, salt, branches[0].number, own)) == 2
     with pytest.raises(RecordDamaged, match="another transaction"):
-        read_lengths(file, salt, number, other)
+        read_lengths(file, salt, branches[0].number, other)
 
 
 def test_dump_and_verify_know_transactions() -> None:
