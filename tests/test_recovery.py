@@ -16,7 +16,7 @@ from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.recovery import QUARANTINE_FILES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
-from journals import data_log_header, data_logs
+from journals import data_log_header, data_logs, power_cut
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
@@ -69,6 +69,19 @@ def test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch(ope
         assert len(headers) > 1 and {header.epoch for header in headers} == {epochs[-1]}
         opened = reopen(disk)
     assert len(set(salts)) == len(salts) and epochs == sorted(set(epochs))
+
+
+def test_power_cut_at_any_call_of_an_open_after_a_kill_takes_nothing_that_the_open_relies_on(opened: OpenStore) -> None:
+    """Neither names nor content of the killed process were durable: all that is left are the newest messages fewer."""
+    fill(opened, 2)
+    bodies = opened.bodies()
+    disk = disk_of(opened).crash_process()
+    cuts: list[SimulatedDisk] = []
+    disk.on_call = lambda call, name: cuts.append(power_cut(disk))
+    reopen(disk)
+    found = [reopen(cut).bodies() for cut in cuts]
+    assert all(left == bodies[: len(left)] for left in found)
+    assert found[0] == [] and found[-1] == bodies
 
 
 # The torn tail.
