@@ -68,10 +68,11 @@ class _Write(NamedTuple):
 class _Inode:
     """A file's bytes as a reader sees them, with what leads back to those that are durable."""
 
-    __slots__ = ("content", "lost", "shared", "unsynced")
+    __slots__ = ("content", "digest", "lost", "shared", "unsynced")
 
     def __init__(self, content: bytearray, unsynced: list[_Write], lost: dict[int, bytes], shared: bool) -> None:
         self.content = content
+        self.digest = 0  # of the content, once somebody asked and until it changes
         self.unsynced = unsynced
         self.lost = lost
         """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
@@ -82,9 +83,12 @@ class _Inode:
         if self is _DIRECTORY:
             return self
         self.shared = True
-        return _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
+        inode = _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
+        inode.digest = self.digest
+        return inode
 
     def owned_content(self) -> bytearray:
+        self.digest = 0
         if self.shared:
             self.content = bytearray(self.content)
             self.shared = False
@@ -247,7 +251,7 @@ class SimulatedFile:
         """See `File.read`."""
         inode = self._opened()
         self._disk._call("read", self._name)
-        return bytes(inode.content[offset : offset + length])
+        return bytes(memoryview(inode.content)[offset : offset + length])
 
     def sync(self) -> None:
         """See `File.sync`."""
@@ -448,8 +452,14 @@ class SimulatedDisk:
         return bool(self._changes) or any(inode.has_unsynced() for inode in self._names.values())
 
     def image(self) -> dict[str, bytes]:
-        """All files as a reader sees them, by name: to compare two disks, or to count distinct states."""
+        """All files as a reader sees them, by name: to compare two disks."""
         return {name: bytes(inode.content) for name, inode in self._names.items() if inode is not _DIRECTORY}
+
+    def digest(self) -> int:
+        """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
+        for inode in self._names.values():
+            inode.digest = inode.digest or hash(bytes(inode.content))
+        return hash(frozenset((name, inode.digest) for name, inode in self._names.items()))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Turn one bit over, for readers and on the device alike."""
@@ -464,7 +474,6 @@ class SimulatedDisk:
     # What both rest on.
 
     def _enter(self, call: str, name: str) -> _Fault | None:
-        assert is_inside(name), f"{name!r} leaves the store's directory"
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
@@ -480,6 +489,7 @@ class SimulatedDisk:
             raise _error(fault.error, name)
 
     def _file(self, name: str) -> _Inode:
+        assert is_inside(name), f"{name!r} leaves the store's directory"
         inode = self._names.get(name)
         if inode is None:
             raise _error(errno.ENOENT, name)

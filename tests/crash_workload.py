@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from extents import by_record
 from forebay import Consumer, Delivery, Forebay, Message
@@ -39,8 +40,7 @@ WEIGHTS = {
 """Of each operation, what one seed may draw."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """One message as it was handed to the library."""
 
     queue: str

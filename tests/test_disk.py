@@ -322,6 +322,22 @@ def test_a_directory_is_durable_up_to_the_root_even_if_found_existing(
         assert synced == [str(tmp_path / "parent/root/kr-store"), str(tmp_path / "parent/root")]
 
 
+def test_syncs_of_files_and_directories_reach_the_system(real: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+
+    def remember(descriptor: int) -> None:
+        synced.append(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(disk_module, "_flush", remember)
+    monkeypatch.setattr(os, "fsync", remember)
+    real.make_directory("journal")
+    file = real.open("journal/log", create=True)
+    synced.clear()
+    file.sync()
+    real.sync_directory("journal")
+    assert synced == [os.stat(f"{real.root}/{name}").st_ino for name in ("journal/log", "journal")]
+
+
 def test_the_root_stays_where_it_was_when_the_process_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     disk = OsDisk("root")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +12,7 @@ from forebay import Consumer, Message, Queue
 from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.dispatch.eager_loader import Load
 from forebay.dispatch.target_list import TargetList
-from forebay.store.reading import REGION_BYTES_MAX
+from forebay.store.reading import REGION_BYTES_MAX, Region, StoredMessage
 from simulated_bay import SimulatedBay
 
 KIB = 1024
@@ -116,6 +116,27 @@ def test_neighbouring_messages_come_in_one_read() -> None:
         bay.bay.step()
         assert bay.reads - before <= 2000 * (KIB + OVERHEAD_BYTES) // REGION_BYTES_MAX + 8
         assert bay.lists()[0].direct[-1][0] == 1999
+
+
+def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay()
+    fill(bay.queue(), 200)
+    bay.reopen()
+    store, holders = bay.engine.store, bay.engine.budget.holders
+    read, reads = store.read, 0
+
+    def watched(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        nonlocal reads
+        reads += 1
+        assert holders["read_buffers"].held_bytes >= max(region.length for region in regions)
+        assert holders["target_lists"].held_bytes >= sum(region.length for region in regions)
+        return read(regions)
+
+    monkeypatch.setattr(store, "read", watched)
+    with bay.queue().subscribe() as consumer:
+        assert len(consumer.take(200)) and reads
+    bay.check()
+    assert holders["read_buffers"].held_bytes == 0
 
 
 def test_a_step_ends_with_every_list_fed_and_the_next_one_finds_nothing_to_do() -> None:

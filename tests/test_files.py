@@ -162,6 +162,18 @@ def test_a_second_handle_of_this_process_is_refused_under_any_name_of_the_direct
     lock.release()
 
 
+def test_a_second_handle_is_refused_where_the_systems_lock_is_one_per_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over some network file systems."""
+    monkeypatch.setattr(fcntl, "flock", lambda descriptor, operation: None)
+    lock = locked(tmp_path)
+    with pytest.raises(StoreLocked):
+        locked(tmp_path)
+    lock.release()
+    locked(tmp_path).release()
+
+
 def test_a_second_process_is_refused_without_any_wait_and_told_who_holds_it(tmp_path: Path) -> None:
     def sleep(seconds: float) -> None:
         raise AssertionError("slept without being asked to wait")

@@ -303,6 +303,17 @@ def test_place_where_something_else_lies_is_told() -> None:
         assert messages == [] and len(unreadable) == wrong.messages, wrong
 
 
+def test_single_message_of_another_sequence_is_not_taken_for_the_one_that_is_wanted() -> None:
+    """Lengths and checksums of both are right."""
+    lane = Lane()
+    for n in range(3):
+        lane.add((b"", b"body %d" % n))
+    [extent] = lane.extents((1, 2))
+    assert isinstance(extent, Singles)
+    messages, unreadable = read_regions(plan_regions([extent._replace(first_sequence=0)], lane.journal.reader))
+    assert messages == [] and places(unreadable) == [0, 1]
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_properties_longer_than_their_message_are_damage(count: int) -> None:
     """Every checksum is right: somebody made it so."""

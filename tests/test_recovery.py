@@ -16,7 +16,7 @@ from forebay.store.files import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.recovery import QUARANTINE_FILES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
-from journals import data_logs
+from journals import data_log_header, data_logs, power_cut
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
@@ -54,6 +54,34 @@ def fill(opened: OpenStore, data_logs: int) -> None:
     until = opened.store.journal.data_log + data_logs
     while opened.store.journal.data_log < until:
         opened.add(BODY)
+
+
+def test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch(opened: OpenStore) -> None:
+    """Or the leavings of one could be taken for records of another."""
+    salts: list[int] = []
+    epochs: list[int] = []
+    for _ in range(3):
+        fill(opened, 2)
+        disk = disk_of(opened)
+        headers = [data_log_header(disk, data_log) for data_log in data_logs(disk)[len(salts) :]]
+        salts += [header.salt for header in headers]
+        epochs.append(headers[0].epoch)
+        assert len(headers) > 1 and {header.epoch for header in headers} == {epochs[-1]}
+        opened = reopen(disk)
+    assert len(set(salts)) == len(salts) and epochs == sorted(set(epochs))
+
+
+def test_power_cut_at_any_call_of_an_open_after_a_kill_takes_nothing_that_the_open_relies_on(opened: OpenStore) -> None:
+    """Neither names nor content of the killed process were durable: all that is left are the newest messages fewer."""
+    fill(opened, 2)
+    bodies = opened.bodies()
+    disk = disk_of(opened).crash_process()
+    cuts: list[SimulatedDisk] = []
+    disk.on_call = lambda call, name: cuts.append(power_cut(disk))
+    reopen(disk)
+    found = [reopen(cut).bodies() for cut in cuts]
+    assert all(left == bodies[: len(left)] for left in found)
+    assert found[0] == [] and found[-1] == bodies
 
 
 # The torn tail.
@@ -310,6 +338,30 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Mem
     assert exported(again) == live
     again.check()
     again.store.cleanup()
+
+
+def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebuilt(
+    opened: OpenStore, metadata: MemoryMetadataStore
+) -> None:
+    """Its own data log remains, and what follows that says nothing of the messages that it has pending."""
+    fill(opened, 1)
+    last = opened.lane().next_sequence - 2
+    opened.add(b"stays")
+    opened.store.checkpoint()
+    stale = metadata.crash(Random(0))
+    assert stale.load() == metadata.load()
+    fill(opened, 1)
+    first = opened.lane().next_sequence - 1
+    opened.remove(0, last)
+    fill(opened, 1)
+    opened.remove(first, opened.lane().next_sequence - 1)
+    opened.add(b"last")
+    assert opened.store.cleanup().deleted == (1, 3)
+    live = exported(opened)
+    again = reopen(disk_of(opened).crash_process(), stale)
+    assert again.report.index_rebuilt and exported(again) == live
+    assert all(again.bodies())
+    again.check()
 
 
 # Data logs that are gone, or should be.

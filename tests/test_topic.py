@@ -395,6 +395,21 @@ def test_a_subscription_that_ended_in_a_deleted_data_log_stays_ended(
     assert (backlog(simulated, "begins"), backlog(simulated, "stays")) == ([], [b"for both"])
 
 
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_the_number_of_a_subscription_is_never_given_again(simulated: SimulatedBay, is_index_lost: bool) -> None:
+    """Or the acks that are left of one would be taken for another's."""
+    begin_data_log(simulated)
+    topic(simulated).subscribe(durable="ends").close()
+    (number,) = simulated.engine.store.subscriptions.by_number
+    topic(simulated).unsubscribe("ends")
+    begin_data_log(simulated)
+    begin_data_log(simulated)
+    assert 2 in simulated.bay.cleanup().deleted
+    simulated.crash(is_index_lost=is_index_lost)
+    topic(simulated).subscribe(durable="begins").close()
+    assert min(simulated.engine.store.subscriptions.by_number) > number
+
+
 # Selectors.
 
 

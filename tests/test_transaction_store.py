@@ -19,9 +19,11 @@ from forebay.dispatch.engine import Engine
 from forebay.store.branch import Branch, decode_branch, decode_commit, decode_rollback, encode_branch, encode_commit
 from forebay.store.cleanup import removable
 from forebay.store.dump import dump
+from forebay.store.journal import OFFSET_BITS
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.record import RecordDamaged
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.transactions import read_lengths
 from forebay.store.verify import examine_all, judge
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -409,6 +411,23 @@ def test_a_commit_whose_slice_is_missing_is_corruption() -> None:
         crashed(bay, with_index=False)
 
 
+def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> None:
+    """Of the same number of messages, and every checksum is right."""
+    bay = SimulatedBay()
+    queue = bay.queue()
+    branches = []
+    for transaction in (bay.bay.transaction(), bay.bay.transaction()):
+        queue.send_many([Message(b"a"), Message(b"b")], transaction=transaction)
+        transaction._write_all()
+        transaction._branch.give_sequences(lambda lane: 0)
+        branches.append(transaction._branch)
+    (own,), (other,) = (branch.committed() for branch in branches)
+    file, salt = bay.engine.store.journal.reader(own.position >> OFFSET_BITS)
+    assert len(read_lengths(file, salt, branches[0].number, own)) == 2
+    with pytest.raises(RecordDamaged, match="another transaction"):
+        read_lengths(file, salt, branches[0].number, other)
+
+
 def test_dump_and_verify_know_transactions() -> None:
     bay = SimulatedBay(**SMALL_FILES)
     queue = bay.queue()
@@ -457,10 +476,13 @@ def test_any_cut_of_a_transaction_s_bytes_is_damage() -> None:
     for length in range(len(commit)):
         with pytest.raises(RecordDamaged):
             decode_commit(commit[:length])
-    for wrong in (commit + b"\0", encoded[:-8] + bytes(8), encoded[:-8] + b"\xff" * 8):
-        with pytest.raises(RecordDamaged):
-            decode_commit(wrong)
-            decode_branch(wrong)
+    with pytest.raises(RecordDamaged, match="bytes follow"):
+        decode_commit(commit + b"\0")
+    for wrong in (bytes(8), b"\xff" * 8):
+        with pytest.raises(RecordDamaged, match="a run"):
+            decode_commit(commit[:-8] + wrong)
+        with pytest.raises(RecordDamaged, match="a run"):
+            decode_branch(encoded[:-8] + wrong)
     with pytest.raises(RecordDamaged):
         decode_rollback(bytes(7))
 

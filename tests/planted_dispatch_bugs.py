@@ -1,0 +1,196 @@
+"""Bugs of the floors above the store: see planted_bug.py."""
+
+from __future__ import annotations
+
+from planted_bug import in_file
+
+CRASHES = "tests/test_crash.py"
+
+DISPATCH_BUGS = (
+    *in_file(
+        "cache/budget.py",
+        (
+            "a reservation passes the limit",
+            "        elif held_bytes > budget.ceiling_bytes:\n"
+            "            return False\n"
+            "        budget.held_bytes = held_bytes\n",
+            "        budget.held_bytes = held_bytes\n",
+            "tests/test_budget.py",
+        ),
+        (
+            "the guarantee of one holder is given to others",
+            "        self.ceiling_bytes -= guaranteed_bytes\n",
+            "",
+            "tests/test_budget.py",
+        ),
+    ),
+    *in_file(
+        "cache/message_cache.py",
+        (
+            "a message that leaves a cache is released twice",
+            "        if message is not None:\n            self.holder.release(charge_bytes(message))\n",
+            "        if message is not None:\n"
+            "            self.holder.release(charge_bytes(message))\n"
+            "            self.holder.release(min(charge_bytes(message), self.holder.held_bytes))\n",
+            "tests/test_message_caches.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/target_list.py",
+        (
+            "an evicted message keeps its charge",
+            "        self.direct_bytes -= charge_bytes(message)\n        self.references",
+            "        self.references",
+            "tests/test_target_list.py",
+        ),
+        (
+            "an evicted message is forgotten",
+            "        self.references.add(message[0], message[0])\n",
+            "",
+            "tests/test_target_list.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/target_area.py",
+        (
+            "eviction gives nothing back",
+            "                self.targets.release(charge_bytes(fullest.evict_last()))\n",
+            "                fullest.evict_last()\n",
+            "tests/test_target_list.py",
+        ),
+        (
+            "a message that was returned is lost",
+            "                    target.returned.add(sequence, sequence)\n",
+            "",
+            "tests/test_consumer.py",
+        ),
+        (
+            "two consumers get one message",
+            "        return sequence not in area.in_flight and sequence",
+            "        return sequence",
+            "tests/test_consumer.py",
+        ),
+        (
+            "lower priorities come first",
+            "key=lambda target: -target.area.lane.priority",
+            "key=lambda target: target.area.lane.priority",
+            "tests/test_queue.py",
+        ),
+        (
+            "a redelivery does not count as an attempt",
+            "        area.attempts[delivery.sequence] = delivery.attempts\n",
+            "",
+            "tests/test_consumer.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/consumer.py",
+        (
+            "a closed consumer keeps its messages",
+            "        for delivery in held:\n            self._return(delivery, 0.0)\n",
+            "",
+            "tests/test_consumer.py",
+        ),
+        (
+            "prefetch is ignored",
+            "        return min(max_messages, self._prefetch - self.in_flight)\n",
+            "        return max_messages\n",
+            "tests/test_consumer.py",
+        ),
+        (
+            "a scan for a selector ends before its time is up",
+            "                    if is_scanned and deadline is not None and engine.monotonic() >= deadline:\n",
+            "                    if is_scanned:\n",
+            "tests/test_selective_consumer.py",
+        ),
+        (
+            "a delay of a returned message is ignored",
+            "        if delay:\n            self._engine.park",
+            "        if delay < 0:\n            self._engine.park",
+            "tests/test_consumer.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/eager_loader.py",
+        (
+            "a load passes over the message behind it",
+            "        target.frontier = max(target.frontier, load.last + 1)\n",
+            "        target.frontier = max(target.frontier, load.last + 2)\n",
+            "tests/test_eager_loader.py",
+        ),
+        (
+            "a load reads into memory that nobody reserved",
+            "        if not self._reading.reserve(buffer_bytes):\n"
+            "            area.targets.release(wanted)\n"
+            "            return False\n",
+            "        buffer_bytes = 0\n",
+            "tests/test_eager_loader.py",
+        ),
+        (
+            "a load brings what was purged meanwhile",
+            "        return self.purges != self.target.area.purges\n",
+            "        return False\n",
+            "tests/test_purge.py",
+        ),
+        (
+            "a load that is given up keeps its charge",
+            "        self._area.targets.release(load.reserved_bytes)\n",
+            "",
+            "tests/test_eager_loader.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/engine.py",
+        (
+            "with always a message is delivered before it is durable",
+            "            while self.unpublished and self.unpublished[0][0] <= durable:\n",
+            "            while self.unpublished and durable:\n",
+            "tests/test_publication.py",
+        ),
+        (
+            "a confirmed call is not synced",
+            "            self.store.journal.sync(position)\n            if self.unpublished",
+            "            if self.unpublished",
+            CRASHES,
+        ),
+        (
+            "a forked child goes on writing",
+            "        self.is_closed = True\n        self._is_stopping = True\n        self.store.journal.stop()\n",
+            "        self._is_stopping = True\n",
+            "tests/test_threads.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/queue.py",
+        (
+            "with always a single message is delivered before it is durable",
+            "                engine.unpublished.append((engine.store.journal.end, area, (message,)))\n",
+            "                area.arrive(message)\n",
+            "tests/test_publication.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/purge.py",
+        (
+            "a purge removes what is in flight",
+            "        taken = held.next_from(begin)\n",
+            "        taken = held.next_from(end)\n",
+            "tests/test_purge.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/admission.py",
+        (
+            "what was reserved in a limited queue is never free again",
+            "        self._reserved_messages -= messages\n        self._reserved_bytes -= size_bytes\n",
+            "",
+            "tests/test_admission.py",
+        ),
+        (
+            "small messages pass a large one that waits",
+            "            admitted = 0 if self._waiting else self._reserve(sizes)\n",
+            "            admitted = self._reserve(sizes)\n",
+            "tests/test_admission.py",
+        ),
+    ),
+)

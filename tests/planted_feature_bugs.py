@@ -1,0 +1,291 @@
+"""Bugs of topics, transactions, relocation and full disks: see planted_bug.py."""
+
+from __future__ import annotations
+
+from planted_bug import in_file
+
+FEATURE_BUGS = (
+    *in_file(
+        "store/branch.py",
+        (
+            "a commit record does not say what it acknowledges",
+            "            *(_COMMITTED.pack(*committed) for committed in branch.committed()),\n"
+            "            _runs(branch.runs()),\n",
+            "            *(_COMMITTED.pack(*committed) for committed in branch.committed()),\n            _runs(()),\n",
+            "tests/test_transaction_crash.py",
+        ),
+        (
+            "a prepared branch does not say what it acknowledges",
+            "            *(_PLACED.pack(*placed) for placed in branch),\n            _runs(branch.runs()),\n",
+            "            *(_PLACED.pack(*placed) for placed in branch),\n            _runs(()),\n",
+            "tests/test_transaction_crash.py",
+        ),
+        (
+            "bytes behind a commit are overlooked",
+            '    if at != len(data):\n        raise RecordDamaged("bytes follow a commit")\n',
+            "",
+            "tests/test_transaction_store.py",
+        ),
+    ),
+    *in_file(
+        "store/transactions.py",
+        (
+            "data logs of an open transaction are deleted",
+            "        return self._slices.keys()\n",
+            "        return ()\n",
+            "tests/test_transaction_store.py",
+        ),
+        (
+            "what was open at a crash is still open",
+            "        for branch in self.open:\n            self.end(branch.number)\n",
+            "",
+            "tests/test_transaction_store.py",
+        ),
+        (
+            "a commit record may go before its messages",
+            "            index.use(data_log).committed_data_logs.add(home)\n",
+            "            index.use(data_log)\n",
+            "tests/test_transaction_store.py",
+        ),
+        (
+            "a commit believes the slice of another transaction",
+            "    if not header.is_transactional or part.first_sequence != number:\n",
+            "    if not header.is_transactional:\n",
+            "tests/test_transaction_store.py",
+        ),
+        (
+            "a rollback of a prepared branch is not written",
+            "            self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))\n",
+            "",
+            "tests/test_transaction_crash.py",
+        ),
+        (
+            "a branch that no state record names waits for ever",
+            "        for number in set(self._branches) - stated - set(state.open_transactions):\n",
+            "        for number in ():\n",
+            "tests/test_transaction_store.py",
+        ),
+    ),
+    *in_file(
+        "store/replay.py",
+        (
+            "survivors are not replayed",
+            "        if header is not None and self._index.use(data_log).pending_messages > live:\n",
+            "        if header is None and self._index.use(data_log).pending_messages > live:\n",
+            "tests/test_relocation.py",
+        ),
+        (
+            "the end of a subscription is not replayed",
+            "            self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))\n",
+            "            decode_unsubscribe(head[HEADER_BYTES:])\n",
+            "tests/test_topic_crash.py",
+        ),
+        (
+            "a copy is replayed as if it were new",
+            "            elif record.flags & RELOCATED:\n",
+            "            elif record.flags & RELOCATED and part.first_sequence >= lane.next_sequence:\n",
+            "tests/test_relocation.py",
+        ),
+    ),
+    *in_file(
+        "store/message_store.py",
+        (
+            "a prepared branch is not restated",
+            "                branches=transactions.prepared,\n",
+            "",
+            "tests/test_transaction_store.py",
+        ),
+        (
+            "an open transaction is not restated",
+            "                open_transactions=[branch.number for branch in transactions.open],\n",
+            "",
+            "tests/test_transaction_crash.py",
+        ),
+        (
+            "a checkpoint forgets transactions",
+            "                branches=[*self.transactions.prepared, *self.transactions.open],\n"
+            "                next_log",
+            "                next_log",
+            "tests/test_transaction_store.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/transaction.py",
+        (
+            "a commit is not synced",
+            "                position = store.journal.end\n        engine.after_write(position)\n",
+            "                position = store.journal.end\n",
+            "tests/test_transaction_crash.py",
+        ),
+        (
+            "what a transaction acknowledged is delivered to others",
+            "            area.parked.add(sequence)\n            self._held",
+            "            self._held",
+            "tests/test_transaction.py",
+        ),
+        (
+            "a rollback loses what was acknowledged",
+            "                self._take_back(delivery)\n                delivery._consumer.give_back(delivery)\n",
+            "                self._take_back(delivery)\n",
+            "tests/test_transaction.py",
+        ),
+    ),
+    *in_file(
+        "store/topic_lane.py",
+        (
+            "a subscription sees what was sent before it",
+            "        self.next_sequence = self.first_sequence = topic.next_sequence\n",
+            "        self.next_sequence = self.first_sequence = 0\n",
+            "tests/test_topic.py",
+        ),
+        (
+            "what an ended subscription had pending stays",
+            "        for first, last in self.pending.blocks:\n            self.topic.touched.add(first, last)\n",
+            "",
+            "tests/test_topic.py",
+        ),
+        (
+            "an ack of one subscription is one of all",
+            "            needed |= subscriber.pending.mask(number)\n",
+            "            needed = subscriber.pending.mask(number)\n",
+            "tests/test_topic.py::test_one_offline_subscription_keeps_ten_thousand_messages",
+        ),
+        (
+            "an ack of a subscription may go before its message",
+            "                self.index.uses[ack_data_log].acked_data_logs.add(data_log)\n",
+            "                self.index.use(ack_data_log)\n",
+            "tests/test_topic.py::test_an_ack_stays_while_another_subscription_keeps_its_message",
+        ),
+    ),
+    *in_file(
+        "store/topic_store.py",
+        (
+            "a subscription is not written",
+            "                self._store.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))\n",
+            "                encode_subscription(facts)\n",
+            "tests/test_topic.py::test_an_ack_stays_while_another_subscription_keeps_its_message",
+        ),
+        (
+            "the end of a subscription is not written",
+            "                self._store.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))\n",
+            "                encode_unsubscribe(number)\n",
+            "tests/test_topic_crash.py",
+        ),
+        (
+            "numbers of messages that nobody wanted are given again",
+            "            self._store.journal.append_ack(lane.priority, lane.destination, first, messages)\n",
+            "",
+            "tests/test_topic.py",
+        ),
+    ),
+    *in_file(
+        "store/subscriptions.py",
+        (
+            "subscriptions are not restated",
+            "        state.subscriptions = [found.facts for found in self.by_number.values() if found.is_durable]\n",
+            "        state.subscriptions = []\n",
+            "tests/test_topic.py",
+        ),
+        (
+            "the number of an ended subscription is given again",
+            "        state.next_number = self.next_number\n",
+            "",
+            "tests/test_topic.py::test_the_number_of_a_subscription_is_never_given_again",
+        ),
+    ),
+    *in_file(
+        "store/relocation.py",
+        (
+            "a message that was acknowledged meanwhile is copied",
+            "                if not live.lane.is_pending(message[0]):\n                    continue\n",
+            "",
+            "tests/test_relocation.py::test_message_acknowledged_while_it_is_read_stays_gone",
+        ),
+        (
+            "acks go though no survivors record takes their place",
+            "            journal.append(SURVIVORS, 0, len(ranges), payload)\n",
+            "",
+            "tests/test_relocation.py",
+        ),
+        (
+            "a survivors record names what was acknowledged meanwhile",
+            "            ranges = [left for run in ranges for left in self._still_live(run)]\n"
+            "        if sum(run.messages for run in ranges) != use.pending_messages:\n"
+            "            self._give",
+            "            self._look()\n        if not ranges:\n            self._give",
+            "tests/test_relocation.py",
+        ),
+        (
+            "a copy has another timestamp",
+            "        first, _, _, timestamp = messages[0]\n",
+            "        first, _, _, timestamp = messages[-1]\n",
+            "tests/test_relocation.py",
+        ),
+        (
+            "a message that is too damaged to be copied is not named",
+            "            if unreadable:\n                sequence",
+            "            if len(unreadable) > 1:\n                sequence",
+            "tests/test_relocation.py::test_message_that_does_not_verify_stays_where_it_is_and_its_data_log_is_named",
+        ),
+    ),
+    *in_file(
+        "store/index.py",
+        (
+            "the acks that a survivors record stands for go on pinning",
+            "            use.acked_data_logs.discard(data_log)\n        if",
+            "            pass\n        if",
+            "tests/test_relocation.py::test_survivors_record_stands_for_acks_that_are_gone",
+        ),
+    ),
+    *in_file(
+        "store/lane.py",
+        (
+            "a copy may go before what it was copied from",
+            "            self.index.widen(block)\n        block.move(",
+            "            self.index.widen(block)\n        use.acked_data_logs.clear()\n        block.move(",
+            "tests/test_relocation_crash.py",
+        ),
+    ),
+    *in_file(
+        "store/journal.py",
+        (
+            "sends use the reserve",
+            "self.roll(size, is_adding=kind in ADDING_KINDS)",
+            "self.roll(size, is_adding=False)",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "the reserve is used up once for all",
+            "self.is_full = self._is_makeshift or not self._fill_reserve()",
+            "self.is_full = self._is_makeshift",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "acks take the space that is kept for drops",
+            "        if self.is_full and kind != DROP:\n",
+            "        if self.is_full and kind < 0:\n",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "the store grows beyond its limit",
+            "            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))\n",
+            "            limit = min(limit, self._store_limit_bytes)\n",
+            "tests/test_full_disk.py",
+        ),
+    ),
+    *in_file(
+        "store/reserve.py",
+        (
+            "a checkpoint on a full disk gets nothing of the reserve",
+            "        if _INDEX_PART not in self._held:\n",
+            "        if _INDEX_PART in self._held:\n",
+            "tests/test_full_disk.py",
+        ),
+        (
+            "a closed store leaves its reserve behind",
+            "        self._wanted.clear()\n        self.clear()\n",
+            "        self._wanted.clear()\n",
+            "tests/test_full_disk.py",
+        ),
+    ),
+)

@@ -1,0 +1,73 @@
+"""With sync="always" nobody sees a message that a power cut could still take back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from forebay import Consumer, Message, Queue
+from simulated_bay import SimulatedBay
+
+
+@pytest.fixture
+def bay() -> SimulatedBay:
+    return SimulatedBay(sync="always")
+
+
+@pytest.fixture
+def queue(bay: SimulatedBay) -> Queue:
+    return bay.queue()
+
+
+def taken(consumer: Consumer) -> list[bytes]:
+    return [delivery.body for delivery in consumer.take(10)]
+
+
+def before_each_sync(bay: SimulatedBay, look: Callable[[], None]) -> None:
+    bay.disk.on_call = lambda call, name: look() if call == "sync" else None
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_message_is_delivered_once_its_sync_has_returned_and_not_before(
+    bay: SimulatedBay, queue: Queue, batch: int
+) -> None:
+    bodies = [b"%d" % number for number in range(batch)]
+    found: list[list[bytes]] = []
+    with queue.subscribe() as consumer:
+        before_each_sync(bay, lambda: found.append(taken(consumer)))
+        if batch == 1:
+            queue.send(bodies[0])
+        else:
+            queue.send_many(map(Message, bodies))
+        assert found == [[]]
+        assert taken(consumer) == bodies
+
+
+def test_slice_waits_for_the_sync_though_the_batch_goes_on(queue: Queue) -> None:
+    found: list[list[bytes]] = []
+    with queue.subscribe() as consumer:
+
+        def messages() -> Iterator[Message]:
+            yield Message(b"a slice of its own", priority=9)
+            yield Message(b"the next one")
+            found.append(taken(consumer))
+
+        queue.send_many(messages())
+        assert found == [[]]
+        assert taken(consumer) == [b"a slice of its own", b"the next one"]
+
+
+def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, queue: Queue) -> None:
+    """As the sends of other threads are."""
+    with queue.subscribe() as consumer:
+
+        def write_another() -> None:
+            bay.disk.on_call = None
+            queue._store(4, [(b"", b"during the sync")], [None], [], None)
+
+        before_each_sync(bay, write_another)
+        queue.send(b"before the sync")
+        assert taken(consumer) == [b"before the sync"]
+        queue.send(b"after the sync")
+        assert taken(consumer) == [b"during the sync", b"after the sync"]
