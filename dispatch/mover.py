@@ -111,9 +111,7 @@ def _move_volatile(engine: Engine, area: VolatileArea, to: QueueArea, batch: lis
 def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
     """All of them move, or none. REQUIRES: the lock."""
     transactions = engine.store.transactions
-    gone = Runs()
-    for message in messages:
-        gone.add(message[0], message[0])
+    gone = _runs_of(messages)
     branch = transactions.begin()
     try:
         written = _write(engine, branch, target, messages)
@@ -145,6 +143,18 @@ def _write(
         lengths = engine.store.transactions.add_slice(branch, target.lane, part[0][3], contents)
         written.append((branch.last_position, lengths, part))
     return written
+
+
+def _runs_of(messages: list[StoredMessage]) -> Runs:
+    runs = Runs()
+    first = last = messages[0][0]
+    for message in messages:
+        if message[0] > last + 1:
+            runs.add(first, last)
+            first = message[0]
+        last = message[0]
+    runs.add(first, last)
+    return runs
 
 
 def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:

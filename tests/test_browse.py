@@ -140,6 +140,20 @@ def test_with_little_free_memory_loads_are_small_and_without_any_it_goes_on(
     simulated.check()
 
 
+def test_while_others_use_all_that_may_be_read_at_once_it_goes_on() -> None:
+    simulated = filled(600, 1000)
+    simulated.reopen()
+    engine = simulated.engine
+    reading, other = engine.budget.holders["read_buffers"], engine.budget.holder("other")
+    with engine.lock:
+        assert reading.reserve(1 << 19)
+        # Room for messages, and none for a buffer beside them.
+        assert other.reserve(engine.budget.free_bytes - 10_000)
+    assert seen(simulated.queue().browse()) == list(range(600))
+    assert held_by_browsers(simulated) == 0
+    simulated.check()
+
+
 def test_message_larger_than_the_window_comes_too() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()

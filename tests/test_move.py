@@ -52,6 +52,8 @@ def test_all_of_it_moves_in_order_and_keeps_what_it_carries() -> None:
     assert orders.move(late) == 1199
     assert orders.depth == 0 and late.depth == 1200
     simulated.check()
+    simulated.reopen()
+    late = simulated.queue("late")
     with late.subscribe(prefetch=0) as consumer:
         first, second, third = [*consumer.take(1), *consumer.take(2)]
         assert (first.body, first.headers, first.priority) == (b"1", {"kg": 1.5}, 7)

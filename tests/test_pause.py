@@ -154,6 +154,36 @@ def test_closed_store_cannot_be_paused() -> None:
             call()
 
 
+def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume() -> None:
+    """While the queue is paused a message wakes the first, who finds no credit, and whose time is up then."""
+    simulated = filled(0)
+    queue = simulated.queue()
+    queue.send(b"-1")
+    with queue.subscribe() as consumer:
+        consumer.ack(consumer.take(1))
+        [interest] = simulated.engine.queues["orders"].interests.values()
+        found: list[list[int]] = []
+
+        consumers = {timeout: queue.subscribe() for timeout in (1.0, 20.0)}
+
+        def take(timeout: float) -> None:
+            found.append(bodies(consumers[timeout].take(1, timeout=timeout)))
+
+        threads = [threading.Thread(target=take, args=(timeout,)) for timeout in consumers]
+        for count, thread in enumerate(threads, start=1):
+            thread.start()
+            while interest.waiting < count:
+                pass
+        queue.pause()
+        queue.send(b"0")
+        simulated.clock.advance(5)
+        threads[0].join(30)
+        assert found == [[]]
+        queue.resume()
+        threads[1].join(30)
+        assert found == [[], [0]]
+
+
 @pytest.mark.parametrize("is_late", [False, True], ids=["waits before the pause", "waits during the pause"])
 def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
     """Three threads wait; messages that come meanwhile must reach them, though each woke a take without credit."""
