@@ -143,7 +143,9 @@ class Header(NamedTuple):
         """How many bytes from the record's start its crc covers."""
         if self.kind == MESSAGE:
             return SLICE_BYTES + ENTRY_BYTES * self.entries
-        return self.length if self.kind != LOST else min(self.length, LOST_BYTES)
+        if self.kind == LOST:
+            return LOST_BYTES if self.length >= LOST_BYTES else HEADER_BYTES
+        return self.length
 
 
 class Slice(NamedTuple):

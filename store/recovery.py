@@ -162,6 +162,8 @@ class Recovery:
         self._accepts_loss = known_durable is not None
         self._least_sequences: dict[int, int] = {}
         """By lane number, from an index that knew more than the journal that is left."""
+        self._known = State()
+        """Names from there."""
         self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
         self.replay = Replay(disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
@@ -241,11 +243,13 @@ class Recovery:
             data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
             if data_log > max(ids, default=0):
                 self._give_up(data_log, 0, "the data log is missing", lanes)
+                self._known = state
                 return None
             if data_log not in self._headers:
                 return None  # a power cut brought back an index from before a cleanup
             if offset > self._result.sizes[data_log]:
                 self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
+                self._known = state
                 return None
             self.replay.see(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks)
@@ -274,11 +278,18 @@ class Recovery:
 
     def _complete(self) -> None:
         """Give what is left of a repaired journal the numbers and names that are lost."""
+        replay, known = self.replay, self._known
+        replay.see(named for named in known.destinations if named.number not in replay.destinations)
         for number, sequence in self._least_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
-        for number in {lane.destination for lane in self._index.lanes.values()} - set(self.replay.destinations):
+        for facts in known.subscriptions:
+            self._subscriptions.begin(facts)
+        # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
+        numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
+        for number in numbers - set(replay.destinations):
             if self._accepts_loss:
-                self.replay.see((Destination(number, QUEUE, f"recovered-{number}"),))
+                replay.see((Destination(number, QUEUE, f"recovered-{number}"),))
+        replay.forget_lost_slices()
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
         """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""

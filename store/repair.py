@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 from .data_log import (
@@ -112,10 +113,13 @@ class Repair:
         for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
             if data_log < newest:
                 self._replace(data_log, read, "the data log is missing")
-        for data_log in good:
+        known = sorted(data_log for data_log in read if read[data_log] is not None)
+        for data_log, behind in zip_longest(known, known[1:]):
             stretch = read[data_log]
-            assert stretch is not None
-            self._patch(data_log, stretch, read.get(data_log + 1))
+            if stretch is not None and data_log in good:
+                # Between a whole one and the next there may be dropped ones; one that breaks off is damaged.
+                is_next = behind == data_log + 1 or not stretch.is_whole
+                self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
         for place in self._places:
             logger.error("%s", place)
         return self._places

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES
-from .branch import CommittedSlice, decode_branch, decode_commit, decode_rollback
+from .branch import Branch, CommittedSlice, PlacedSlice, decode_branch, decode_commit, decode_rollback
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -49,8 +49,10 @@ from .record import (
 )
 from .runs import Runs
 from .state import (
+    TOPIC,
     Destination,
     State,
+    Subscription,
     decode_delete,
     decode_destination,
     decode_state,
@@ -139,7 +141,7 @@ class Replay:
         elif record.kind == DELETE:
             self._delete(decode_delete(head[HEADER_BYTES:]))
         elif record.kind == SUBSCRIBE:
-            self._subscriptions.begin(decode_subscription(head[HEADER_BYTES:]))
+            self._begin(decode_subscription(head[HEADER_BYTES:]))
         elif record.kind == UNSUBSCRIBE:
             self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
         elif record.kind == DROP:
@@ -222,11 +224,14 @@ class Replay:
             home = placed.position >> OFFSET_BITS
             if self._is_gone(home):
                 return None  # its data log was deleted when all of it was acknowledged
-            if placed.position not in known:
-                if self.accepts_loss:
-                    return None
-                raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
-            return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+            try:
+                if placed.position not in known:
+                    raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+                return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+            except RecordDamaged:
+                if self.accepts_loss or self._has_loss(home):
+                    return None  # a repair could not bring it back
+                raise
 
         def make_room() -> None:
             self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
@@ -236,6 +241,52 @@ class Replay:
         finally:
             reader.close()
         self._transactions.end(commit.number)
+
+    def forget_lost_slices(self) -> None:
+        """Take out of prepared branches what a repair could not bring back. Reads the head of each slice.
+
+        JournalCorrupt for damage that no repair has met: a commit must not find it when its record is written.
+        """
+        reader = _Reader(self._disk, self._headers)
+        try:
+            for branch in self._transactions.prepared:
+                left = Branch(branch.number, branch.xid)
+                left.acks = branch.acks
+                for placed in branch:
+                    if not self._is_lost(reader, branch.number, placed):
+                        left.add(*placed)
+                if len(left) < len(branch):
+                    self._transactions.adopt(left)
+        finally:
+            reader.close()
+
+    def _is_lost(self, reader: _Reader, number: int, placed: PlacedSlice) -> bool:
+        home = placed.position >> OFFSET_BITS
+        if self._is_gone(home):
+            return True
+        try:
+            reader.lengths(number, placed)
+        except RecordDamaged as damage:
+            if self.accepts_loss or self._has_loss(home):
+                return True
+            raise JournalCorrupt(home, placed.position & OFFSET_MASK, str(damage)) from None
+        return False
+
+    def _has_loss(self, data_log: int) -> bool:
+        """Whether a repair found damage in it. Reads its heads."""
+        header = self._headers.get(data_log)
+        if header is None:
+            return False
+        file = self._disk.open_for_reading(data_log_name(data_log))
+        try:
+            return any(record.kind == LOST for _, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES))
+        finally:
+            file.close()
+
+    def _begin(self, facts: Subscription) -> None:
+        if facts.topic not in self.destinations:  # the record that told its name was lost
+            self.see((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
+        self._subscriptions.begin(facts)
 
     def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
         """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
@@ -327,7 +378,7 @@ class _Reader:
         self._data_log = 0
         self._file: File | None = None
 
-    def lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
+    def lengths(self, number: int, placed: PlacedSlice | CommittedSlice) -> Sequence[int]:
         data_log = placed.position >> OFFSET_BITS
         header = self._headers[data_log]
         if header is None:

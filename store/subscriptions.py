@@ -64,11 +64,17 @@ class Subscriptions:
         if destination.kind == TOPIC and destination.number not in self._topics:
             self._topics[destination.number] = _Topic()
             self._index.lane_makers[destination.number] = self._make_lane
+            for priority in range(PRIORITIES):
+                known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
+                if known is not None:  # the record that told of the topic was lost, and messages came before this one
+                    lane = self._make_lane(self._index, destination.number, priority)
+                    lane.take_over(known)
+                    self._index.lanes[lane.number] = lane
 
     def _see_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
-    def _make_lane(self, index: Index, destination: int, priority: int) -> Lane:
+    def _make_lane(self, index: Index, destination: int, priority: int) -> TopicLane:
         topic, lane = self._topics[destination], TopicLane(index, destination, priority)
         topic.lanes.append(lane)
         for number, subscriber in topic.subscribers.items():

@@ -40,6 +40,12 @@ class TopicLane(Lane):
         self.touched = Runs()
         """Blocks of which something may not be needed any more."""
 
+    def take_over(self, lane: Lane) -> None:
+        """Be that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
+        for slot in Lane.__slots__:
+            setattr(self, slot, getattr(lane, slot))
+        self.touch_all()
+
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """As of every lane; what nobody subscribed to is gone at once."""
         if not self.subscribers:

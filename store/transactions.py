@@ -16,6 +16,7 @@ from .branch import (
     Branch,
     CommittedSlice,
     LaneRun,
+    PlacedSlice,
     encode_branch,
     encode_commit,
     encode_rollback,
@@ -274,7 +275,7 @@ def apply_commit(
         make_room()
 
 
-def read_lengths(file: File, salt: int, number: int, placed: CommittedSlice) -> tuple[int, ...]:
+def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
     """The content length of each message of a transaction's slice. RecordDamaged when another record lies there."""
     head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
     header = decode_header(head)
