@@ -114,7 +114,7 @@ class Browsers:
                 return None
             held = self._held(area, runs)
             missing = _without(runs, held)
-            regions = engine.store.plan(area.lane, missing) if missing else []
+            regions = area.store.plan(area.lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -137,7 +137,7 @@ class Browsers:
 
     def _held(self, area: LaneArea, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Those of them that are in RAM with their bodies, in order."""
-        targets, lane = self._engine.targets, area.lane.number
+        lane = area.lane.number
         found: dict[int, StoredMessage] = {}
         first, last = runs[0][0], runs[-1][1]
         for interest in area.queue.interests.values():
@@ -147,7 +147,7 @@ class Browsers:
                     for message in islice(target.direct, at, at + BLOCK_MESSAGES):
                         if message[0] <= last and message[2] is not None:
                             found[message[0]] = message
-        caches = [cache for cache in (targets.pending_cache, targets.head_queue_cache) if cache.has(lane)]
+        caches = [cache for cache in area.caches if cache.has(lane)]
         in_flight = area.in_flight
         if caches or in_flight:
             for low, high in runs:
@@ -167,7 +167,7 @@ class Browsers:
             return
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = self._engine.store.read(load.regions)
+            messages, unreadable = area.store.read(load.regions)
         finally:
             with self._engine.lock:
                 self._reading.release(load.buffer_bytes)

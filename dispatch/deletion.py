@@ -35,6 +35,7 @@ def delete(engine: Engine, queue: QueueArea) -> None:
                 _forget(engine, area)
             # Who still has this object finds no lanes, and makes none.
             queue.areas = [None] * len(queue.areas)
+            queue.volatile_areas = [None] * len(queue.volatile_areas)
         position = engine.store.journal.end
     engine.after_write(position)
 
@@ -44,7 +45,10 @@ def _forget(engine: Engine, area: LaneArea) -> None:
     everything = Runs()
     everything.add(0, max(area.published, area.lane.next_sequence))
     engine.unpark(area, everything)
+    if not area.is_persistent:
+        area.store.remove(area.lane, everything.first, everything.last)
     engine.targets.forget(area, everything)
     for cache in (engine.targets.pending_cache, engine.targets.head_queue_cache):
         cache.forget(area.lane.number)
-    area.lane = DeletedLane(area.lane)
+    if area.is_persistent:
+        area.lane = DeletedLane(area.lane)

@@ -231,6 +231,8 @@ class Engine:
         """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
         with self.lock:
             area = queue.volatile_areas[priority]
+            if area is None and queue.is_deleted:
+                raise Closed("the queue")
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)
                 prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"

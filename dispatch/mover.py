@@ -63,6 +63,8 @@ def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
 
 def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
     """Move what of a batch is still free; returns how many."""
+    if not area.is_persistent:
+        return _move_volatile(engine, area, to, batch)
     store = engine.store
     target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
     if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
@@ -81,6 +83,29 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
         position = store.journal.end
     engine.after_write(position)
     return len(free)
+
+
+def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """As _move_batch, message by message: no crash leaves any of them."""
+    priority = area.lane.priority
+    target = to.volatile_areas[priority] or engine.create_volatile_lane(to, priority)
+    gone = Runs()
+    with engine.lock:
+        engine.raise_closed()
+        try:
+            for sequence, properties, body, timestamp in batch:
+                if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
+                    target.add(timestamp, properties, body)
+                    area.store.remove_one(area.lane, sequence)
+                    gone.add(sequence, sequence)
+        finally:
+            if gone:
+                engine.unpark(area, gone)
+                engine.targets.forget(area, gone)
+            if area.queue.admission is not None:
+                area.queue.admission.room_came()
+    engine.after_write(0)
+    return gone.count
 
 
 def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:

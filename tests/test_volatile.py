@@ -415,3 +415,22 @@ def test_an_interest_that_joins_while_another_loads_finds_what_is_loaded() -> No
             assert [delivery.id for delivery in drained(second)] == sent[:5]
         assert [delivery.id for delivery in drained(first)] == sent[5:]
     store.check()
+
+
+def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
+    store = SimulatedBay(memory_limit="4MiB")
+    sent = send(store, 5_000)
+    queue, other = store.queue(), store.queue("other")
+    assert [message.message_id for message in queue.browse()] == sent
+    for n in (0, 2_500, 4_999):
+        found = queue.find(sent[n])
+        assert found is not None and found.body == numbered(n)
+    assert queue.move(other, limit=4_000) == 4_000
+    store.check()
+    with other.subscribe(prefetch=0) as consumer:
+        assert [delivery.body for delivery in drained(consumer)] == [numbered(n) for n in range(4_000)]
+    queue.delete()
+    with pytest.raises(Closed):
+        queue.send(b"x", persistent=False)
+    assert (other.depth, tmp_bytes(store)) == (0, 0)
+    store.check()
