@@ -233,6 +233,8 @@ class Engine:
             if queue.is_deleted:
                 raise Closed("the queue")
             area = queue.volatile_areas[priority]
+            if area is None and queue.is_deleted:
+                raise Closed("the queue")
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)
                 prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"

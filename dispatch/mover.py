@@ -20,7 +20,6 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
-from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -64,7 +63,7 @@ def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
 
 def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
     """Move what of a batch is still free; returns how many."""
-    if isinstance(area, VolatileArea):
+    if not area.is_persistent:
         return _move_volatile(engine, area, to, batch)
     store = engine.store
     target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
@@ -86,26 +85,27 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
     return len(free)
 
 
-def _move_volatile(engine: Engine, area: VolatileArea, to: QueueArea, batch: list[StoredMessage]) -> int:
-    """The same for non-persistent messages: a crash would take them here and there. StoreFull, SpillFailed."""
-    target = engine.create_volatile_lane(to, area.lane.priority)
-    moved = 0
+def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """As _move_batch, message by message: no crash leaves any of them."""
+    priority = area.lane.priority
+    target = to.volatile_areas[priority] or engine.create_volatile_lane(to, priority)
+    gone = Runs()
     with engine.lock:
         engine.raise_closed()
-        gone = Runs()
         try:
             for sequence, properties, body, timestamp in batch:
-                if sequence not in area.in_flight and area.lane.is_pending(sequence):
-                    target.add(timestamp, properties, body or b"")
-                    moved += area.store.remove(area.lane, sequence, sequence)
+                if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
+                    target.add(timestamp, properties, body)
+                    area.store.remove_one(area.lane, sequence)
                     gone.add(sequence, sequence)
         finally:
-            engine.unpark(area, gone)
-            engine.targets.forget(area, gone)
+            if gone:
+                engine.unpark(area, gone)
+                engine.targets.forget(area, gone)
             if area.queue.admission is not None:
                 area.queue.admission.room_came()
-    engine.call_ready()
-    return moved
+    engine.after_write(0)
+    return gone.count
 
 
 def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
