@@ -1,12 +1,13 @@
 """Browser: a walk over what is pending in a queue, at any depth, that leaves everything where it is.
 
-It goes lane by lane, highest priority first, and up to what was there when it
-began. Each load is a part of one block, chosen under the state lock and read
-outside it; what RAM has already is not read again. What is pending throughout
-a walk is met exactly once, because a message keeps its sequence; what comes
-or goes meanwhile may be met or not.
+It goes priority by priority, the highest first, and up to what was there when
+it began; persistent and other messages of one priority come by arrival. Each
+load is a part of one block, chosen under the state lock and read outside it;
+what RAM has already is not read again. What is pending throughout a walk is
+met exactly once, because a message keeps its sequence; what comes or goes
+meanwhile may be met or not.
 
-One load at a time is in RAM, charged to the holder "browsers" from before it
+One load at a time, and kind of message, is in RAM, charged to the holder "browsers" from before it
 is read until the next one. Where memory is short the loads are smaller, down
 to one message, which goes into the caller's own memory as the body of a lazy
 delivery does.
@@ -18,7 +19,8 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterator
-from itertools import islice
+from heapq import merge
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,6 +31,7 @@ from ..store.message import Message
 from ..store.properties import decode_properties
 from ..store.reading import Region, StoredMessage
 from ..store.runs import Runs
+from ..store.volatile_lane import VolatileLane
 from .eager_loader import LOAD_BYTES_MAX, LOAD_SHARE
 from .queue_area import Interest, LaneArea, QueueArea
 from .selector import Selector
@@ -65,12 +68,32 @@ class Browsers:
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
         """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
-        for area, messages in self.walk(queue, selector):
-            for message in messages:
+        with self._engine.lock:
+            self._engine.raise_closed()
+            lanes = [(area, area.published) for area in queue.lane_areas()]
+        for _, of_one_priority in groupby(lanes, lambda found: found[0].lane.priority):
+            streams = [self._messages(area, end, selector) for area, end in of_one_priority]
+            for _, _, area, message in streams[0] if len(streams) == 1 else merge(*streams, key=itemgetter(0, 1)):
                 yield as_message(area, message)
 
+    def _messages(
+        self, area: LaneArea, end: int, selector: Selector | None
+    ) -> Iterator[tuple[int, int, LaneArea, StoredMessage]]:
+        """What matches of one lane, with its turn: (next persistent sequence at its arrival, what orders the rest)."""
+        lane = area.lane
+        judge = Interest(selector, self._engine.lock)
+        for messages in self.loads(area, 0, end):
+            for message in messages:
+                if selector is None or judge.wants(area, message):
+                    if isinstance(lane, VolatileLane):
+                        with self._engine.lock:
+                            turn = lane.before(message[0])
+                        yield turn, message[0] - end, area, message
+                    else:
+                        yield message[0], 0, area, message
+
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
-        """Load after load, what matches. Raises Closed when the store is closed meanwhile. REQUIRES: no lock."""
+        """Load after load, what matches, lane by lane. Closed: the store is, meanwhile. REQUIRES: no lock."""
         with self._engine.lock:
             self._engine.raise_closed()
             lanes = [(area, area.published) for area in queue.lane_areas()]
@@ -114,7 +137,7 @@ class Browsers:
                 return None
             held = self._held(area, runs)
             missing = _without(runs, held)
-            regions = engine.store.plan(area.lane, missing) if missing else []
+            regions = area.store.plan(area.lane, missing) if missing else []
             buffer_bytes = max((region.length for region in regions), default=0)
             # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
             charge = content_bytes + OVERHEAD_BYTES * count
@@ -137,8 +160,9 @@ class Browsers:
 
     def _held(self, area: LaneArea, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Those of them that are in RAM with their bodies, in order."""
-        targets, lane = self._engine.targets, area.lane.number
+        lane = area.lane.number
         found: dict[int, StoredMessage] = {}
+        loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
         for interest in area.queue.interests.values():
             for target in interest.lists:
@@ -147,9 +171,11 @@ class Browsers:
                     for message in islice(target.direct, at, at + BLOCK_MESSAGES):
                         if message[0] <= last and message[2] is not None:
                             found[message[0]] = message
-        caches = [cache for cache in (targets.pending_cache, targets.head_queue_cache) if cache.has(lane)]
+                if target.area is area and target.load is not None:
+                    loading.append(target.load.held)
+        caches = [cache for cache in area.caches if cache.has(lane)]
         in_flight = area.in_flight
-        if caches or in_flight:
+        if caches or in_flight or loading:
             for low, high in runs:
                 for sequence in range(low, high + 1):
                     delivery = in_flight.get(sequence)
@@ -159,6 +185,10 @@ class Browsers:
                         cached = cache.peek(lane, sequence)
                         if cached is not None:
                             found[sequence] = cached
+                    for held in loading:
+                        loaded = held.get(sequence)
+                        if loaded is not None and loaded[2] is not None:
+                            found[sequence] = loaded
         return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
 
     def _read(self, area: LaneArea, load: _Load) -> None:
@@ -167,7 +197,7 @@ class Browsers:
             return
         unreadable: list[tuple[int, str]] = []
         try:
-            messages, unreadable = self._engine.store.read(load.regions)
+            messages, unreadable = area.store.read(load.regions)
         finally:
             with self._engine.lock:
                 self._reading.release(load.buffer_bytes)
@@ -202,7 +232,13 @@ def as_message(area: LaneArea, message: StoredMessage) -> Message:
     assert body is not None
     headers, own_id = decode_properties(properties) if properties else ({}, None)
     message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
-    return Message(body, headers=headers, priority=area.lane.priority, message_id=message_id)
+    return Message(
+        body,
+        headers=headers,
+        priority=area.lane.priority,
+        message_id=message_id,
+        persistent=area.is_persistent,
+    )
 
 
 def _choose(area: LaneArea, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:

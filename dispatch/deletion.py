@@ -12,6 +12,7 @@ from ..store.deletion import DeletedLane, delete_destination
 from ..store.errors import TransactionError
 from ..store.runs import Runs
 from .queue_area import LaneArea, QueueArea
+from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -35,6 +36,7 @@ def delete(engine: Engine, queue: QueueArea) -> None:
                 _forget(engine, area)
             # Who still has this object finds no lanes, and makes none.
             queue.areas = [None] * len(queue.areas)
+            queue.volatile_areas = [None] * len(queue.volatile_areas)
         position = engine.store.journal.end
     engine.after_write(position)
 
@@ -47,4 +49,8 @@ def _forget(engine: Engine, area: LaneArea) -> None:
     engine.targets.forget(area, everything)
     for cache in (engine.targets.pending_cache, engine.targets.head_queue_cache):
         cache.forget(area.lane.number)
-    area.lane = DeletedLane(area.lane)
+        cache.keepers.pop(area.lane.number, None)
+    if isinstance(area, VolatileArea):
+        area.overflow.drop(area.lane)
+    else:
+        area.lane = DeletedLane(area.lane)

@@ -144,6 +144,7 @@ class EagerLoader:
             self._abandon(load)
             return None
         target.is_loading = True
+        target.load = load
         return load
 
     def _choose(self, target: TargetList) -> Load | None:
@@ -310,6 +311,7 @@ class EagerLoader:
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
         load.target.is_loading = False
+        load.target.load = None
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
         area = load.target.area
@@ -358,6 +360,7 @@ class EagerLoader:
             self._abandon(load)  # it took the only copies, and others share them now
             return
         target.is_loading = False
+        target.load = None
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)
         is_alive = target in area.lists

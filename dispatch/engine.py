@@ -230,6 +230,8 @@ class Engine:
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
         """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
         with self.lock:
+            if queue.is_deleted:
+                raise Closed("the queue")
             area = queue.volatile_areas[priority]
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)

@@ -20,6 +20,7 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
+from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -63,6 +64,8 @@ def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
 
 def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
     """Move what of a batch is still free; returns how many."""
+    if isinstance(area, VolatileArea):
+        return _move_volatile(engine, area, to, batch)
     store = engine.store
     target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
     if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
@@ -81,6 +84,28 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
         position = store.journal.end
     engine.after_write(position)
     return len(free)
+
+
+def _move_volatile(engine: Engine, area: VolatileArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """The same for non-persistent messages: a crash would take them here and there. StoreFull, SpillFailed."""
+    target = engine.create_volatile_lane(to, area.lane.priority)
+    moved = 0
+    with engine.lock:
+        engine.raise_closed()
+        gone = Runs()
+        try:
+            for sequence, properties, body, timestamp in batch:
+                if sequence not in area.in_flight and area.lane.is_pending(sequence):
+                    target.add(timestamp, properties, body or b"")
+                    moved += area.store.remove(area.lane, sequence, sequence)
+                    gone.add(sequence, sequence)
+        finally:
+            engine.unpark(area, gone)
+            engine.targets.forget(area, gone)
+            if area.queue.admission is not None:
+                area.queue.admission.room_came()
+    engine.call_ready()
+    return moved
 
 
 def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:

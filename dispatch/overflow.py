@@ -178,6 +178,13 @@ class Overflow:
                 cache.take(lane.number, sequence)
         return removed
 
+    def drop(self, lane: VolatileLane) -> None:
+        """The lane goes with all that it has."""
+        self.storage.drop(lane.number)
+        self.buffer.forget(lane.number)
+        lane.close()
+        del self.lanes[lane.number]
+
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: VolatileLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:

@@ -26,6 +26,7 @@ from ..store.reading import StoredMessage
 from ..store.runs import Runs
 
 if TYPE_CHECKING:
+    from .eager_loader import Load
     from .queue_area import Interest, LaneArea
 
 
@@ -44,6 +45,7 @@ class TargetList:
         "high_watermark_bytes",
         "low_watermark_bytes",
         "is_loading",
+        "load",
         "is_shared",
         "twin",
         "is_plain",
@@ -66,6 +68,8 @@ class TargetList:
         self.low_watermark_bytes = high_watermark_bytes // 2
         """Below this the loader is called."""
         self.is_loading = False
+        self.load: Load | None = None
+        """The one that is under way."""
         """Somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
         """Other interests may take, or may have taken, what stands here: check before handing out."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from .account import Account
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from .errors import StoreFull
+from .errors import Closed, StoreFull
 from .lane import LANE_SHIFT
 from .reading import StoredMessage
 from .runs import Runs
@@ -64,6 +64,7 @@ class VolatileLane:
         "_tail",
         "_turns",
         "_turn_sequences",
+        "_is_closed",
     )
 
     def __init__(self, account: Account, destination: int, priority: int) -> None:
@@ -87,6 +88,7 @@ class VolatileLane:
         self._turns = array("q")
         self._turn_sequences = array("q")
         """From this sequence on, messages come before the persistent one in the same place of _turns."""
+        self._is_closed = False
 
     # ------------------------------------------------------------------ adding
 
@@ -110,6 +112,8 @@ class VolatileLane:
             self._forget(self.next_sequence >> BLOCK_SHIFT)
 
     def _begin_block(self, number: int) -> None:
+        if self._is_closed:
+            raise Closed("the queue")
         if not self._account.reserve(BLOCK_CHARGE_BYTES):
             raise StoreFull(BLOCK_CHARGE_BYTES, 0, "memory_limit")
         block = self._blocks[number] = VolatileBlock()
@@ -169,6 +173,16 @@ class VolatileLane:
         if block.gone == _ALL_GONE:
             self._forget(sequence >> BLOCK_SHIFT)
         return 1, spilled and spilled & bit
+
+    def close(self) -> None:
+        """The queue is deleted: nothing is pending, and whoever would add gets Closed."""
+        self._account.release(self.charge_bytes)
+        self._blocks.clear()
+        self._numbers.clear()
+        self._turns, self._turn_sequences = array("q"), array("q")
+        self.pending_messages = self.pending_bytes = 0
+        self._is_closed = True
+        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
 
     # ------------------------------------------------------------------ asking
 
