@@ -389,3 +389,48 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
     assert store.bay.statistics().destinations["orders"].unreadable == 1
     assert (store.queue().depth, tmp_bytes(store)) == (0, 0)
     store.check()
+
+
+def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
+    store = SimulatedBay(memory_limit="8MiB")
+    store.engine.targets.pending_cache._share_bytes = 0
+    sent = send(store, 10)
+    with store.queue().subscribe() as consumer:
+        consumer.nack(consumer.take(10))
+        store.check()
+        assert [delivery.id for delivery in drained(consumer)] == sent
+
+
+def test_an_interest_that_joins_while_another_loads_finds_what_is_loaded() -> None:
+    store = SimulatedBay(memory_limit="8MiB")
+    queue = store.queue()
+    sent = [queue.send(b"x", headers={"n": n}, persistent=False) for n in range(20)]
+    with queue.subscribe() as first:
+        [target] = store.lists()
+        load = store.engine.loader.begin(target, is_needed=True)
+        assert load is not None and len(load.from_cache) == 20
+        with queue.subscribe(selector="n < 5") as second:
+            store.engine.loader.finish(load)
+            store.bay.step()
+            assert [delivery.id for delivery in drained(second)] == sent[:5]
+        assert [delivery.id for delivery in drained(first)] == sent[5:]
+    store.check()
+
+
+def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
+    store = SimulatedBay(memory_limit="4MiB")
+    sent = send(store, 5_000)
+    queue, other = store.queue(), store.queue("other")
+    assert [message.message_id for message in queue.browse()] == sent
+    for n in (0, 2_500, 4_999):
+        found = queue.find(sent[n])
+        assert found is not None and found.body == numbered(n)
+    assert queue.move(other, limit=4_000) == 4_000
+    store.check()
+    with other.subscribe(prefetch=0) as consumer:
+        assert [delivery.body for delivery in drained(consumer)] == [numbered(n) for n in range(4_000)]
+    queue.delete()
+    with pytest.raises(Closed):
+        queue.send(b"x", persistent=False)
+    assert (other.depth, tmp_bytes(store)) == (0, 0)
+    store.check()
