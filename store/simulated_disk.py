@@ -459,7 +459,7 @@ class SimulatedDisk:
         """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
         for inode in self._names.values():
             inode.digest = inode.digest or hash(bytes(inode.content))
-        return hash(frozenset((name, inode.digest) for name, inode in self._names.items()))
+        return hash(frozenset((name, found.digest) for name, found in self._names.items() if found is not _DIRECTORY))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Turn one bit over, for readers and on the device alike."""

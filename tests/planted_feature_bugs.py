@@ -24,7 +24,7 @@ FEATURE_BUGS = (
             "bytes behind a commit are overlooked",
             '    if at != len(data):\n        raise RecordDamaged("bytes follow a commit")\n',
             "",
-            "tests/test_transaction_store.py",
+            "tests/test_transaction_store.py::test_any_cut_of_a_transaction_s_bytes_is_damage",
         ),
     ),
     *in_file(
@@ -51,7 +51,7 @@ FEATURE_BUGS = (
             "a commit believes the slice of another transaction",
             "    if not header.is_transactional or part.first_sequence != number:\n",
             "    if not header.is_transactional:\n",
-            "tests/test_transaction_store.py",
+            "tests/test_transaction_store.py::test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit",
         ),
         (
             "a rollback of a prepared branch is not written",
@@ -243,7 +243,7 @@ FEATURE_BUGS = (
             "a copy may go before what it was copied from",
             "            self.index.widen(block)\n        block.move(",
             "            self.index.widen(block)\n        use.acked_data_logs.clear()\n        block.move(",
-            "tests/test_relocation_crash.py",
+            "tests/test_relocation.py",
         ),
     ),
     *in_file(
@@ -270,7 +270,7 @@ FEATURE_BUGS = (
             "the store grows beyond its limit",
             "            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))\n",
             "            limit = min(limit, self._store_limit_bytes)\n",
-            "tests/test_full_disk.py",
+            "tests/test_full_disk.py::test_send_above_the_limit_is_refused_at_once_and_acks_go_on",
         ),
     ),
     *in_file(
