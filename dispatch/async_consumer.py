@@ -43,7 +43,6 @@ class AsyncConsumer:
 
     def __init__(self, engine: LoopEngine, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
         consumer._engine = engine  # so that what its acks owe does not make the loop wait
-        consumer.disarm()
         bell.called = self.wake
         self._engine = engine
         self._consumer = consumer

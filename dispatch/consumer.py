@@ -250,11 +250,6 @@ class Consumer:
         if self._on_ready is not None:
             self._is_armed = self.interest.is_armed = True
 
-    def disarm(self) -> None:
-        """Nobody waits for on_ready: the next arrival calls others."""
-        with self._engine.lock:
-            self._is_armed = False
-
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""
         if self._is_armed and self._on_ready is not None and not self._waits_for_credit:

@@ -85,6 +85,34 @@ def test_nobody_is_given_what_a_power_cut_could_take_back() -> None:
     asyncio.run(main())
 
 
+def test_what_a_topics_consumer_owes_is_a_workers_too() -> None:
+    async def main() -> None:
+        workers = ByHand()
+        bay = LoopBay(sync="always", workers=workers)
+        bay.bay.topic("prices")
+        prices = await bay.aio.topic("prices")
+
+        async def subscribe() -> Any:
+            return await prices.subscribe(durable="audit")
+
+        subscribing = asyncio.create_task(subscribe())
+        await ticks()
+        workers.work()
+        consumer = await subscribing
+        sending = asyncio.create_task(prices.send(b"x"))
+        await ticks()
+        workers.work()
+        await sending
+        [delivery] = await consumer.take()
+        acking = asyncio.create_task(delivery.ack())
+        await ticks()
+        assert not acking.done()
+        workers.work()
+        await acking
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("sync", ["never", "interval"])
 def test_without_a_sync_for_each_call_no_worker_is_used(sync: str) -> None:
     async def main() -> None:
