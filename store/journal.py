@@ -97,7 +97,8 @@ class Journal:
         """The disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is added."""
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
-        self._is_directory_unsynced = False
+        self._unsynced_names = 0
+        """How many data logs were begun since their directory was synced."""
         self._file: File | None = None
         self._limit = -1
         self._salt = 0
@@ -457,7 +458,7 @@ class Journal:
         self._word += 65_536
         self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
         self._readers[data_log] = file, salt
-        self._is_directory_unsynced = True
+        self._unsynced_names += 1
         self.is_full = self._is_makeshift or not self._fill_reserve()
         self._set_limit(0)
 
@@ -477,13 +478,12 @@ class Journal:
                 if self.failure is not None:
                     raise self.failure
                 end, newest = self.end, self._file
-                sealed, self._unsynced = self._unsynced, []
-                is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
+                sealed, names = self._unsynced.copy(), self._unsynced_names
             assert newest is not None
             try:
                 for file in sealed:
                     file.sync()
-                if is_directory_unsynced:
+                if names:
                     self._disk.sync_directory(JOURNAL)
                 newest.sync()
             except OSError as error:
@@ -491,6 +491,9 @@ class Journal:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
             self.syncs += 1
             with self._state_lock:
+                # Forgotten only now: a sync that is interrupted is done again, whole.
+                del self._unsynced[: len(sealed)]
+                self._unsynced_names -= names
                 self.durable = max(self.durable, end)
 
     def sync_at_standstill(self) -> None:
@@ -501,13 +504,13 @@ class Journal:
         try:
             for file in self._unsynced:
                 file.sync()
-            if self._is_directory_unsynced:
+            if self._unsynced_names:
                 self._disk.sync_directory(JOURNAL)
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
         self._unsynced.clear()
-        self._is_directory_unsynced = False
+        self._unsynced_names = 0
         self.syncs += 1
         self.durable = self.end
 

@@ -12,6 +12,7 @@ from forebay.dispatch.engine import Engine
 from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import SimulatedDisk
+from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
 
 
@@ -55,3 +56,25 @@ def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     bodies = [delivery.body for delivery in found]
     assert bodies[-1] == b"interrupted" if method.startswith("add") else b"third" in bodies
     assert {b"first", b"second", b"third"} <= set(bodies) or method.startswith("remove")
+
+
+@pytest.mark.parametrize("nth", range(1, 4))
+def test_what_an_interrupted_sync_left_out_is_synced_by_the_next(nth: int) -> None:
+    """The older data log, its name and the newest one are synced one after the other: no call of these is skipped."""
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    journal.append_one(4, 7, 0, 0, b"", b"in the older data log")
+    journal.roll()
+    journal.append_one(4, 7, 1, 0, b"", b"in the newest one")
+    calls = iter(range(1, nth + 1))
+
+    def interrupt(call: str, name: str) -> None:
+        if next(calls, None) == nth:
+            raise KeyboardInterrupt
+
+    disk.on_call = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        journal.sync()
+    journal.sync()
+    assert journal.durable == journal.end
+    assert all_bodies(power_cut(disk)) == [b"in the older data log", b"in the newest one"]
