@@ -14,8 +14,8 @@ from __future__ import annotations
 import sys
 import threading
 from array import array
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
 from cachetools import LRUCache
@@ -207,9 +207,10 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
-        if self.offset + size > self._limit:
-            self._make_room(size, kind)
-        offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
+        with self.uninterrupted():
+            if self.offset + size > self._limit:
+                self._make_room(size, kind)
+            offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
         return offset
 
@@ -239,6 +240,25 @@ class Journal:
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Around a write and what goes with it, off the hot paths. REQUIRES: state lock.
+
+        Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
+        disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
+        """
+        try:
+            yield
+        except ForebayError:
+            raise
+        except BaseException:
+            self.interrupted()
+            raise
+
+    def interrupted(self) -> None:
+        """As `uninterrupted`, where a hot path has a try of its own."""
+        self.fail("a call was interrupted while it wrote")
 
     def stop(self) -> None:
         """Refuse every later append. REQUIRES: state lock."""
@@ -304,7 +324,8 @@ class Journal:
             try:
                 if self._fill_reserve():
                     if self._is_makeshift:
-                        self.roll()
+                        with self.uninterrupted():
+                            self.roll()
                     else:
                         self.is_full = False
                         self._set_limit(0)

@@ -28,7 +28,7 @@ from .block import BLOCK_MASK, Extent
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
-from .errors import ForebayError, StoreFull
+from .errors import StoreFull
 from .index import Index
 from .journal import Journal
 from .lane import LANE_SHIFT, DataLogUse, Lane
@@ -416,18 +416,13 @@ class Relocation:
         first, _, _, timestamp = messages[0]
         contents = [(properties, body or b"") for _, properties, body, _ in messages]
         flags = RELOCATED | lane.priority
-        try:
+        with journal.uninterrupted():
             if len(contents) == 1:
                 (properties, body), lengths = contents[0], [_content_bytes(messages[0])]
                 offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
             lane.move(journal.data_log, offset, first, lengths)
-        except ForebayError:
-            raise
-        except BaseException:
-            journal.fail("relocation was interrupted while it wrote")
-            raise
         self.messages += len(messages)
         self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
         return True
@@ -463,14 +458,9 @@ class Relocation:
             self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
-        try:
+        with journal.uninterrupted():
             journal.append(SURVIVORS, 0, len(ranges), payload)
             self._index.supersede(source.data_log, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            journal.fail("relocation was interrupted while it wrote")
-            raise
         self.appended_bytes += HEADER_BYTES + len(payload)
         logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
 
