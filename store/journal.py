@@ -11,7 +11,6 @@ Who syncs: the first caller that needs it, for all that have appended by then.
 
 from __future__ import annotations
 
-import sys
 import threading
 from array import array
 from collections.abc import Callable, Iterator
@@ -393,10 +392,7 @@ class Journal:
             raise self.failure
         old, old_end = self._file, self.offset
         assert old is not None
-        offsets = self._offsets[:]
-        if sys.byteorder == "big":
-            offsets.byteswap()
-        payload = directory_payload(offsets.tobytes(), old_end)
+        payload = directory_payload(self._offsets, old_end)
         seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
         try:
             old.append(seal)
