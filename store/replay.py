@@ -91,7 +91,7 @@ class Replay:
         self.destinations: dict[int, Destination] = {}
         self.expected: set[int] = set()
         """The data logs that exist, as the journal itself tells."""
-        self._recent: dict[int, Sequence[int]] = {}
+        self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
         self._recent_messages = 0
 
     def reset(self) -> None:
@@ -203,7 +203,7 @@ class Replay:
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
             self._recent_messages = len(lengths)
-        self._recent[position] = lengths
+        self._recent[part.first_sequence, position] = lengths
 
     def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
         commit = decode_commit(head[HEADER_BYTES:])
@@ -219,7 +219,7 @@ class Replay:
                 if self.accepts_loss:
                     return None
                 raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
-            return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+            return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
 
         def make_room() -> None:
             self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
