@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .account import Account, Unlimited
 from .archive import Archive
-from .block import Extent, Singles
+from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
@@ -106,7 +106,7 @@ class MessageStore:
         self.checkpoint_adds = max_checkpoint_adds
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
-        self.index = Index(account, index_cache_bytes, self._read_block)
+        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index)
         self.destinations: dict[int, Destination] = {}
@@ -387,11 +387,15 @@ class MessageStore:
         try:
             return self._metadata.read_block(lane, block)
         except MetadataDamaged as damage:
-            if not self._is_serving:
-                raise  # recovery rebuilds the index at once
+            self._doubt_index(damage)
+            raise
+
+    def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
+        """What is stored is damaged: recovery rebuilds it at once; raises StoreFailed where it is in use."""
+        if self._is_serving:
             raise self._distrust_index(damage) from damage
 
-    def _distrust_index(self, damage: MetadataDamaged) -> StoreFailed:
+    def _distrust_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
         """The index on disk is damaged while it is in use: stop, and let the next open rebuild it from the journal."""
         assert self._metadata is not None
         logger.error("the index is damaged (%s); the next open rebuilds it", damage)
