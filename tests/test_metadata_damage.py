@@ -240,6 +240,26 @@ def test_writer_of_somebody_else_postpones_the_checkpoint(written: Path, monkeyp
     store.close()
 
 
+def test_log_that_grew_is_folded_later_where_a_reader_of_somebody_else_is_in_the_way(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint itself stands."""
+    monkeypatch.setattr(metadata_store, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(metadata_store, "_SURPLUS_BYTES", 0)
+    store = ready_store(written)
+    other = sqlite3.connect(written / "places.db", isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM blocks").fetchall()
+    change_at(21).commit_to(store)
+    log = written / "places.db-wal"
+    assert log.stat().st_size > 0
+    other.close()
+    change_at(22).commit_to(store)
+    assert log.stat().st_size == 0
+    assert_holds(store, 22)
+    store.close()
+
+
 # SQLite: damage
 
 
