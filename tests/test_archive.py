@@ -308,12 +308,14 @@ def test_what_another_cleanup_has_archived_meanwhile_is_passed_over(monkeypatch:
     archive = archived.bay._engine.store._archive
     assert archive is not None
 
+    copy = archive.copy
+
     class Other:
         """Whoever waits for this lock finds that the other one is done."""
 
         def __enter__(self) -> None:
             monkeypatch.undo()
-            archive.copy([1])
+            copy([1])
 
         def __exit__(self, *_: object) -> None: ...
 

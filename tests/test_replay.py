@@ -42,6 +42,10 @@ def slice_across_blocks(journal: Journal, lane: Lane, flags: int) -> None:
     journal.append_slice(flags | 4, lane.destination, BLOCK_MESSAGES - 1, 0, [(b"", b"a"), (b"", b"b")])
 
 
+def copy_of_another_length(journal: Journal, lane: Lane) -> None:
+    journal.append_one(4 | RELOCATED, lane.destination, 0, 0, b"", b"not what was sent before")
+
+
 def commit_of_nothing(journal: Journal, lane: Lane) -> None:
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, 64)))
 
@@ -89,6 +93,7 @@ def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
     [
         (lambda journal, lane: slice_across_blocks(journal, lane, 0), "a slice crosses a block"),
         (lambda journal, lane: slice_across_blocks(journal, lane, RELOCATED), "a slice crosses a block"),
+        (copy_of_another_length, "has another length than before"),
         (commit_of_nothing, "that is not there"),
         (commit_of_a_slice_across_blocks, "a slice of a commit crosses a block"),
         (commit_of_another_number_of_messages, "a slice of a commit crosses a block"),
