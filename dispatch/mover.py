@@ -78,7 +78,7 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
             if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
         ]
         if free:
-            with store.uninterrupted():
+            with store.journal.uninterrupted():
                 _commit(engine, area, target, free)
         position = store.journal.end
     engine.after_write(position)

@@ -12,6 +12,8 @@ decides whether the place where it ends is a torn tail or corruption.
 from __future__ import annotations
 
 import struct
+import sys
+from array import array
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -88,9 +90,12 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
     return DataLogHeader(salt, store_id, data_log, epoch, first, created)
 
 
-def directory_payload(offsets: bytes, directory_offset: int) -> bytes:
-    """offsets: u32 little-endian per record."""
-    return offsets + _TRAILER.pack(directory_offset, len(offsets) // 4, DIRECTORY_MARK)
+def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
+    """offsets: of all records before it, as array("I"). O(1) objects, however many."""
+    if sys.byteorder == "big":
+        offsets = offsets[:]
+        offsets.byteswap()
+    return offsets.tobytes() + _TRAILER.pack(directory_offset, len(offsets), DIRECTORY_MARK)
 
 
 Plain = tuple[int, int, int, int, int]

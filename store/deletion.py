@@ -25,7 +25,7 @@ def delete_destination(store: MessageStore, number: int) -> None:
 
     REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: it is as it was.
     """
-    with store.uninterrupted():
+    with store.journal.uninterrupted():
         store.journal.append(DELETE, 0, 1, encode_delete(number))
         del store.destinations[number]
         store.index.forget(number)

@@ -16,7 +16,7 @@ from .branch import LaneRun, decode_branch, decode_commit, decode_rollback
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
 from .journal import location_text
-from .lane import LANE_SHIFT
+from .lane import LANE_MASK, LANE_SHIFT
 from .message import HeaderValue, id_prefix
 from .properties import decode_properties
 from .record import (
@@ -38,6 +38,7 @@ from .record import (
     UNSUBSCRIBE,
     Header,
     RecordDamaged,
+    Survivors,
     decode_ranges,
     decode_slice,
     decode_survivors,
@@ -171,15 +172,7 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         return _named(decode_unsubscribe(payload), names)
     if record.kind == SURVIVORS:
         data_log, survivors = decode_survivors(record, head)
-        named: list[Row] = [
-            {
-                "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
-                "priority": lane & ((1 << LANE_SHIFT) - 1),
-                "range": [first, first + messages - 1],
-            }
-            for lane, first, messages in survivors
-        ]
-        return {"survivors_of": data_log, "survivors": named}
+        return {"survivors_of": data_log, "survivors": _runs(survivors, names)}
     if record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
@@ -192,10 +185,10 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
     if record.kind == COMMIT:
         commit = decode_commit(payload)
         messages = sum(placed.messages for placed in commit.slices)
-        return {"transaction": f"{commit.number:x}", "messages": messages, "acks": _acks(commit.acks, names)}
+        return {"transaction": f"{commit.number:x}", "messages": messages, "acks": _runs(commit.acks, names)}
     if record.kind == PREPARE:
         branch, _ = decode_branch(payload)
-        acks = _acks(branch.runs(), names)
+        acks = _runs(branch.runs(), names)
         return {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages, "acks": acks}
     if record.kind == ROLLBACK:
         return {"transaction": f"{decode_rollback(payload):x}"}
@@ -212,12 +205,11 @@ def _named(number: int, names: Names) -> Row:
     return {"destination": name}
 
 
-def _acks(runs: Iterable[LaneRun], names: Names) -> list[Row]:
-    mask = (1 << LANE_SHIFT) - 1
+def _runs(runs: Iterable[LaneRun | Survivors], names: Names) -> list[Row]:
     return [
         {
             "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
-            "priority": lane & mask,
+            "priority": lane & LANE_MASK,
             "range": [first, first + messages - 1],
         }
         for lane, first, messages in runs

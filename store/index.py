@@ -28,7 +28,14 @@ from .state import LaneCounts, UseCounts
 class Index:
     """All lanes, which data logs they need, and the bounded set of blocks in RAM. The state lock guards it."""
 
-    def __init__(self, account: Account, cache_bytes: int, read_block: Callable[[int, int], bytes]) -> None:
+    def __init__(
+        self,
+        account: Account,
+        cache_bytes: int,
+        read_block: Callable[[int, int], bytes],
+        doubt: Callable[[BlockDamaged], None] = lambda damage: None,
+    ) -> None:
+        """doubt: may raise another error where what was read is no block; else BlockDamaged is raised."""
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
         self.dirty: dict[tuple[int, int], Block] = {}
@@ -45,6 +52,7 @@ class Index:
         self._dirty_extra = 0
         self._packed_bytes = 0
         self._read_block = read_block
+        self._doubt = doubt
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
 
     def lane(self, destination: int, priority: int) -> Lane:
@@ -207,8 +215,8 @@ class Index:
         try:
             return Block.unpack(number, packed)
         except BlockDamaged as damage:
-            # Its checksum was right, so whoever wrote it was wrong: no disk is to blame, and nothing can be trusted.
-            raise AssertionError(f"block {number} of lane {lane.number} is stored wrong: {damage}") from damage
+            self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
+            raise
 
     def take_dirty(self) -> list[tuple[Lane, Block, bytes]]:
         """Pack what a checkpoint must write. The blocks stay in RAM until settle says how it went."""

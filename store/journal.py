@@ -11,11 +11,10 @@ Who syncs: the first caller that needs it, for all that have appended by then.
 
 from __future__ import annotations
 
-import sys
 import threading
 from array import array
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, NoReturn
 
 from cachetools import LRUCache
@@ -97,7 +96,8 @@ class Journal:
         """The disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is added."""
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
-        self._is_directory_unsynced = False
+        self._unsynced_names = 0
+        """How many data logs were begun since their directory was synced."""
         self._file: File | None = None
         self._limit = -1
         self._salt = 0
@@ -206,9 +206,10 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
-        if self.offset + size > self._limit:
-            self._make_room(size, kind)
-        offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
+        with self.uninterrupted():
+            if self.offset + size > self._limit:
+                self._make_room(size, kind)
+            offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
         self.attested = self.durable
         return offset
 
@@ -238,6 +239,25 @@ class Journal:
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Around a write and what goes with it, off the hot paths. REQUIRES: state lock.
+
+        Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
+        disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
+        """
+        try:
+            yield
+        except ForebayError:
+            raise
+        except BaseException:
+            self.interrupted()
+            raise
+
+    def interrupted(self) -> None:
+        """As `uninterrupted`, where a hot path has a try of its own."""
+        self.fail("a call was interrupted while it wrote")
 
     def stop(self) -> None:
         """Refuse every later append. REQUIRES: state lock."""
@@ -303,7 +323,8 @@ class Journal:
             try:
                 if self._fill_reserve():
                     if self._is_makeshift:
-                        self.roll()
+                        with self.uninterrupted():
+                            self.roll()
                     else:
                         self.is_full = False
                         self._set_limit(0)
@@ -371,10 +392,7 @@ class Journal:
             raise self.failure
         old, old_end = self._file, self.offset
         assert old is not None
-        offsets = self._offsets[:]
-        if sys.byteorder == "big":
-            offsets.byteswap()
-        payload = directory_payload(offsets.tobytes(), old_end)
+        payload = directory_payload(self._offsets, old_end)
         seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
         try:
             old.append(seal)
@@ -457,7 +475,7 @@ class Journal:
         self._word += 65_536
         self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
         self._readers[data_log] = file, salt
-        self._is_directory_unsynced = True
+        self._unsynced_names += 1
         self.is_full = self._is_makeshift or not self._fill_reserve()
         self._set_limit(0)
 
@@ -477,13 +495,12 @@ class Journal:
                 if self.failure is not None:
                     raise self.failure
                 end, newest = self.end, self._file
-                sealed, self._unsynced = self._unsynced, []
-                is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
+                sealed, names = self._unsynced.copy(), self._unsynced_names
             assert newest is not None
             try:
                 for file in sealed:
                     file.sync()
-                if is_directory_unsynced:
+                if names:
                     self._disk.sync_directory(JOURNAL)
                 newest.sync()
             except OSError as error:
@@ -491,6 +508,9 @@ class Journal:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
             self.syncs += 1
             with self._state_lock:
+                # Forgotten only now: a sync that is interrupted is done again, whole.
+                del self._unsynced[: len(sealed)]
+                self._unsynced_names -= names
                 self.durable = max(self.durable, end)
 
     def sync_at_standstill(self) -> None:
@@ -501,13 +521,13 @@ class Journal:
         try:
             for file in self._unsynced:
                 file.sync()
-            if self._is_directory_unsynced:
+            if self._unsynced_names:
                 self._disk.sync_directory(JOURNAL)
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
         self._unsynced.clear()
-        self._is_directory_unsynced = False
+        self._unsynced_names = 0
         self.syncs += 1
         self.durable = self.end
 

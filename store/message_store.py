@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from .account import Account, Unlimited
 from .archive import Archive
-from .block import Extent, Singles
+from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
@@ -106,7 +106,7 @@ class MessageStore:
         self.checkpoint_adds = max_checkpoint_adds
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
-        self.index = Index(account, index_cache_bytes, self._read_block)
+        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index)
         self.destinations: dict[int, Destination] = {}
@@ -241,9 +241,10 @@ class MessageStore:
     def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
         """Record a new queue or topic. REQUIRES: state lock."""
         destination = Destination(self.subscriptions.next_number, kind, name)
-        self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-        self.destinations[destination.number] = destination
-        self.subscriptions.see(destination)
+        with self.journal.uninterrupted():
+            self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
+            self.destinations[destination.number] = destination
+            self.subscriptions.see(destination)
         return destination
 
     def _state(self, data_logs: Iterable[int]) -> State:
@@ -279,7 +280,7 @@ class MessageStore:
         except ForebayError:
             raise
         except BaseException:
-            self._interrupted()
+            self.journal.interrupted()
             raise
 
     def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
@@ -298,7 +299,7 @@ class MessageStore:
         except ForebayError:
             raise
         except BaseException:
-            self._interrupted()
+            self.journal.interrupted()
             raise
 
     def remove(self, lane: Lane, first: int, last: int) -> int:
@@ -310,7 +311,7 @@ class MessageStore:
         except ForebayError:
             raise
         except BaseException:
-            self._interrupted()
+            self.journal.interrupted()
             raise
 
     def remove_one(self, lane: Lane, sequence: int) -> int:
@@ -322,7 +323,7 @@ class MessageStore:
         except ForebayError:
             raise
         except BaseException:
-            self._interrupted()
+            self.journal.interrupted()
             raise
 
     def _admit_adds(self, are_admitted: bool) -> None:
@@ -338,25 +339,6 @@ class MessageStore:
 
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
         raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
-
-    @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
-        """Around a write and what it changes in the index, off the hot paths. REQUIRES: state lock."""
-        try:
-            yield
-        except ForebayError:
-            raise
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _interrupted(self) -> None:
-        """Something (Ctrl-C, a signal handler, no memory) broke in between the journal and the index.
-
-        They may disagree now, and what is confirmed later could be lost with
-        a sequence that is used twice. The journal alone is right: reopen.
-        """
-        self.journal.fail("a call was interrupted while it wrote")
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
@@ -405,11 +387,15 @@ class MessageStore:
         try:
             return self._metadata.read_block(lane, block)
         except MetadataDamaged as damage:
-            if not self._is_serving:
-                raise  # recovery rebuilds the index at once
+            self._doubt_index(damage)
+            raise
+
+    def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
+        """What is stored is damaged: recovery rebuilds it at once; raises StoreFailed where it is in use."""
+        if self._is_serving:
             raise self._distrust_index(damage) from damage
 
-    def _distrust_index(self, damage: MetadataDamaged) -> StoreFailed:
+    def _distrust_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
         """The index on disk is damaged while it is in use: stop, and let the next open rebuild it from the journal."""
         assert self._metadata is not None
         logger.error("the index is damaged (%s); the next open rebuilds it", damage)
@@ -431,14 +417,15 @@ class MessageStore:
                 position = self.journal.end
                 if position == self._checkpoint_end and not is_closing and not self.subscriptions.touched_blocks:
                     return True
-                self.subscriptions.sweep(SWEEP_BLOCKS)
-                if is_closing:
-                    self.journal.seal()
-                adds = self.adds
-                taken = self.index.take_dirty()
-                deletes = self.index.take_dead()
-                position = self.journal.end
-                root = self._root(self._root_state(self.journal.next_sequence))
+                with self.journal.uninterrupted():
+                    self.subscriptions.sweep(SWEEP_BLOCKS)
+                    if is_closing:
+                        self.journal.seal()
+                    adds = self.adds
+                    taken = self.index.take_dirty()
+                    deletes = self.index.take_dead()
+                    position = self.journal.end
+                    root = self._root(self._root_state(self.journal.next_sequence))
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
@@ -452,7 +439,7 @@ class MessageStore:
             except MetadataDamaged as damage:
                 raise self._distrust_index(damage) from damage
             finally:
-                with self._lock:
+                with self._lock, self.journal.uninterrupted():
                     self.index.settle(taken, deletes, is_stored)
                     self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds

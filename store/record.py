@@ -76,12 +76,12 @@ STATE: Final = 5
 ATTEST: Final = 6
 DROP: Final = 7
 DIRECTORY: Final = 8
-SUBSCRIBE: Final = 13
-UNSUBSCRIBE: Final = 14
-SURVIVORS: Final = 12
 COMMIT: Final = 9
 PREPARE: Final = 10
 ROLLBACK: Final = 11
+SURVIVORS: Final = 12
+SUBSCRIBE: Final = 13
+UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
 KIND_NAMES: Final = {
@@ -93,12 +93,12 @@ KIND_NAMES: Final = {
     ATTEST: "attest",
     DROP: "drop",
     DIRECTORY: "directory",
-    SUBSCRIBE: "subscribe",
-    UNSUBSCRIBE: "unsubscribe",
-    SURVIVORS: "survivors",
     COMMIT: "commit",
     PREPARE: "prepare",
     ROLLBACK: "rollback",
+    SURVIVORS: "survivors",
+    SUBSCRIBE: "subscribe",
+    UNSUBSCRIBE: "unsubscribe",
     LOST: "lost",
     DELETE: "delete",
 }

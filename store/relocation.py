@@ -28,7 +28,7 @@ from .block import BLOCK_MASK, Extent
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
-from .errors import ForebayError, StoreFull
+from .errors import StoreFull
 from .index import Index
 from .journal import Journal
 from .lane import LANE_SHIFT, DataLogUse, Lane
@@ -113,6 +113,8 @@ class _Source:
     freed_bytes: int = 0
     survivors: dict[int, Runs] = field(default_factory=dict)
     charge_bytes: int = 0
+    has_others: bool = False
+    """Slices of kinds that are never copied lie in it."""
 
 
 class Bounds(NamedTuple):
@@ -283,14 +285,22 @@ class Relocation:
         logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
-    def _give_up(self, data_log: int, problem: str) -> None:
+    def _give_up(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         """It cannot even be named what is live there."""
         self._passed_over[data_log] = 1 << 62
-        self._keep(data_log, problem)
+        self._keep(data_log, problem, level)
 
-    def _keep(self, data_log: int, problem: str) -> None:
+    def _give_up_unfound(self, source: _Source, messages: int) -> None:
+        """So many live messages were not found. Of kinds that are never copied that is no trouble."""
+        if source.has_others:
+            problem = f"it has {messages} live messages, of topics or transactions among them"
+            self._give_up(source.data_log, problem, logging.DEBUG)
+        else:
+            self._give_up(source.data_log, f"{messages} live messages were not found in it")
+
+    def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         self._kept.add(data_log)
-        logger.warning("data-%d.log stays as it is: %s", data_log, problem)
+        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem)
 
     # ------------------------------------------------------------------ doing it
 
@@ -339,7 +349,7 @@ class Relocation:
                 use = self._index.uses.get(source.data_log)
                 if not batch or use is None or not use.pending_messages:
                     return self._finish(source, use)
-                found = [live for head in batch for live in self._live(source.data_log, head)]
+                found = [live for head in batch for live in self._live(source, head)]
                 if source.is_naming and not self._note(source, found):
                     return True
             if not source.is_naming:
@@ -350,20 +360,23 @@ class Relocation:
             source.offset = batch[-1].end
         return False
 
-    def _live(self, data_log: int, head: _Head) -> list[_Live]:
+    def _live(self, source: _Source, head: _Head) -> list[_Live]:
         """REQUIRES: state lock. Two kinds stay: a copy of a topic's message would not say which subscriptions need it,
         and the slice of a transaction does not know its sequences."""
         lane = self._index.lanes.get(head.lane)
-        if lane is None or head.is_transactional or isinstance(lane, TopicLane):
+        if head.is_transactional or isinstance(lane, TopicLane):
+            source.has_others = True
             return []
-        return [_Live(lane, extent) for extent in lane.placed(data_log, head.offset, head.first, head.last)]
+        if lane is None:
+            return []
+        return [_Live(lane, extent) for extent in lane.placed(source.data_log, head.offset, head.first, head.last)]
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
         """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
-            self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
+            self._give_up_unfound(source, use.pending_messages)
         return True
 
     # ------------------------------------------------------------------ copies
@@ -416,18 +429,13 @@ class Relocation:
         first, _, _, timestamp = messages[0]
         contents = [(properties, body or b"") for _, properties, body, _ in messages]
         flags = RELOCATED | lane.priority
-        try:
+        with journal.uninterrupted():
             if len(contents) == 1:
                 (properties, body), lengths = contents[0], [_content_bytes(messages[0])]
                 offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
             lane.move(journal.data_log, offset, first, lengths)
-        except ForebayError:
-            raise
-        except BaseException:
-            journal.fail("relocation was interrupted while it wrote")
-            raise
         self.messages += len(messages)
         self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
         return True
@@ -456,21 +464,16 @@ class Relocation:
         if sum(run.messages for run in ranges) != use.pending_messages:
             ranges = [left for run in ranges for left in self._still_live(run)]
         if sum(run.messages for run in ranges) != use.pending_messages:
-            self._give_up(source.data_log, "not all of its live messages were found in it")
+            self._give_up_unfound(source, use.pending_messages - sum(run.messages for run in ranges))
             return
         payload = survivors_payload(source.data_log, ranges)
         if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
             self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
-        try:
+        with journal.uninterrupted():
             journal.append(SURVIVORS, 0, len(ranges), payload)
             self._index.supersede(source.data_log, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            journal.fail("relocation was interrupted while it wrote")
-            raise
         self.appended_bytes += HEADER_BYTES + len(payload)
         logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
 

@@ -97,7 +97,7 @@ class Replay:
         """The data logs that exist, as the journal itself tells."""
         self._deleted: set[int] = set()
         """Numbers of queues that are gone."""
-        self._recent: dict[int, Sequence[int]] = {}
+        self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
         self._recent_messages = 0
 
     def reset(self) -> None:
@@ -212,7 +212,7 @@ class Replay:
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
             self._recent_messages = len(lengths)
-        self._recent[position] = lengths
+        self._recent[part.first_sequence, position] = lengths
 
     def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
         commit = decode_commit(head[HEADER_BYTES:])
@@ -227,7 +227,7 @@ class Replay:
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
-                return self._recent.get(placed.position) or reader.lengths(commit.number, placed)
+                return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
                 if self.accepts_loss or self._has_loss(home):
                     return None  # a repair could not bring it back

@@ -12,7 +12,6 @@ stored once and goes when the last of them has removed it.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from .disk import Disk
 from .errors import Closed, ForebayError, SpillFailed, StoreFull
 from .files import TMP_STORAGE
 from .reading import REGION_BYTES_MAX
+from .reserve import NO_SPACE
 from .tmp_chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, stretches
 from .tmp_file import SpilledMessage, TmpFile, message_bytes, read_regions
 from .tmp_files import BATCH_BYTES_MAX, Batch, TmpFiles
@@ -39,7 +39,6 @@ OWNER_CHARGE_BYTES: Final = 320
 """Measured: three columns with the growth reserve of array, and the objects around them."""
 
 STEP_BYTES: Final = 256 * 1024
-_NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
 _Fitting = list[list[tuple[int, int]]]
 """For each owner, the stretches of a batch that become shares of their own."""
@@ -220,7 +219,7 @@ class TmpStorage:
         return sum([len(self._owners[owner]) for owner in owners])
 
     def _refusal(self, error: OSError, needed_bytes: int) -> ForebayError:
-        if error.errno not in _NO_SPACE:
+        if error.errno not in NO_SPACE:
             return SpillFailed(needed_bytes, error.strerror or str(error))
         free_bytes = 0
         with suppress(OSError):

@@ -28,7 +28,7 @@ class TopicStore:
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
         """Begin a subscription to what is sent from now on; with name=None one that no record names."""
         facts = Subscription(self._subscriptions.next_number, topic, name or "", selector)
-        with self._store.uninterrupted():
+        with self._store.journal.uninterrupted():
             if name is not None:
                 self._store.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
             return self._subscriptions.begin(facts, is_durable=name is not None)
@@ -36,7 +36,7 @@ class TopicStore:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """End a subscription: what it alone needed is needed no more."""
         number = subscriber.facts.number
-        with self._store.uninterrupted():
+        with self._store.journal.uninterrupted():
             if subscriber.is_durable:
                 self._store.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self._subscriptions.end(number)
@@ -61,7 +61,7 @@ class TopicStore:
         One record of 48 bytes, so that no id is ever given twice.
         """
         first = lane.next_sequence
-        with self._store.uninterrupted():
+        with self._store.journal.uninterrupted():
             self._store.journal.append_ack(lane.priority, lane.destination, first, messages)
             lane.skip_to(first + messages)
         return first
@@ -74,7 +74,7 @@ class TopicStore:
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
             part = runs[at : at + RANGES_MAX]
-            with self._store.uninterrupted():
+            with self._store.journal.uninterrupted():
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [Range(first, last - first + 1) for first, last in part]

@@ -158,7 +158,7 @@ class Transactions:
         except ForebayError:
             raise
         except BaseException:
-            self._interrupted()
+            journal.interrupted()
             raise
         return lengths
 
@@ -170,20 +170,12 @@ class Transactions:
         except ForebayError:
             branch.xid = b""
             raise
-        except BaseException:
-            self._interrupted()
-            raise
 
     def rollback(self, branch: Branch) -> None:
         """Its messages never were. StoreFull: it is as it was."""
-        try:
+        with self.journal.uninterrupted():
             self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
             self.end(branch.number)
-        except ForebayError:
-            raise
-        except BaseException:
-            self._interrupted()
-            raise
 
     def is_small(self, branch: Branch) -> bool:
         """The index has room for all of it at once."""
@@ -203,7 +195,7 @@ class Transactions:
         """
         journal, index = self.journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
-        try:
+        with journal.uninterrupted():
             offset = journal.append(COMMIT, 0, 0, encode_commit(branch))
             position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
 
@@ -219,11 +211,6 @@ class Transactions:
 
             apply_commit(index, branch.committed(), branch.runs(), journal.data_log, lengths_of, make_room)
             self.end(branch.number)
-        except ForebayError:
-            raise
-        except BaseException:
-            self._interrupted()
-            raise
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
@@ -235,10 +222,6 @@ class Transactions:
     def _half_done(self, reason: str) -> StoreFailed:
         """The commit record is there and the index does not follow: the journal alone is right."""
         return self.journal.fail(reason)
-
-    def _interrupted(self) -> None:
-        """As in the message store: what broke in may have left journal and index apart."""
-        self.journal.fail("a call was interrupted while it wrote")
 
 
 def apply_commit(

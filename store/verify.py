@@ -209,7 +209,7 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
         facts.has_lost = True
     elif record.kind == DIRECTORY:
         facts.is_sealed = True
-        if not facts.damages and not facts.has_lost and payload != directory_payload(offsets.tobytes(), found.offset):
+        if not facts.damages and not facts.has_lost and payload != directory_payload(offsets, found.offset):
             raise RecordDamaged("the directory does not name the records that are there")
 
 

@@ -280,6 +280,52 @@ def test_parts_that_a_crash_left_are_removed() -> None:
     assert elsewhere.list("") == ["notes.part"]
 
 
+def test_archive_of_which_nobody_can_tell_whose_it_is_is_refused_at_open() -> None:
+    elsewhere = SimulatedDisk()
+    elsewhere.open("data-3.log", create=True).append(b"no header of a data log")
+    with pytest.raises(SettingsError, match="data logs of another store"):
+        prepared(SimulatedDisk(), elsewhere)
+
+
+@both_places
+def test_what_was_archived_before_is_passed_over(is_elsewhere: bool) -> None:
+    """As after a cleanup that another data log ended."""
+    archived = Archived(is_elsewhere)
+    archived.fill()
+    before = archived.journal()[1]
+    archive = archived.bay._engine.store._archive
+    assert archive is not None
+    archive.keep([1])
+    if is_elsewhere:
+        archived.disk.remove(data_log_name(1))
+    archive.keep([1])
+    assert archived.archive()[1] == before and 1 not in archived.journal()
+
+
+def test_what_another_cleanup_has_archived_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    archived = Archived(True)
+    archived.fill()
+    archive = archived.bay._engine.store._archive
+    assert archive is not None
+
+    copy = archive.copy
+
+    class Other:
+        """Whoever waits for this lock finds that the other one is done."""
+
+        def __enter__(self) -> None:
+            monkeypatch.undo()
+            copy([1])
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(archive, "_copying", Other())
+    syncs = archived.place[0].calls["sync"]
+    assert archive.copy([1]) == ([1], None)
+    assert archived.archive() == {1: archived.journal()[1]}
+    assert archived.place[0].calls["sync"] == syncs + 1, "copied once"
+
+
 # ------------------------------------------------------------------ on a real file system
 
 

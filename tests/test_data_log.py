@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
+from array import array
 from random import Random
 
 import pytest
@@ -21,7 +23,9 @@ from forebay.store.data_log import (
     UnknownVersion,
     Walk,
     attested_behind,
+    crc_of,
     decode_data_log_header,
+    directory_payload,
     encode_header,
     find_records,
 )
@@ -30,9 +34,13 @@ from forebay.store.record import (
     ACK,
     ATTEST,
     DIRECTORY,
+    ENTRY,
+    HEADER_BYTES,
     MAGIC,
     MAGIC_BYTES,
+    MAGIC_OFFSET,
     MESSAGE,
+    SLICE,
     STATE,
     RecordDamaged,
     crc32,
@@ -42,6 +50,7 @@ from forebay.store.record import (
     encode_one,
     encode_slice,
 )
+from forebay.store.scan import Damage, scan
 from forebay.store.simulated_disk import SimulatedDisk, SimulatedFile
 from journals import STORE_ID, FoundRecord, data_log_header, journal_on, walked
 
@@ -490,3 +499,40 @@ def test_search_through_forged_headers_reads_and_hashes_little_more_than_the_fil
     assert attested_behind(meter, header, ENDS[0]) == 4711  # type: ignore[arg-type]
     assert meter.read_bytes <= 2 * len(image)
     assert hashed_bytes <= 2 * len(image) + 4096 * 3 * window_module.PIECE_BYTES
+
+
+def test_marks_of_a_record_at_the_very_end_are_no_record() -> None:
+    header = data_log_header(SMALL, 1)
+    for cut in range(1, HEADER_BYTES):
+        file = disk_with(IMAGE + MAGIC_BYTES.rjust(MAGIC_OFFSET + 2, b"x").ljust(HEADER_BYTES, b"x")[:-cut])
+        assert list(find_records(file.open_for_reading(NAME), header, len(IMAGE))) == []
+
+
+def test_slice_whose_table_does_not_add_up_hides_nothing_behind_it() -> None:
+    """Its head verifies, so whoever wrote it was wrong: it is no whole record, and what lies in it is looked at."""
+    disk = SimulatedDisk()
+    journal = journal_on(disk)
+    table = SLICE.pack(1, 0, 5) + ENTRY.pack(0, 999, 0)
+    offset = journal.append(MESSAGE, 4, 1, table)
+    behind = journal.append(ATTEST, 0, 0, b"")
+    file, header = disk.open_for_reading(NAME), data_log_header(disk, 1)
+    assert [place for place, _ in find_records(file, header, offset)] == [offset, behind]
+    walk, found = walked(disk, 1)
+    assert walk.end == offset and walk.problem == "the table of a slice does not add up to its length"
+    damages = [found for found in scan(file, header) if isinstance(found, Damage)]
+    assert [(damage.offset, damage.length) for damage in damages] == [(offset, behind - offset)]
+
+
+def test_stretch_that_the_file_has_not_matches_no_checksum() -> None:
+    file = disk_with(b"1234").open_for_reading(NAME)
+    assert crc_of(file, 0, 4) == crc32(b"1234") and crc_of(file, 0, 5) == crc_of(file, 4, 1) == -1
+
+
+def test_directory_has_the_same_bytes_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets as a machine of the other byte order holds them are written in the order of the format."""
+    offsets = array("I", [64, 207, 70_000])
+    written = directory_payload(offsets, 80_000)
+    offsets.byteswap()
+    before = offsets[:]
+    monkeypatch.setattr(sys, "byteorder", "big")
+    assert directory_payload(offsets, 80_000) == written and offsets == before

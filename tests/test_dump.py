@@ -131,3 +131,10 @@ def test_copies_and_survivors_are_told_as_what_they_are() -> None:
     assert row["survivors"] == [{"destination": "orders", "priority": 4, "range": [0, 2]}]
     assert verdict_of(store.disk).findings == ()
     json.dumps(row)
+
+
+def test_headers_of_megabytes_are_read_too() -> None:
+    store = small_bay(memory_limit="64MiB")
+    text = "x" * (3 << 20)
+    store.queue().send(b"", headers={"text": text})
+    assert [row["headers"] for row in rows_of(store.disk, kind="message", with_headers=True)] == [{"text": text}]

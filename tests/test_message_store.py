@@ -14,7 +14,7 @@ from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.files import JOURNAL, data_log_name
 from forebay.store.journal import OFFSET_BITS, OFFSET_MASK
 from forebay.store.mark import read_mark
-from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged, MetadataFull
+from forebay.store.metadata_store import MemoryMetadataStore, MetadataFull
 from forebay.store.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.state import decode_state
@@ -301,32 +301,6 @@ def test_checkpoint_that_finds_no_space_is_postponed_and_nothing_is_lost(
     assert opened.store.checkpoint()
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.pending() == expected and again.report.replayed_records == 0
-
-
-def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next_open(
-    disk: SimulatedDisk, metadata: Metadata
-) -> None:
-    opened = OpenStore(disk, metadata, index_cache_bytes=0)
-    lane = opened.lane()
-    for _ in range(40):
-        opened.add(*[b"x"] * 256)
-        opened.add(*[b"x"] * 256)
-        if opened.store.index.is_crowded:
-            opened.store.checkpoint()
-    opened.store.checkpoint()
-    [cold, *_] = [number for number in range(40) if number not in lane.resident]
-
-    def damaged(lane: int, block: int) -> bytes:
-        raise MetadataDamaged("a flipped bit")
-
-    metadata.read_block = damaged  # type: ignore[method-assign]
-    with pytest.raises(StoreFailed):
-        lane.is_pending(cold * 512)
-    with pytest.raises(StoreFailed):
-        opened.add(b"refused")
-    del metadata.read_block
-    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
-    assert again.report.index_rebuilt and again.lane().pending_messages == 40 * 512
 
 
 def test_checkpoint_is_urgent_when_replay_would_grow_too_long(disk: SimulatedDisk, metadata: Metadata) -> None:

@@ -6,6 +6,7 @@ import resource
 import sqlite3
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -161,7 +162,9 @@ def test_locked_file_is_refused(written: Path, monkeypatch: pytest.MonkeyPatch) 
     other.close()
 
 
-@pytest.mark.parametrize("leftover", ["nothing", "empty file", "file without tables", "write-ahead log alone"])
+@pytest.mark.parametrize(
+    "leftover", ["nothing", "empty file", "file without tables", "tables without rows", "write-ahead log alone"]
+)
 def test_making_of_the_file_may_be_cut_anywhere(written: Path, leftover: str) -> None:
     store = ready_store(written)
     change_at(21).commit_to(store)
@@ -171,6 +174,11 @@ def test_making_of_the_file_may_be_cut_anywhere(written: Path, leftover: str) ->
         (written / "places.db").write_bytes(b"")
     elif leftover == "file without tables":
         tamper(written, "PRAGMA journal_mode = WAL")
+    elif leftover == "tables without rows":
+        change_at(1).commit_to(store)
+        store.close()
+        tamper(written, "DELETE FROM root")
+        tamper(written, "DELETE FROM blocks")
     elif leftover == "write-ahead log alone":
         (written / "places.db-wal").write_bytes(old_log)
     store = sqlite_store(written)
@@ -237,6 +245,72 @@ def test_writer_of_somebody_else_postpones_the_checkpoint(written: Path, monkeyp
     other.close()
     change_at(21).commit_to(store)
     assert_holds(store, 21)
+    store.close()
+
+
+def test_log_that_grew_is_folded_later_where_a_reader_of_somebody_else_is_in_the_way(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint itself stands."""
+    monkeypatch.setattr(metadata_store, "_BUSY_SECONDS", 0.0)
+    monkeypatch.setattr(metadata_store, "_SURPLUS_BYTES", 0)
+    store = ready_store(written)
+    other = sqlite3.connect(written / "places.db", isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM blocks").fetchall()
+    change_at(21).commit_to(store)
+    log = written / "places.db-wal"
+    assert log.stat().st_size > 0
+    other.close()
+    change_at(22).commit_to(store)
+    assert log.stat().st_size == 0
+    assert_holds(store, 22)
+    store.close()
+
+
+class RefusesToFold:
+    """A connection of which the write-ahead log can't be folded."""
+
+    def __init__(self, connection: sqlite3.Connection, code: int) -> None:
+        self._connection = connection
+        self._code = code
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        if "wal_checkpoint" in statement:
+            error = sqlite3.OperationalError("as the test says")
+            error.sqlite_errorcode = self._code
+            raise error
+        return self._connection.execute(statement, *arguments)
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._connection.__enter__()
+
+    def __exit__(self, *what: Any) -> Any:
+        return self._connection.__exit__(*what)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+
+@pytest.mark.parametrize(("code", "stands"), [(sqlite3.SQLITE_FULL, True), (sqlite3.SQLITE_IOERR_READ, False)])
+def test_log_that_finds_no_room_to_be_folded_is_folded_later_and_any_other_failure_ends_the_store(
+    written: Path, monkeypatch: pytest.MonkeyPatch, code: int, stands: bool
+) -> None:
+    monkeypatch.setattr(metadata_store, "_SURPLUS_BYTES", 0)
+    store = ready_store(written)
+    with monkeypatch.context() as patch:
+        assert store._writer is not None
+        patch.setattr(store, "_writer", RefusesToFold(store._writer, code))
+        if stands:
+            change_at(21).commit_to(store)
+        else:
+            with pytest.raises(MetadataDamaged):
+                change_at(21).commit_to(store)
+    if stands:
+        assert_holds(store, 21)
+    else:
+        with pytest.raises(MetadataDamaged, match="cut short"):
+            change_at(22).commit_to(store)
     store.close()
 
 

@@ -125,3 +125,24 @@ class _CountingDisk(_ReadOnlyDisk):
 
         file.close = counted  # type: ignore[method-assign]
         return file
+
+
+WRITES = {
+    "append": lambda disk: disk.open_for_reading("journal/data-1.log").append(b"x"),
+    "seek": lambda disk: disk.open_for_reading("journal/data-1.log").seek(0),
+    "truncate": lambda disk: disk.open_for_reading("journal/data-1.log").truncate(0),
+    "preallocate": lambda disk: disk.open_for_reading("journal/data-1.log").preallocate(1),
+    "create": lambda disk: disk.open("journal/data-2.log", create=True),
+    "make_directory": lambda disk: disk.make_directory("quarantine"),
+    "rename": lambda disk: disk.rename("journal/data-1.log", "quarantine/data-1.log"),
+    "remove": lambda disk: disk.remove("journal/data-1.log"),
+}
+
+
+@pytest.mark.parametrize("call", WRITES)
+def test_onlooker_cannot_write_even_by_mistake(call: str) -> None:
+    simulated = small_bay()
+    before = simulated.disk.image()
+    with pytest.raises(AssertionError):
+        WRITES[call](_ReadOnlyDisk(simulated.disk))
+    assert simulated.disk.image() == before

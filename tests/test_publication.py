@@ -64,7 +64,7 @@ def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, que
 
         def write_another() -> None:
             bay.disk.on_call = None
-            queue._store(4, [(b"", b"during the sync")], [None], [], None)
+            queue._store(4, True, [(b"", b"during the sync")], [None], [], None)
 
         before_each_sync(bay, write_another)
         queue.send(b"before the sync")

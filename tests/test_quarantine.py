@@ -134,3 +134,14 @@ def test_part_is_bounded_and_taken_once() -> None:
     assert set_aside(disk, f"{QUARANTINE}/damage-1-64", bytes(PART_BYTES_MAX + 1))
     assert set_aside(disk, f"{QUARANTINE}/damage-1-64", b"again")
     assert disk.image() == {f"{QUARANTINE}/damage-1-64": bytes(PART_BYTES_MAX)}
+
+
+def test_message_that_can_be_read_after_all_is_not_set_aside() -> None:
+    """As one whose read failed, and succeeds when it is to be set aside."""
+    bay = damaged_bay(on_missing_data_log="report")
+    store = bay.engine.store
+    lane = next(iter(store.index.lanes.values()))
+    assert [store.quarantine(lane, sequence) for sequence in (0, 2, 3)] == [False] * 3, "two intact ones, and none"
+    assert bay.queue().depth == 3 and bay.disk.list(QUARANTINE) == []
+    assert store.quarantine(lane, 1)
+    assert bay.queue().depth == 2

@@ -168,7 +168,7 @@ def test_directory_that_names_other_records_is_a_finding() -> None:
     image = disk.image()[name]
     header = decode_data_log_header(image[:DATA_LOG_HEADER_BYTES])
     _, seal = records(disk, 1)[-1]
-    offsets = array("I", [DATA_LOG_HEADER_BYTES]).tobytes()
+    offsets = array("I", [DATA_LOG_HEADER_BYTES])
     word = seal.sequence << 16 | MAGIC
     other = encode(header.salt, word, seal.epoch, seal.durable, DIRECTORY, 0, 0, directory_payload(offsets, offset))
     rewrite(disk, name, image[:offset] + other)

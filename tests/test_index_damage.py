@@ -1,0 +1,68 @@
+"""An index on disk whose blocks are damaged, or of another form: never served, and rebuilt from the journal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from forebay.store.errors import StoreFailed
+from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged
+from forebay.store.simulated_disk import SimulatedDisk
+from manual_clock import ManualClock
+from message_stores import OpenStore
+
+
+@pytest.fixture
+def disk() -> SimulatedDisk:
+    return SimulatedDisk()
+
+
+@pytest.fixture
+def metadata() -> MemoryMetadataStore:
+    return MemoryMetadataStore()
+
+
+@pytest.mark.parametrize("is_readable", [False, True], ids=["unreadable", "readable, but no block"])
+def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next_open(
+    disk: SimulatedDisk, metadata: MemoryMetadataStore, is_readable: bool
+) -> None:
+    opened = OpenStore(disk, metadata, index_cache_bytes=0)
+    lane = opened.lane()
+    for _ in range(40):
+        opened.add(*[b"x"] * 256)
+        opened.add(*[b"x"] * 256)
+        if opened.store.index.is_crowded:
+            opened.store.checkpoint()
+    opened.store.checkpoint()
+    [cold, *_] = [number for number in range(40) if number not in lane.resident]
+
+    def damaged(lane: int, block: int) -> bytes:
+        if not is_readable:
+            raise MetadataDamaged("a flipped bit")
+        return b"a block of another library"
+
+    metadata.read_block = damaged  # type: ignore[method-assign]
+    with pytest.raises(StoreFailed):
+        lane.is_pending(cold * 512)
+    with pytest.raises(StoreFailed):
+        opened.add(b"refused")
+    del metadata.read_block
+    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
+    assert again.report.index_rebuilt and again.lane().pending_messages == 40 * 512
+
+
+def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
+    disk: SimulatedDisk, metadata: MemoryMetadataStore
+) -> None:
+    opened = OpenStore(disk, metadata)
+    first = opened.add(b"gone", b"here")
+    opened.store.checkpoint()
+    opened.remove(first)
+    checkpoint = metadata._history[-1]
+    assert checkpoint is not None
+    blocks = dict.fromkeys(checkpoint.blocks, b"a block of another library")
+    metadata._history[-1] = replace(checkpoint, blocks=blocks)
+    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
+    assert again.report.index_rebuilt and again.bodies() == [b"here"]
+    again.check()
