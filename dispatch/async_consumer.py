@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ..store.errors import Closed, SettingsError
@@ -30,12 +31,12 @@ class ConsumerBell:
     """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
 
     def __init__(self, bell: Bell) -> None:
-        self._bell = bell
+        self.bell = bell
         self.called: Callable[[], None] = lambda: None
         """Called in the loop's thread."""
 
     def __call__(self) -> None:
-        self._bell.ring(self.called)
+        self.bell.ring(self.called)
 
 
 class AsyncConsumer:
@@ -44,6 +45,7 @@ class AsyncConsumer:
     def __init__(self, engine: LoopEngine, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
         consumer._engine = engine  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
+        consumer.when_closed = partial(bell.bell.ring, self._end)
         self._engine = engine
         self._consumer = consumer
         self._lines = lines
@@ -161,10 +163,12 @@ class AsyncConsumer:
                 _wake(future)
         self._line.call()
 
-    def wake_all(self) -> None:
-        """It is closed, or its store is."""
+    def _end(self) -> None:
+        """It was closed, by whomever: its takes end, and those of others rely on it no more."""
         for future in self._waits:
             _wake(future)
+        self._lines.exit(self, self._interest)
+        self._line.call()
 
     def __aiter__(self) -> AsyncConsumer:
         return self
@@ -232,9 +236,6 @@ class AsyncConsumer:
     async def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         self._consumer.close()
-        self.wake_all()
-        self._lines.exit(self, self._interest)
-        self._line.call()  # it may have relied on this consumer
         if self._engine.owed:
             await self._engine.confirm()
 
@@ -266,12 +267,6 @@ class WaitingLines:
         consumers.pop(consumer, None)
         if not consumers:
             self._lines.pop(interest, None)
-
-    def wake_all(self) -> None:
-        """The store is closed."""
-        for _, consumers in self._lines.values():
-            for consumer in consumers:
-                consumer.wake_all()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

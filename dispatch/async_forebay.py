@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from ..store.cleaner import CleanupReport
@@ -40,7 +39,6 @@ class AsyncForebay:
         self._bay = Forebay(self._engine, None)
         self.bell = Bell(loop)
         self.lines = WaitingLines()
-        bay._engine.when_closed.append(partial(self.bell.ring, self.lines.wake_all))
 
     @property
     def synchronous(self) -> Forebay:

@@ -55,6 +55,7 @@ class AsyncLimitedQueue(AsyncQueue):
         priority: int = DEFAULT_PRIORITY,
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
+        persistent: bool = True,
     ) -> str:
         """As AsyncQueue.send. Where the queue is full it waits or raises StoreFull, as its policy says.
 
@@ -71,6 +72,7 @@ class AsyncLimitedQueue(AsyncQueue):
                 priority=priority,
                 message_id=message_id,
                 transaction=inner_transaction(transaction),
+                persistent=persistent,
             ),
         )
         if self._engine.owed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import ForebayError
@@ -45,6 +45,7 @@ class AsyncSender:
         priority: int = DEFAULT_PRIORITY,
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
+        persistent: bool = True,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -60,6 +61,7 @@ class AsyncSender:
             priority=priority,
             message_id=message_id,
             transaction=inner_transaction(transaction),
+            persistent=persistent,
         )
         if engine.owed:
             await engine.confirm()
@@ -119,10 +121,51 @@ class AsyncQueue(AsyncSender):
 
         return Opening(subscribe)
 
+    @property
+    def _synchronous(self) -> Queue:
+        """Of the engine that waits, for worker threads."""
+        return Queue(self._bay.synchronous._engine, self._sender._area)
+
+    async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
+        """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads."""
+        messages = self._synchronous.browse(selector)
+        try:
+            while found := await self._engine.call(_next, messages):
+                yield found
+        finally:
+            await self._engine.call(messages.close)
+
+    async def find(self, message_id: str) -> Message | None:
+        """The pending message with this id; None: there is none. As Queue.find."""
+        return await asyncio.to_thread(self._synchronous.find, message_id)
+
     async def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again."""
-        queue = self._bay.synchronous.queue(self.name)
-        return await asyncio.to_thread(queue.purge)
+        return await asyncio.to_thread(self._synchronous.purge)
+
+    async def move(self, to: AsyncQueue | str, selector: str | None = None, limit: int | None = None) -> int:
+        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+
+        As Queue.move. Cancelled, it goes on to its end.
+        """
+        target = to._synchronous if isinstance(to, AsyncQueue) else to
+        return await asyncio.to_thread(self._synchronous.move, target, selector, limit)
+
+    async def delete(self) -> None:
+        """The queue is gone with everything in it; its consumers are closed. As Queue.delete."""
+        await asyncio.to_thread(self._synchronous.delete)
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`: takes wait. As Queue.pause."""
+        self._sender.pause()
+
+    def resume(self) -> None:
+        """Hand out again, and wake who waits."""
+        self._sender.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._sender.is_paused
 
     @property
     def depth(self) -> int:
@@ -166,6 +209,10 @@ class AsyncTopic(AsyncSender):
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._sender.statistics()
+
+
+def _next(messages: Iterator[Message]) -> Message | None:
+    return next(messages, None)
 
 
 class _Parts:

@@ -80,6 +80,8 @@ class Consumer:
         self._credited = threading.Condition(engine.lock)
         """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = engine.targets.collect_one
+        self.when_closed: Callable[[], None] | None = None
+        """Called under the lock, whoever closes it: what an event loop needs to hear."""
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
@@ -446,6 +448,8 @@ class Consumer:
             self._return(delivery, 0.0)
         self._credited.notify_all()
         interest.arrived.notify_all()
+        if self.when_closed is not None:
+            self.when_closed()
         for other in interest.consumers:
             other.become_ready(targets.ready)
 

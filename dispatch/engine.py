@@ -134,8 +134,6 @@ class Engine:
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
-        self.when_closed: list[Callable[[], None]] = []
-        """Called once, under the lock, when the store closes: what an event loop needs to hear."""
         self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
         self.recovery = self.store.open()
         self._open_epoch = self.store.journal.epoch
@@ -526,8 +524,6 @@ class Engine:
                 if queue.admission is not None:
                     queue.admission.close()
             self.targets.ready.clear()
-            for hear in self.when_closed:
-                hear()
         self._is_stopping = True
         self._load_wanted.set()
         self._housekeeping_wanted.set()

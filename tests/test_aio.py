@@ -55,12 +55,13 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
         (
             forebay.Transaction,
             forebay.aio.Transaction,
-            {"add", "charge_bytes", "gathered", "held", "hold", "holds", "keep_room", "rollback_open"},
+            {"add", "charge_bytes", "concerns", "gathered", "held", "hold", "holds", "keep_room", "rollback_open"},
         ),
         (
             forebay.Consumer,
             forebay.aio.Consumer,
-            {"arm", "become_ready", "close_locked", "credit_came", "die", "give_back", "look", "take_direct"},
+            {"arm", "become_ready", "close_locked", "credit_came", "die", "give_back", "go_on", "hold_up", "look"}
+            | {"take_direct"},
         ),
     ],
 )
@@ -390,6 +391,37 @@ def test_a_transaction_counts_with_its_commit_and_not_before() -> None:
                 await queue.send(b"x", transaction=transaction)
             with pytest.raises(TransactionError):
                 await found.rollback()
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_queue_is_browsed_searched_moved_paused_and_deleted() -> None:
+    async def main() -> None:
+        bay = LoopBay(sync="always")
+        queue, other = await bay.aio.queue("orders"), await bay.aio.queue("other")
+        ids = await queue.send_many(Message(b"%d" % n, {"n": n}) for n in range(10))
+        await queue.send(b"fleeting", persistent=False)
+        assert [message.body async for message in queue.browse("n >= 8")] == [b"8", b"9"]
+        found = await queue.find(ids[3])
+        assert found is not None and found.body == b"3"
+        assert await queue.move(other, "n < 4") == 4 and await queue.move("third", limit=1) == 1
+        queue.pause()
+        async with other.subscribe() as consumer, queue.subscribe() as waiting:
+            assert queue.is_paused and await waiting.take() == []
+            taking = asyncio.create_task(waiting.take(timeout=None))
+            await ticks()
+            queue.resume()
+            assert len(await taking) == 1
+            await consumer.ack(await consumer.take(10))
+            ends = [asyncio.create_task(consumer.take(timeout=None)) for _ in range(2)]
+            await ticks()
+            bay.queue("other").delete()
+            assert [type(error) for error in await asyncio.gather(*ends, return_exceptions=True)] == [Closed] * 2
+        assert await queue.purge() > 0
+        await queue.delete()
+        with pytest.raises(Closed):
+            await queue.send(b"x")
         bay.check()
 
     asyncio.run(main())
