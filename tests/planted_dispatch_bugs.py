@@ -54,8 +54,10 @@ DISPATCH_BUGS = (
         "dispatch/target_area.py",
         (
             "eviction gives nothing back",
-            "                self.targets.release(charge_bytes(fullest.evict_last()))\n",
-            "                fullest.evict_last()\n",
+            "                evicted.append(fullest.evict_last())\n"
+            "                self.targets.release(charge_bytes(evicted[-1]))\n"
+            "            fullest",
+            "                evicted.append(fullest.evict_last())\n            fullest",
             "tests/test_target_list.py",
         ),
         (
@@ -72,8 +74,8 @@ DISPATCH_BUGS = (
         ),
         (
             "lower priorities come first",
-            "key=lambda target: -target.area.lane.priority",
-            "key=lambda target: target.area.lane.priority",
+            "key=lambda target: (-target.area.lane.priority,",
+            "key=lambda target: (target.area.lane.priority,",
             "tests/test_queue.py",
         ),
         (
@@ -99,14 +101,14 @@ DISPATCH_BUGS = (
         ),
         (
             "a scan for a selector ends before its time is up",
-            "                    if is_scanned and deadline is not None and engine.monotonic() >= deadline:\n",
-            "                    if is_scanned:\n",
+            "            if search.is_scanned and search.is_over:\n",
+            "            if search.is_scanned:\n",
             "tests/test_selective_consumer.py",
         ),
         (
             "a delay of a returned message is ignored",
-            "        if delay:\n            self._engine.park",
-            "        if delay < 0:\n            self._engine.park",
+            "        if delay:\n            delivery._area.keep",
+            "        if delay < 0:\n            delivery._area.keep",
             "tests/test_consumer.py",
         ),
     ),

@@ -1,4 +1,4 @@
-"""Bugs of topics, transactions, relocation and full disks: see planted_bug.py."""
+"""Bugs of topics, transactions, relocation, full disks and non-persistent messages: see planted_bug.py."""
 
 from __future__ import annotations
 
@@ -286,6 +286,27 @@ FEATURE_BUGS = (
             "        self._wanted.clear()\n        self.clear()\n",
             "        self._wanted.clear()\n",
             "tests/test_full_disk.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/volatile_area.py",
+        (
+            "a non-persistent message that RAM lets go of is lost",
+            "        self.overflow.keep(self.lane, messages)\n        self.overflow.write(self.lane)\n",
+            "        self.overflow.write(self.lane)\n",
+            "tests/test_volatile.py",
+        ),
+        (
+            "a non-persistent message that was refused still counts",
+            "            lane.retract()\n",
+            "",
+            "tests/test_volatile.py",
+        ),
+        (
+            "messages of both kinds are delivered one kind after the other",
+            "            lane.take_turn(persistent.published)\n",
+            "            pass\n",
+            "tests/test_volatile.py",
         ),
     ),
 )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Event, Thread, current_thread
 
 import pytest
 
 from forebay import Consumer, Message, Queue
 from simulated_bay import SimulatedBay
+
+SECONDS_MAX = 30
 
 
 @pytest.fixture
@@ -59,7 +62,21 @@ def test_slice_waits_for_the_sync_though_the_batch_goes_on(queue: Queue) -> None
 
 
 def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, queue: Queue) -> None:
-    """As the sends of other threads are."""
+    """Two threads send: the second one writes while the first one's sync is under way."""
+    writing, looked = Event(), Event()
+    first, second = current_thread(), Thread(target=queue.send, args=(b"during the sync",))
+
+    def meet(call: str, name: str) -> None:
+        if current_thread() is not first:
+            if call == "write":
+                writing.set()
+            assert call != "sync" or looked.wait(SECONDS_MAX)
+        elif call == "sync":
+            second.start()
+            assert writing.wait(SECONDS_MAX)
+            with bay.engine.lock:
+                pass  # it was held from before the write until the message waits for its sync
+
     with queue.subscribe() as consumer:
 
         def write_another() -> None:
