@@ -19,8 +19,7 @@ import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Generator, Iterator
-from heapq import merge
-from itertools import groupby, islice
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,13 +30,14 @@ from ..store.message import Message
 from ..store.properties import decode_properties
 from ..store.reading import Region, StoredMessage
 from ..store.runs import Runs
-from ..store.volatile_lane import VolatileLane
+from ..store.volatile_lane import NOWHERE
 from .eager_loader import LOAD_BYTES_MAX, LOAD_SHARE
 from .queue_area import Interest, LaneArea, QueueArea
 from .selector import Selector
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .volatile_area import VolatileArea
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -68,41 +68,47 @@ class Browsers:
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
         """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
-        with self._engine.lock:
-            self._engine.raise_closed()
-            lanes = [(area, area.published) for area in queue.lane_areas()]
-        for _, of_one_priority in groupby(lanes, lambda found: found[0].lane.priority):
-            streams = [self._messages(area, end, selector) for area, end in of_one_priority]
-            for _, _, area, message in streams[0] if len(streams) == 1 else merge(*streams, key=itemgetter(0, 1)):
+        for area, messages in self.walk(queue, selector):
+            for message in messages:
                 yield as_message(area, message)
 
-    def _messages(
-        self, area: LaneArea, end: int, selector: Selector | None
-    ) -> Iterator[tuple[int, int, LaneArea, StoredMessage]]:
-        """What matches of one lane, with its turn: (next persistent sequence at its arrival, what orders the rest)."""
-        lane = area.lane
-        judge = Interest(selector, self._engine.lock)
-        for messages in self.loads(area, 0, end):
-            for message in messages:
-                if selector is None or judge.wants(area, message):
-                    if isinstance(lane, VolatileLane):
-                        with self._engine.lock:
-                            turn = lane.before(message[0])
-                        yield turn, message[0] - end, area, message
-                    else:
-                        yield message[0], 0, area, message
-
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
-        """Load after load, what matches, lane by lane. Closed: the store is, meanwhile. REQUIRES: no lock."""
+        """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
         with self._engine.lock:
             self._engine.raise_closed()
-            lanes = [(area, area.published) for area in queue.lane_areas()]
+            ends = {area: area.published for area in queue.lane_areas()}
+            pairs = list(zip(reversed(queue.areas), reversed(queue.volatile_areas), strict=True))
         judge = Interest(selector, self._engine.lock)
-        for area, end in lanes:
-            for messages in self.loads(area, 0, end):
-                if selector is not None:
-                    messages[:] = [message for message in messages if judge.wants(area, message)]
-                yield area, messages
+        for persistent, volatile in pairs:
+            for area, begin, end in self._stretches(persistent, volatile, ends):
+                for messages in self.loads(area, begin, end):
+                    if selector is not None:
+                        messages[:] = [message for message in messages if judge.wants(area, message)]
+                    yield area, messages
+
+    def _stretches(
+        self, persistent: LaneArea | None, volatile: VolatileArea | None, ends: dict[LaneArea, int]
+    ) -> Iterator[tuple[LaneArea, int, int]]:
+        """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
+        begins: dict[LaneArea, int] = {area: 0 for area in (persistent, volatile) if area is not None}
+        while True:
+            with self._engine.lock:
+                for area in list(begins):
+                    run = area.lane.pending_run(begins[area], 1)
+                    if run is None or run[0] >= ends[area]:
+                        del begins[area]
+                    else:
+                        begins[area] = run[0]
+                if not begins:
+                    return
+                area, end = next(iter(begins)), NOWHERE
+                if persistent in begins and volatile in begins:
+                    area, end = persistent, volatile.lane.before(begins[volatile])
+                    if begins[persistent] >= end:
+                        area, end = volatile, volatile.lane.behind(begins[persistent])
+                end = min(end, ends[area])
+            yield area, begins[area], end
+            begins[area] = end
 
     def loads(self, area: LaneArea, begin: int, end: int) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. REQUIRES: no lock.

@@ -98,6 +98,9 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
                     target.add(timestamp, properties, body)
                     area.store.remove_one(area.lane, sequence)
                     gone.add(sequence, sequence)
+        except ForebayError:
+            if not moved:
+                raise  # else the next batch meets it again
         finally:
             if gone:
                 engine.unpark(area, gone)
