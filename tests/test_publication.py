@@ -78,13 +78,11 @@ def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, que
                 pass  # it was held from before the write until the message waits for its sync
 
     with queue.subscribe() as consumer:
-
-        def write_another() -> None:
-            bay.disk.on_call = None
-            queue._store(4, True, [(b"", b"during the sync")], [None], [], None)
-
-        before_each_sync(bay, write_another)
-        queue.send(b"before the sync")
-        assert taken(consumer) == [b"before the sync"]
-        queue.send(b"after the sync")
-        assert taken(consumer) == [b"during the sync", b"after the sync"]
+        bay.disk.on_call = meet
+        try:
+            queue.send(b"before the sync")
+            assert taken(consumer) == [b"before the sync"]
+        finally:
+            looked.set()
+        second.join()
+        assert taken(consumer) == [b"during the sync"]
