@@ -7,7 +7,7 @@ what RAM has already is not read again. What is pending throughout a walk is
 met exactly once, because a message keeps its sequence; what comes or goes
 meanwhile may be met or not.
 
-One load at a time, and kind of message, is in RAM, charged to the holder "browsers" from before it
+One load at a time is in RAM, charged to the holder "browsers" from before it
 is read until the next one. Where memory is short the loads are smaller, down
 to one message, which goes into the caller's own memory as the body of a lazy
 delivery does.
