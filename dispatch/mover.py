@@ -44,7 +44,7 @@ def move(engine: Engine, source: QueueArea, to: QueueArea, selector: Selector | 
                 begin += considered
                 moved += taken
     except ForebayError as error:
-        error.stored = moved  # type: ignore[attr-defined]
+        error.stored = moved + getattr(error, "stored", 0)  # type: ignore[attr-defined]
         raise
     return moved
 
@@ -98,9 +98,9 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
                     target.add(timestamp, properties, body)
                     area.store.remove_one(area.lane, sequence)
                     gone.add(sequence, sequence)
-        except ForebayError:
-            if not moved:
-                raise  # else the next batch meets it again
+        except ForebayError as error:
+            error.stored = gone.count  # type: ignore[attr-defined]
+            raise
         finally:
             if gone:
                 engine.unpark(area, gone)
