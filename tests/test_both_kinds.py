@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from forebay import Delivery, Message, Queue
+from forebay import Delivery, Message, Queue, StoreFull
+from forebay.dispatch.volatile_area import VolatileArea
 from simulated_bay import SimulatedBay
 
 
@@ -104,6 +105,26 @@ def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
             consumer.ack(batch)
         assert found == list(range(10, 3000))
         holder.ack(held)
+    simulated.check()
+
+
+def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulated = filled(300)
+    queue, late = simulated.queue(), simulated.queue("late")
+    add, left = VolatileArea.add, 270
+
+    def limited(area: VolatileArea, timestamp: int, properties: bytes, body: bytes) -> int:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StoreFull(1, 0, "memory_limit")
+        return add(area, timestamp, properties, body)
+
+    monkeypatch.setattr(VolatileArea, "add", limited)
+    with pytest.raises(StoreFull) as full:
+        queue.move(late)
+    assert full.value.stored == 270
+    assert numbers(late) == list(range(270)) and numbers(queue) == list(range(270, 300))
     simulated.check()
 
 
