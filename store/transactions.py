@@ -74,7 +74,8 @@ class Transactions:
     @property
     def prepared(self) -> list[Branch]:
         """In the order in which they were begun."""
-        return [branch for branch in self._branches.values() if branch.is_prepared]
+        prepared = [branch for branch in self._branches.values() if branch.is_prepared]
+        return sorted(prepared, key=lambda branch: branch.number)
 
     @property
     def open(self) -> list[Branch]:

@@ -28,7 +28,8 @@ PENDING_MAX = 50
 UNLIMITED = 1 << 40
 
 Fact = tuple[Any, ...]
-"""("queue", number), ("topic", topic, subscription, number), ("durable", topic, subscription) or ("prepared", xid)."""
+"""("queue", number, queue) or ("topic", topic, subscription, number) of what is pending; ("durable", topic,
+subscription); ("prepared", xid)."""
 
 WEIGHTS = {
     "send": (1, 4),
@@ -38,6 +39,10 @@ WEIGHTS = {
     "nack": (0, 1),
     "close_consumer": (0, 1),
     "purge": (0, 0, 1, 2),
+    "move": (0, 0, 1, 3),
+    "delete": (0, 0, 0, 1),
+    "pause": (0, 0, 1),
+    "browse": (0, 1),
     "publish": (0, 1, 4),
     "publish_many": (0, 1, 3),
     "subscribe": (0, 1, 2),
@@ -56,7 +61,7 @@ WEIGHTS = {
     "checkpoint": (0, 1, 2),
     "cleanup": (0, 1, 4),
     "step": (0, 1, 2),
-    "fill_disk": (0, 0, 0, 1),
+    "fill_disk": (0, 0, 1, 3),
     "free_disk": (1, 2),
     "reopen": (0, 0, 1),
     "reopen_without_index": (0, 0, 1),
@@ -97,8 +102,8 @@ class Model:
     coming: Event | None = None
     where: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Of each message, "queue" or "topic", and its name."""
-    rank: dict[int, int] = field(default_factory=dict)
-    """Of each message, how many were before it."""
+    rank: dict[tuple[int, str], int] = field(default_factory=dict)
+    """Of each message where it is, how many came before it."""
     branches: dict[bytes, Branch] = field(default_factory=dict)
     has_lost: bool = False
     """A crash may have taken what was not synced, and no recovery has said yet how much."""
@@ -134,6 +139,7 @@ class Model:
     def settle(self, found: Iterable[Fact]) -> None:
         """A recovery decided what was open."""
         self.now = set(found)
+        self.where |= {fact[1]: ("queue", fact[2]) for fact in self.now if fact[0] == "queue"}
         self.coming, self.has_lost = None, False
         self.syncs()
 
@@ -150,14 +156,15 @@ class Model:
         missing, strange = sorted(self.now - found, key=str), sorted(found - self.now, key=str)
         raise AssertionError(f"missing {missing}, strange {strange}, in flight {self.coming}")
 
-    def ranked(self, numbers: Iterable[int]) -> None:
+    def ranked(self, numbers: Iterable[int], queue: str = "") -> None:
+        """They come now, behind all others, to where they are or to that queue."""
         first = max(self.rank.values(), default=-1) + 1
-        self.rank |= {number: rank for rank, number in enumerate(numbers, first)}
+        self.rank |= {(number, queue or self.where[number][1]): rank for rank, number in enumerate(numbers, first)}
 
     # What is asked of now.
 
     def queued(self, queue: str) -> set[int]:
-        return {fact[1] for fact in self.now if fact[0] == "queue" and self.where[fact[1]][1] == queue}
+        return {fact[1] for fact in self.now if fact[0] == "queue" and fact[2] == queue}
 
     def pending_for(self, topic: str, name: str) -> set[int]:
         return {fact[3] for fact in self.now if fact[:3] == ("topic", topic, name)}
@@ -179,7 +186,7 @@ class Model:
     def arrival(self, number: int) -> Piece:
         kind, name = self.where[number]
         if kind == "queue":
-            return Piece(frozenset((("queue", number),)))
+            return Piece(frozenset((("queue", number, name),)))
         return Piece(
             frozenset(
                 ("topic", topic, sub, number) for topic, sub in self.durable() if topic == name and matches(sub, number)
@@ -190,8 +197,8 @@ class Model:
         prepared: frozenset[Fact] = frozenset((("prepared", xid),)) if xid is not None else frozenset()
         if not commits:
             return Piece(removes=prepared)
-        adds = frozenset(("queue", number) for number in branch.sent)
-        return Piece(adds, prepared | {("queue", number) for number in branch.acked})
+        adds = frozenset(("queue", number, self.where[number][1]) for number in branch.sent)
+        return Piece(adds, prepared | {("queue", number, self.where[number][1]) for number in branch.acked})
 
 
 def apply(state: set[Fact], event: Event) -> None:
@@ -221,12 +228,21 @@ def matches(name: str, number: int) -> bool:
 def message_of(number: int, seed: int) -> Message:
     """Always the same one."""
     random = Random(seed * 1_000_003 + number)
-    size = random.choice((0, random.randrange(64), 3_000, random.randrange(20_000)))
+    size = random.choice((0, random.randrange(64), 3_000, random.randrange(20_000), *SIZES[seed // 2 % len(SIZES)]))
+    size = min(size, 100) if is_stuck(number, seed) else size
     body = b"%0*d" % (DIGITS, number) + FILLER[random.randrange(1024) :][:size]
     return Message(body, headers={"kind": number % 3}, priority=random.choice(PRIORITIES[seed % len(PRIORITIES)]))
 
 
 PRIORITIES = ((4,), (4, 9), tuple(range(10)), (0, 4))
+SIZES = ((12_000, 16_000) * 4, (), (12_000, 16_000) * 4, (20,) * 12)
+"""What makes a seed one of small messages, or of large ones, of which few are in a data log."""
+STUCK = (0.2, 0.0, 0.1, 0.0)
+"""The share of messages that are taken and never settled. They are small, so that sparse data logs remain."""
+
+
+def is_stuck(number: int, seed: int) -> bool:
+    return Random(seed * 1_000_033 + number).random() < STUCK[seed % len(STUCK)]
 
 
 def number_of(delivery: Delivery) -> int:
@@ -253,20 +269,18 @@ def found_in(bay: Forebay, model: Model, *, is_damaged: bool = False) -> frozens
     for name in bay.destinations():
         with bay.queue(name).subscribe(prefetch=0) as consumer:
             deliveries = _all_of(consumer)
-        numbers = _checked(deliveries, model, is_damaged=is_damaged)
-        for number in numbers:
-            assert is_damaged or model.where[number] == ("queue", name), f"{number} is in {name}"
+        numbers = _checked(name, deliveries, model, is_damaged=is_damaged)
         mine = [number for number in parked if model.where[number][1] == name]
         assert not set(mine) & set(numbers), f"{set(mine) & set(numbers)} are a transaction's"
         depth = bay.queue(name).depth
         assert is_damaged or depth == len(numbers) + len(mine), f"{name}: depth {depth}, {numbers} and {mine}"
-        found.update(("queue", number) for number in (*numbers, *mine))
+        found.update(("queue", number, name) for number in (*numbers, *mine))
     for topic in bay.topics():
         for name in bay.topic(topic).subscriptions():
             found.add(("durable", topic, name))
             with bay.topic(topic).subscribe(durable=name, selector=SELECTORS[name], prefetch=0) as consumer:
                 deliveries = _all_of(consumer)
-            numbers = _checked(deliveries, model, is_damaged=is_damaged)
+            numbers = _checked(topic, deliveries, model, is_damaged=is_damaged)
             assert all(model.where[number] == ("topic", topic) for number in numbers)
             depth = bay.topic(topic).statistics().subscriptions[name].depth
             assert is_damaged or depth == len(numbers), f"{topic}/{name}: depth {depth}, {numbers}"
@@ -283,7 +297,7 @@ def _all_of(consumer: Consumer) -> list[Delivery]:
     return deliveries
 
 
-def _checked(deliveries: list[Delivery], model: Model, *, is_damaged: bool) -> list[int]:
+def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged: bool) -> list[int]:
     numbers = []
     for delivery in deliveries:
         number = number_of(delivery)
@@ -291,8 +305,12 @@ def _checked(deliveries: list[Delivery], model: Model, *, is_damaged: bool) -> l
         assert (delivery.body, dict(delivery.headers), delivery.priority) == (sent.body, sent.headers, sent.priority)
         numbers.append(number)
     assert len(set(numbers)) == len(numbers), f"twice: {numbers}"
-    order = [(-delivery.priority, model.rank[number]) for delivery, number in zip(deliveries, numbers, strict=True)]
-    assert is_damaged or order == sorted(order), f"out of order: {numbers}"
+    if not is_damaged:
+        places = model.rank
+        order = [
+            (-delivery.priority, places[number, name]) for delivery, number in zip(deliveries, numbers, strict=True)
+        ]
+        assert order == sorted(order), f"out of order: {numbers}"
     return numbers
 
 
@@ -325,6 +343,7 @@ class Taker:
     """Of the durable subscription; "" for one that is not durable, and for a queue."""
     consumer: Consumer
     held: list[Delivery] = field(default_factory=list)
+    stuck: list[Delivery] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -358,9 +377,23 @@ class Workload:
         self._do_reopen, self._advance, self._set_room = reopen, advance, set_room
         draw = Random(model.seed)
         self._weights = {name: draw.choice(choices) for name, choices in WEIGHTS.items()}
+        if STUCK[model.seed % len(STUCK)]:
+            # What sparse data logs need to come about, and to be relocated.
+            self._weights |= {
+                "send_many": 4,
+                "ack": 8,
+                "take": 8,
+                "cleanup": 3,
+                "delete": 0,
+                "purge": 0,
+                "close_consumer": 0,
+            }
         self._nests = draw.choice((0.0, 0.1, 0.5))
+        self._commits_large = draw.random() < 0.2
+        """Each commit as one that the index has no room for at once."""
         self._takers: list[Taker] = []
         self._open: list[Open] = []
+        self._paused: set[str] = set()
         self._next_number = max(model.where, default=-1) + 1
         self._live: set[int] = set()
         """What readers that are not durable may get."""
@@ -372,6 +405,7 @@ class Workload:
     def _watch(self) -> None:
         self._takers.clear()
         self._open.clear()
+        self._paused.clear()
         store = self.bay._engine.store
         read = store.read
 
@@ -382,6 +416,8 @@ class Workload:
             return found
 
         store.read = reading  # type: ignore[method-assign]
+        if self._commits_large:
+            store.transactions.is_small = lambda branch: False  # type: ignore[method-assign]
 
     def _interrupt(self) -> None:
         if self._depth == 1 and self._model.coming is None and self._random.random() < self._nests:
@@ -485,7 +521,10 @@ class Workload:
 
     def _receive(self, taker: Taker) -> None:
         taken = taker.consumer.take(self._random.choice((1, 3, 10, 50)))
-        taker.held += taken
+        assert not (taken and taker.kind == "queue" and taker.destination in self._paused)
+        stuck = [delivery for delivery in taken if is_stuck(number_of(delivery), self._model.seed)]
+        taker.held += [delivery for delivery in taken if delivery not in stuck]
+        taker.stuck += stuck
         for delivery in taken:
             number = number_of(delivery)
             if taker.kind == "queue":
@@ -516,12 +555,12 @@ class Workload:
 
     def _settle(self, taker: Taker) -> None:
         batch = self._part(taker)
-        is_up_to = self._random.random() < 0.2
+        is_up_to = not taker.stuck and self._random.random() < 0.2
         if is_up_to:
             batch = taker.held[: taker.held.index(batch[-1]) + 1]
         numbers = map(number_of, batch)
         if taker.kind == "queue":
-            facts: list[Fact] = [("queue", number) for number in numbers]
+            facts: list[Fact] = [("queue", number, taker.destination) for number in numbers]
         else:
             facts = [("topic", taker.destination, taker.name, number) for number in numbers if taker.name]
         self._model.begins(*(Piece(removes=frozenset((fact,))) for fact in facts), is_ordered=False)
@@ -561,15 +600,79 @@ class Workload:
             self._takers.remove(taker)
             taker.consumer.close()
 
+    def _free(self, queue: str) -> list[int]:
+        """What is pending there and in nobody's hands, in order."""
+        takers = [taker for taker in self._takers if taker.kind == "queue"]
+        held = {number_of(delivery) for taker in takers for delivery in (*taker.held, *taker.stuck)}
+        held |= {number_of(delivery) for found in self._open for delivery in found.acked}
+        numbers = self._model.queued(queue) - held - self._model.parked
+        priority = {number: message_of(number, self._model.seed).priority for number in numbers}
+        return sorted(numbers, key=lambda number: (-priority[number], self._model.rank[number, queue]))
+
+    def _move(self) -> None:
+        name, to = self._random.sample(QUEUES, 2)
+        if not {name, to} <= set(self.bay.destinations()):
+            return
+        numbers, selector = self._free(name), self._random.choice((None, None, "kind = 1"))
+        limit = self._random.choice((None, 1, 5))
+        if selector is not None:
+            numbers = [number for number in numbers if number % 3 == 1]
+        numbers = numbers[:limit]
+        self._model.ranked(numbers, to)
+        self._model.begins(
+            *(Piece(frozenset((("queue", number, to),)), frozenset((("queue", number, name),))) for number in numbers)
+        )
+        try:
+            moved = self.bay.queue(name).move(to, selector, limit)
+            assert moved == len(numbers), f"moved {moved} of {len(numbers)}"
+        except StoreFull as full:
+            moved = full.stored  # type: ignore[attr-defined]
+            self.refused += 1
+        self._model.done(moved)
+        self._model.where |= {number: ("queue", to) for number in numbers[:moved]}
+
+    def _delete(self) -> None:
+        name = self._random.choice(QUEUES)
+        branches = [found.branch for found in self._open] + [self._model.branches[xid] for xid in self._model.prepared]
+        known = {self._model.where[number][1] for branch in branches for number in (*branch.sent, *branch.acked)}
+        if name not in self.bay.destinations() or name in known:
+            return
+        doomed = frozenset(("queue", number, name) for number in self._model.queued(name))
+        self._model.begins(Piece(removes=doomed))
+        queue = self.bay.queue(name)
+        try:
+            queue.delete()
+        except StoreFull:
+            self._refused(0)
+            return
+        self._model.done()
+        self._paused.discard(name)
+        self._takers = [taker for taker in self._takers if (taker.kind, taker.destination) != ("queue", name)]
+
+    def _pause(self) -> None:
+        name = self._random.choice(QUEUES)
+        if name in self._paused:
+            self._paused.remove(name)
+            self.bay.queue(name).resume()
+        elif name in self.bay.destinations():
+            self._paused.add(name)
+            self.bay.queue(name).pause()
+
+    def _browse(self) -> None:
+        name = self._random.choice(QUEUES)
+        if name in self.bay.destinations():
+            before = self._model.queued(name)
+            numbers = [int(message.body[:DIGITS]) for message in self.bay.queue(name).browse()]
+            after = self._model.queued(name)
+            assert before & after <= set(numbers) <= before | after and len(set(numbers)) == len(numbers)
+
     def _purge(self) -> None:
         name = self._random.choice(QUEUES)
         if name not in self.bay.destinations():
             return
-        held = {number_of(delivery) for taker in self._takers if taker.kind == "queue" for delivery in taker.held}
-        held |= {number_of(delivery) for found in self._open for delivery in found.acked}
-        doomed = self._model.queued(name) - held - self._model.parked
+        doomed = self._free(name)
         self._model.begins(
-            *(Piece(removes=frozenset((("queue", number),))) for number in sorted(doomed)), is_ordered=False
+            *(Piece(removes=frozenset((("queue", number, name),))) for number in doomed), is_ordered=False
         )
         try:
             removed = self.bay.queue(name).purge()
