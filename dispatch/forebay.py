@@ -16,6 +16,7 @@ from .engine import Engine
 from .explain import Explanation, explain
 from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
+from .resizing import ResizeReport
 from .settings import Settings, settings_from
 from .statistics import Statistics
 from .topic import Topic
@@ -71,6 +72,17 @@ class Forebay:
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
+
+    def resize(self, memory_limit: int | str | None) -> ResizeReport:
+        """Another memory_limit from now on, until the next open; given and checked as in Settings.
+
+        Nothing is charged above it from the start. Returns within a second
+        with what came of it: what is in flight can't be taken from its
+        consumers, so the limit may still be falling, and is what was asked
+        for as soon as they have settled enough. Larger messages than the new
+        limit stay deliverable. SettingsError, Closed.
+        """
+        return self._engine.resizing.resize(memory_limit)
 
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. Syncs the journal."""
