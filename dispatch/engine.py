@@ -345,6 +345,10 @@ class Engine:
         self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
         heapq.heapify(self._parked)
 
+    def parked(self) -> Iterator[tuple[float, LaneArea, int]]:
+        """When each is due, its lane and its sequence, in no order. REQUIRES: the lock."""
+        return ((due, area, sequence) for due, _, area, sequence in self._parked)
+
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
 

@@ -392,6 +392,37 @@ def test_it_can_be_settled_in_a_transaction() -> None:
     bay.check()
 
 
+@pytest.mark.parametrize("is_disk_full", [False, True])
+def test_non_persistent_messages_that_come_back_while_the_limit_falls_are_kept(is_disk_full: bool) -> None:
+    bay = SimulatedBay(memory_limit="64MiB")
+    consumer = bay.queue().subscribe(prefetch=0)
+    sent = 16_000
+    bay.queue().send_many(Message(b"%05d" % number + bytes(KIB), persistent=False) for number in range(sent))
+    deliveries = consumer.take(sent)
+    assert len(deliveries) == sent
+    if is_disk_full:
+        bay.disk.capacity_bytes = 0
+    report = bay.bay.resize("8MiB")
+    assert not report.is_settled
+    consumer.nack(deliveries[::2])
+    bay.check()
+    bay.bay.step()
+    memory = bay.bay.statistics().memory
+    assert memory.held_bytes <= memory.limit_bytes
+    assert (memory.holders["spill_buffer"] > 4 * MIB) == is_disk_full
+    bay.disk.capacity_bytes = 1 << 40
+    consumer.ack(deliveries[1::2])
+    bay.bay.step()
+    bay.bay.step()
+    assert limit_of(bay) == 8 * MIB and not bay.engine.resizing.is_under_way
+    numbers = []
+    while deliveries := consumer.take(256):
+        numbers += [int(delivery.body[:5]) for delivery in deliveries]
+        consumer.ack(deliveries)
+    assert numbers == list(range(0, sent, 2))
+    bay.check()
+
+
 def test_a_larger_limit_ends_what_a_smaller_one_awaits() -> None:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     in_flight(bay, 24 * MIB)
