@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
 from ..store.disk import Disk
@@ -83,10 +84,7 @@ class Engine:
         self.budget = Budget(settings.memory_limit_bytes)
         shares = shares_of(settings)
         index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
-        # What the metadata store has in RAM and the buffers of writing are charged whole, whatever they hold now.
-        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
-            reserved = self.budget.holder(name).reserve(charge)
-            assert reserved, "the smallest memory limit has room for the fixed parts"
+        self._charge_whole(shares)
         self.metadata_store: MetadataStore
 
         def make_metadata_store(store_id: bytes) -> MetadataStore:
@@ -152,6 +150,12 @@ class Engine:
         )
         overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
+
+    def _charge_whole(self, shares: Shares) -> None:
+        """What the metadata store has in RAM, and the buffers of writing, whatever they hold now."""
+        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+            reserved = self.budget.holder(name).reserve(charge)
+            assert reserved, "the smallest memory limit has room for the fixed parts"
 
     def limit_messages(self, settings: Settings) -> None:
         """How large a message may be."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
@@ -25,7 +24,7 @@ from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .delivery import Delivery
-from .list_pair import turn
+from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
 from .target_list import TargetList
@@ -107,7 +106,7 @@ class TargetArea:
             interest = queue.interests[key] = Interest(selector, self.lock)
             for area in queue.lane_areas():
                 self._add_list(area, interest)
-            _pair(interest)
+            pair(interest)
             self.settle_interests(queue)
         return interest
 
@@ -116,7 +115,7 @@ class TargetArea:
         for interest in area.queue.interests.values():
             self._add_list(area, interest)
             interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
-            _pair(interest)
+            pair(interest)
         self.settle_interests(area.queue)
 
     def _add_list(self, area: LaneArea, interest: Interest) -> None:
@@ -591,14 +590,6 @@ class TargetArea:
             "index": self.store.index.held_bytes,
             **self.overflow.audit(),
         }
-
-
-def _pair(interest: Interest) -> None:
-    """Find the lists of an interest that have one priority."""
-    for target, following in pairwise(interest.lists):
-        if target.area.lane.priority == following.area.lane.priority:
-            target.pair(following)
-            following.pair(target)
 
 
 def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:
