@@ -16,6 +16,7 @@ from forebay.dispatch.explain import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
+from forebay.dispatch.resizing import ResizeReport
 from forebay.dispatch.settings import Settings, SettingsWarning
 from forebay.dispatch.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.topic import Topic
@@ -55,6 +56,7 @@ __all__ = [
     "MessageTooLarge",
     "Queue",
     "RecoveryReport",
+    "ResizeReport",
     "SelectorError",
     "Settings",
     "SettingsError",

@@ -3,13 +3,19 @@
 Every holder reserves before it takes memory and releases after it has let go,
 so `held_bytes <= limit_bytes` holds at every instant, by construction. A
 guarantee is a part of the limit that only its holder may use; it is what lets
-acks and the index never wait for memory. Nothing here survives a crash, or
-needs to.
+acks and the index never wait for memory. A limit that is lowered below what
+is held falls with it: nothing more is charged above its target from then on,
+and the limit is never below what is held and guaranteed. Nothing here
+survives a crash, or needs to.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+SPARE_BYTES: Final = 128 * 1024
+"""A falling limit stays so much above what is held, for `reserve_last`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +23,10 @@ class MemoryStatistics:
     """Bytes. holders: what each holds now; they add up to held_bytes."""
 
     limit_bytes: int
+    """After `resize`, until it has settled, above what was asked for, and falling with held_bytes."""
     held_bytes: int
     held_bytes_max: int
+    """The most there ever was, also under an earlier limit."""
     holders: dict[str, int]
 
 
@@ -39,14 +47,10 @@ class Holder:
         held_bytes = budget.held_bytes + charge_bytes
         if self._guaranteed_bytes:
             # What it takes of its own guarantee was set aside before.
-            unused = self._guaranteed_bytes - self.held_bytes
-            if unused > 0:
-                covered = min(unused, charge_bytes)
-                if held_bytes > budget.ceiling_bytes + covered:
-                    return False
-                budget.ceiling_bytes += covered
-            elif held_bytes > budget.ceiling_bytes:
+            covered = min(max(self._guaranteed_bytes - self.held_bytes, 0), charge_bytes)
+            if covered < charge_bytes and held_bytes > budget.ceiling_bytes + covered:
                 return False
+            budget.ceiling_bytes += covered
         elif held_bytes > budget.ceiling_bytes:
             return False
         budget.held_bytes = held_bytes
@@ -54,6 +58,26 @@ class Holder:
             budget.held_bytes_max = held_bytes
         self.held_bytes += charge_bytes
         return True
+
+    def reserve_last(self, charge_bytes: int) -> bool:
+        """As reserve, but also while the limit falls, up to where it is now. REQUIRES: it has no guarantee.
+
+        For the few bytes without which somebody could not go on, and memory not come free.
+        """
+        budget = self._budget
+        if budget.owed_bytes + charge_bytes > budget.limit_bytes:
+            return False
+        budget.held_bytes += charge_bytes
+        budget.held_bytes_max = max(budget.held_bytes_max, budget.held_bytes)
+        self.held_bytes += charge_bytes
+        return True
+
+    def reserve_again(self, charge_bytes: int) -> bool:
+        """As reserve, else as reserve_last. Never refused where so much was released since the limit last followed:
+
+        memory that only changes hands finds room. REQUIRES: it has no guarantee.
+        """
+        return self.reserve(charge_bytes) or self.reserve_last(charge_bytes)
 
     def release(self, charge_bytes: int) -> None:
         self.held_bytes -= charge_bytes
@@ -70,12 +94,29 @@ class Holder:
         self.held_bytes -= charge_bytes
         to.held_bytes += charge_bytes
 
+    @property
+    def guaranteed_bytes(self) -> int:
+        return self._guaranteed_bytes
+
+    def guarantee(self, guaranteed_bytes: int) -> bool:
+        """Guarantee another amount; False, and nothing changes, where others hold what it would take."""
+        unused = max(guaranteed_bytes - self.held_bytes, 0)
+        more = unused - max(self._guaranteed_bytes - self.held_bytes, 0)
+        if more > 0 and self._budget.free_bytes < more:
+            return False
+        self._guaranteed_bytes = guaranteed_bytes
+        self._budget.ceiling_bytes -= more
+        self._budget.follow()
+        return True
+
 
 class Budget:
-    """The ledger. `ceiling_bytes` is the limit less what is guaranteed and not used."""
+    """The ledger. `ceiling_bytes` is the target of the limit less what is guaranteed and not used."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
+        self.target_bytes = limit_bytes
+        """Where the limit is, or falls to."""
         self.ceiling_bytes = limit_bytes
         self.held_bytes = 0
         self.held_bytes_max = 0
@@ -91,16 +132,37 @@ class Budget:
 
     @property
     def free_bytes(self) -> int:
-        """What a holder without a guarantee may still reserve."""
+        """What a holder without a guarantee may still reserve; negative while the limit falls."""
         return self.ceiling_bytes - self.held_bytes
 
+    @property
+    def owed_bytes(self) -> int:
+        """What is held, and what is guaranteed besides."""
+        return self.held_bytes + self.target_bytes - self.ceiling_bytes
+
+    def resize(self, limit_bytes: int) -> None:
+        """Another limit: at once, or as soon as so much was released. Nothing above it is charged from now on."""
+        self.ceiling_bytes += limit_bytes - self.target_bytes
+        self.target_bytes = limit_bytes
+        self.follow()
+
+    def follow(self) -> None:
+        """Let the limit fall as far as what is held allows."""
+        owed_bytes, target_bytes = self.owed_bytes, self.target_bytes
+        if owed_bytes <= target_bytes:
+            self.limit_bytes = target_bytes
+        else:
+            self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))
+
     def statistics(self) -> MemoryStatistics:
+        self.follow()
         holders = {name: holder.held_bytes for name, holder in self.holders.items()}
         return MemoryStatistics(self.limit_bytes, self.held_bytes, self.held_bytes_max, holders)
 
     def _check(self) -> None:
         assert self.held_bytes == sum(holder.held_bytes for holder in self.holders.values())
         unused = sum(max(holder._guaranteed_bytes - holder.held_bytes, 0) for holder in self.holders.values())
-        assert self.ceiling_bytes == self.limit_bytes - unused
-        assert 0 <= self.held_bytes <= self.ceiling_bytes <= self.limit_bytes
-        assert self.held_bytes <= self.held_bytes_max <= self.limit_bytes
+        assert self.ceiling_bytes == self.target_bytes - unused
+        assert 0 <= self.held_bytes <= self.held_bytes + unused <= self.limit_bytes
+        assert self.target_bytes <= self.limit_bytes
+        assert self.held_bytes <= self.held_bytes_max

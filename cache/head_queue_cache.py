@@ -16,9 +16,7 @@ from .message_cache import MessageCache
 
 class HeadQueueCache(MessageCache):
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """share_bytes: the most it may hold; 0 switches it off."""
-        super().__init__(holder)
-        self._share_bytes = share_bytes
+        super().__init__(holder, share_bytes)
         self._is_full: set[int] = set()
 
     def put(self, lane: int, message: StoredMessage) -> bool:

@@ -17,8 +17,10 @@ class MessageCache:
     that came last, farthest from being consumed, leaves first: O(1) for all.
     """
 
-    def __init__(self, holder: Holder) -> None:
+    def __init__(self, holder: Holder, share_bytes: int) -> None:
+        """share_bytes: the most it may hold; 0 switches it off."""
         self.holder = holder
+        self._share_bytes = share_bytes
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
         """Of lanes whose messages are nowhere else, perhaps: who takes in what is given back."""
@@ -51,6 +53,12 @@ class MessageCache:
 
     def has(self, lane: int) -> bool:
         return bool(self._lanes.get(lane))
+
+    def resize(self, share_bytes: int) -> None:
+        """Another share; what is above it is given back."""
+        self._share_bytes = share_bytes
+        if self.holder.held_bytes > share_bytes:
+            self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
         """Release at least wanted_bytes if there are so many; returns how many. O(messages given back + lanes).

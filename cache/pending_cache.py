@@ -18,10 +18,8 @@ class PendingCache(MessageCache):
     """Grows as lists overflow, at the HeadQueueCache's cost, up to a share of the limit."""
 
     def __init__(self, holder: Holder, head_queue_cache: HeadQueueCache, share_bytes: int) -> None:
-        """share_bytes: the most it may hold; 0 switches it off."""
-        super().__init__(holder)
+        super().__init__(holder, share_bytes)
         self._head_queue_cache = head_queue_cache
-        self._share_bytes = share_bytes
 
     def put_overflow(self, lane: int, message: StoredMessage, *, is_next: bool) -> bool:
         """Keep an arrival that a list could not take, if nothing between that list and it has to be read anyway.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
@@ -16,6 +17,15 @@ TARGET_LISTS_SHARE: Final = 0.375
 LARGE_MESSAGE_SHARE: Final = 0.125
 """A message above this share is never loaded ahead: its delivery reads the body when it is looked at."""
 
+SPILL_BUFFER_SHARE: Final = 1 / 16
+"""Beyond it a batch is written to tmp-storage before it is full."""
+SPILL_ROOM_SHARE: Final = 1 / 64
+"""So much is asked for at a time, for non-persistent messages that find no room."""
+LOAD_SHARE: Final = 1 / 16
+"""Most of the limit that one load may bring."""
+LOAD_BYTES_MAX: Final = 1 << 20
+"""So much that the fixed costs of a load, locks and hand-overs between threads, hardly count."""
+
 SUPPLY_SECONDS: Final = 4.0
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
 
@@ -28,3 +38,48 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
     share = int(limit_bytes * TARGET_LISTS_SHARE) // max(lists, 1)
     wanted = share if bytes_per_second is None else int(bytes_per_second * SUPPLY_SECONDS)
     return min(share, max(wanted, HIGH_WATERMARK_BYTES_MIN))
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Whatever follows from a memory limit, in bytes."""
+
+    limit_bytes: int
+    index_cache_bytes: int
+    """Most that the blocks of the index take."""
+    index_guaranteed_bytes: int
+    """The same, and half as much for packed blocks while a checkpoint writes them."""
+    metadata_bytes: int
+    """What the metadata store has in RAM; charged whole."""
+    available_bytes: int
+    """What the fixed parts leave."""
+    head_queue_cache_bytes: int
+    pending_cache_bytes: int
+    dispatch_bytes_max: int
+    in_flight_bytes_max: int
+    large_message_bytes: int
+    load_bytes_max: int
+    spill_buffer_bytes: int
+    spill_room_bytes: int
+
+    @classmethod
+    def of(cls, limit_bytes: int, *, index_bytes: int, metadata_bytes: int, fixed_bytes: int) -> Shares:
+        """index_bytes: three quarters of it are the index's. fixed_bytes: of all parts that no limit changes."""
+        index_guaranteed_bytes = index_bytes * 3 // 4
+        available_bytes = limit_bytes - index_guaranteed_bytes - metadata_bytes - fixed_bytes
+        assert available_bytes > 0, "the smallest memory limit has room for the fixed parts"
+        return cls(
+            limit_bytes,
+            index_cache_bytes=index_bytes // 2,
+            index_guaranteed_bytes=index_guaranteed_bytes,
+            metadata_bytes=metadata_bytes,
+            available_bytes=available_bytes,
+            head_queue_cache_bytes=int(limit_bytes * HEAD_QUEUE_CACHE_SHARE),
+            pending_cache_bytes=int(limit_bytes * PENDING_CACHE_SHARE),
+            dispatch_bytes_max=int(available_bytes * DISPATCH_AREA_SHARE),
+            in_flight_bytes_max=int(available_bytes * IN_FLIGHT_SHARE),
+            large_message_bytes=int(limit_bytes * LARGE_MESSAGE_SHARE),
+            load_bytes_max=min(LOAD_BYTES_MAX, int(limit_bytes * LOAD_SHARE)),
+            spill_buffer_bytes=int(limit_bytes * SPILL_BUFFER_SHARE),
+            spill_room_bytes=int(limit_bytes * SPILL_ROOM_SHARE),
+        )

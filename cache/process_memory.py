@@ -43,6 +43,19 @@ def unique_set_bytes() -> int:
         return int(process.memory_info().rss)
 
 
+def return_free_memory() -> None:
+    """Ask the C library to give free pages back to the system, where it can. Best effort.
+
+    A few ms for 100 MB, without the interpreter lock.
+    """
+    import ctypes
+
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (OSError, AttributeError, TypeError):
+        pass  # another C library, which gives back by its own rules
+
+
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
     """Each limit on the way from the process's own group to the root.
 

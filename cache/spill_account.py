@@ -38,5 +38,5 @@ class SpillAccount:
     def refill(self) -> None:
         """Memory came free: hold as much ahead as should be."""
         missing_bytes = AHEAD_BYTES - self.ahead_bytes
-        if missing_bytes and self.holder.reserve(missing_bytes):
+        if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = AHEAD_BYTES

@@ -22,14 +22,18 @@ BATCH_BYTES: Final = 256 * 1024
 class SpillBuffer(MessageCache):
     def __init__(self, holder: Holder, share_bytes: int) -> None:
         """share_bytes: beyond it a batch is written before it is full."""
-        super().__init__(holder)
-        self._share_bytes = share_bytes
+        super().__init__(holder, share_bytes)
         self._bytes: dict[int, int] = {}
         """Charge of each lane's messages."""
         self._floors: dict[int, int] = {}
         """No message of the lane comes before this sequence."""
 
-    def put(self, lane: int, message: StoredMessage) -> bool:
+    def resize(self, share_bytes: int) -> None:
+        """Another share. Nothing is given back: whoever calls writes what is above it."""
+        self._share_bytes = share_bytes
+
+    def put(self, lane: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
+        """is_moved: its charge was just released elsewhere."""
         messages = self._lanes.get(lane)
         if messages is None:
             messages = self._lanes[lane] = {}
@@ -38,7 +42,7 @@ class SpillBuffer(MessageCache):
         if sequence in messages:
             return True
         charge = charge_bytes(message)
-        if not self.holder.reserve(charge):
+        if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
             return False
         if not messages or sequence < self._floors[lane]:
             self._floors[lane] = sequence

@@ -106,6 +106,11 @@ class Admission:
             self._waiting.popleft()
             first.woken.notify()
 
+    def blocked(self) -> list[tuple[str, Sequence[int]]]:
+        """Of each that waits, in their order: the limit it waits for, and the bytes of its messages. REQUIRES: the
+        lock."""
+        return [(self._full(sender.sizes[0]).limit, sender.sizes) for sender in self._waiting]
+
     def close(self, what: str = "the store") -> None:
         """Everybody who waits gets Closed. REQUIRES: the lock."""
         self._is_closed = True

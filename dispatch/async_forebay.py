@@ -9,7 +9,7 @@ from typing import Any
 from ..store.cleaner import CleanupReport
 from ..store.files import PathArgument
 from ..store.recovery import RecoveryReport
-from .async_consumer import WaitingLines
+from .async_consumer import AsyncConsumer, WaitingLines
 from .async_limited_queue import AsyncLimitedQueue
 from .async_queue import AsyncQueue, AsyncTopic
 from .async_transaction import AsyncTransaction
@@ -19,6 +19,7 @@ from .limited_queue import LimitedQueue
 from .loop_engine import WORKERS, LoopEngine, finished
 from .opening import Opening
 from .queue import check_name
+from .resizing import ResizeReport
 from .settings import Settings
 from .statistics import Statistics
 from .waiting_line import Bell
@@ -97,9 +98,18 @@ class AsyncForebay:
         """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
         return await asyncio.to_thread(self._synchronous.cleanup)
 
-    async def explain(self, subject: int | None = None) -> Explanation:
-        """Why a data log remains (by its id), or who holds disk and memory (nothing given). As Forebay.explain."""
-        return await asyncio.to_thread(self._synchronous.explain, subject)
+    async def explain(self, subject: int | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
+        """As Forebay.explain, of queues and consumers of this loop."""
+        inner: Any = subject
+        if isinstance(subject, AsyncQueue):
+            inner = subject._sender
+        elif isinstance(subject, AsyncConsumer):
+            inner = subject._consumer
+        return await asyncio.to_thread(self._synchronous.explain, inner)
+
+    async def resize(self, memory_limit: int | str | None) -> ResizeReport:
+        """Another memory_limit from now on, until the next open. As Forebay.resize."""
+        return await asyncio.to_thread(self._synchronous.resize, memory_limit)
 
     async def step(self) -> int:
         """Do the background work that is due; how many things were done. For background=False.

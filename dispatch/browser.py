@@ -31,7 +31,6 @@ from ..store.properties import decode_properties
 from ..store.reading import Region, StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
-from .eager_loader import LOAD_BYTES_MAX, LOAD_SHARE
 from .queue_area import Interest, LaneArea, QueueArea
 from .selector import Selector
 
@@ -62,7 +61,6 @@ class Browsers:
         self._engine = engine
         self._holder = holder
         self._reading = reading
-        self._window_bytes = min(LOAD_BYTES_MAX, int(engine.budget.limit_bytes * LOAD_SHARE))
         self._given_back: deque[int] = deque()
         """Charges of loads that nobody holds any more, until somebody has the lock."""
 
@@ -136,7 +134,7 @@ class Browsers:
         engine = self._engine
         engine.raise_closed()
         self.settle()
-        room = self._window_bytes
+        room = engine.targets.shares.load_bytes_max
         while True:
             runs, content_bytes, count = _choose(area, begin, end, room)
             if not runs:

@@ -27,10 +27,6 @@ from .target_list import TargetList
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
-LOAD_BYTES_MAX: Final = 1 << 20
-"""So much that the fixed costs of a load, locks and hand-overs between threads, hardly count."""
-LOAD_SHARE: Final = 1 / 16
-"""Most of the memory limit that one load may bring."""
 
 
 @dataclass(slots=True)
@@ -81,7 +77,6 @@ class EagerLoader:
         self._area = target_area
         self._reading = reading
         self._previous: TargetList | None = None
-        self.load_bytes_max = min(LOAD_BYTES_MAX, int(target_area.budget.limit_bytes * LOAD_SHARE))
         self.loads = 0
 
     def step(self) -> bool:
@@ -109,7 +104,7 @@ class EagerLoader:
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.direct_bytes))
-            step_bytes = min(self.load_bytes_max, target.low_watermark_bytes)
+            step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.direct
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
@@ -169,7 +164,7 @@ class EagerLoader:
         What is no longer pending is taken out of runs.
         """
         lane = target.area.lane
-        room = min(self.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
+        room = min(self._area.shares.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
@@ -211,7 +206,7 @@ class EagerLoader:
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
-                    reserved = area.targets.reserve(charge)
+                    reserved = area.targets.reserve_again(charge)
                     assert reserved, "what was just released can be reserved again"
                     load.reserved_bytes += charge
                     load.held[sequence] = message
@@ -302,7 +297,7 @@ class EagerLoader:
         area = self._area
         if not area.targets.reserve(OVERHEAD_BYTES):
             area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not area.targets.reserve(OVERHEAD_BYTES):
+            if not area.targets.reserve_again(OVERHEAD_BYTES):
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES

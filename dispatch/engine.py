@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
 from ..store.disk import Disk
@@ -36,6 +37,7 @@ from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
+from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -47,13 +49,7 @@ from .volatile_area import VolatileArea
 
 logger = logging.getLogger("forebay.dispatch")
 
-RELOCATION_BYTES: Final = 1 << 16
-WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
-"""A slice and its parts while they are joined, and the directory of the newest data log."""
 DIRECTORY_BYTES_MAX: Final = 1 << 20
-VOLATILE_INDEX_SHARE: Final = 1 / 8
-"""Of the memory limit, for the rows of an index that is not on disk."""
-READ_BUFFER_BYTES: Final = 1 << 19
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""
 MEASURE_SECONDS: Final = 1.0
@@ -86,21 +82,21 @@ class Engine:
         self.syncs_always = settings.sync == "always"
         self.is_closed = False
         self.budget = Budget(settings.memory_limit_bytes)
-        index_bytes = settings.index_cache_size_bytes
-        index_holder = self.budget.holder("index", guaranteed_bytes=index_bytes * 3 // 4)
-        metadata_bytes = index_bytes // 4
-        if not settings.persistent_index:
-            metadata_bytes = int(settings.memory_limit_bytes * VOLATILE_INDEX_SHARE)
-        # What the metadata store has in RAM and the buffers of writing are charged whole, whatever they hold now.
-        for name, charge in (("metadata_store", metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
-            reserved = self.budget.holder(name).reserve(charge)
-            assert reserved, "the smallest memory limit has room for the fixed parts"
+        shares = shares_of(settings)
+        index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
+        self._charge_whole(shares)
+        self.metadata_store: MetadataStore
+
+        def make_metadata_store(store_id: bytes) -> MetadataStore:
+            self.metadata_store = metadata(store_id, shares.metadata_bytes)
+            return self.metadata_store
+
         self.store = MessageStore(
             disk,
-            lambda store_id: metadata(store_id, metadata_bytes),
+            make_metadata_store,
             state_lock=self.lock,
             account=index_holder,
-            index_cache_bytes=index_bytes // 2,
+            index_cache_bytes=shares.index_cache_bytes,
             max_file_bytes=settings.max_file_length_bytes,
             max_checkpoint_adds=settings.max_checkpoint_adds,
             verifies_all=settings.verify_on_open,
@@ -113,16 +109,17 @@ class Engine:
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
-        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
-        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+        self.limit_messages(settings)
         self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         self.overflow = self._make_overflow(disk, clock)
+        assert self.budget.free_bytes == shares.available_bytes
         self.targets = TargetArea(
-            self.store, self.budget, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
+            self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
         self.loader = EagerLoader(self.targets, reading)
+        self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
@@ -151,6 +148,17 @@ class Engine:
         )
         overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
+
+    def _charge_whole(self, shares: Shares) -> None:
+        """What the metadata store has in RAM, and the buffers of writing, whatever they hold now."""
+        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+            reserved = self.budget.holder(name).reserve(charge)
+            assert reserved, "the smallest memory limit has room for the fixed parts"
+
+    def limit_messages(self, settings: Settings) -> None:
+        """How large a message may be."""
+        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
+        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
 
     def _begin(self) -> None:
         now = self.monotonic()
@@ -339,6 +347,10 @@ class Engine:
         self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
         heapq.heapify(self._parked)
 
+    def parked(self) -> Iterator[tuple[float, LaneArea, int]]:
+        """When each is due, its lane and its sequence, in no order. REQUIRES: the lock."""
+        return ((due, area, sequence) for due, _, area, sequence in self._parked)
+
     def next_due(self) -> float | None:
         return self._parked[0][0] if self._parked else None
 
@@ -377,6 +389,8 @@ class Engine:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
             done += self.overflow.compact()
+        if self.resizing.is_under_way:
+            done += self.resizing.go_on()
         if self.topics.sift():
             done += 1
             self._housekeeping_wanted.set()

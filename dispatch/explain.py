@@ -44,9 +44,11 @@ class Cause:
     """One reason, and who could do something about it."""
 
     reason: str
-    """Of disk: "pending_message", "ack", "transaction" or "in_use". Of memory: "memory"."""
+    """Of disk: "pending_message", "ack", "transaction" or "in_use". Of memory: "memory". Of a queue or a consumer: see
+    dispatch/explain_dispatch.py."""
     holder: str
-    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory.
+    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
+    queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
 
     Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.
     """
@@ -76,7 +78,9 @@ def explain(engine: Engine, subject: object) -> Explanation:
             memory = engine.budget.statistics()
         return explain_whole(sizes, pins.all(), engine.clock_ms(), memory)
     if type(subject) is not int:
-        raise SettingsError(f"a data log's id can be explained, or nothing for the whole, not {subject!r}")
+        raise SettingsError(
+            f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"
+        )
     if subject not in sizes:
         raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
     return explain_data_log(subject, sizes[subject], pins.of(subject), engine.clock_ms())
@@ -90,7 +94,7 @@ def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[Pin], now_ms
     said = [_because(pin, now_ms) for pin in pins[:HOLDERS_SAID]]
     more = len(pins) - len(said)
     if more:
-        said.append(f"for {more:,} more reason{_s(more)}")
+        said.append(f"for {more:,} more reason{plural(more)}")
     causes = tuple(_cause(pin, now_ms, _frees(pin)) for pin in pins)
     return Explanation(f"{name} remains {', and '.join(said)}.", causes)
 
@@ -118,18 +122,22 @@ def explain_whole(
     sentence = _disk_sentence(sizes, pins, [(cause, kept[key]) for key, cause in ranked])
     causes = [cause for _, cause in ranked]
     if memory is not None:
-        holders = sorted(memory.holders.items(), key=lambda found: -found[1])
-        most = holders[0]
+        most = max(memory.holders.items(), key=lambda found: found[1])
         sentence = (
             f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
             f"most by {most[0]} ({size_text(most[1])}). {sentence}"
         )
-        causes += [
-            Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
-            for holder, held_bytes in holders
-            if held_bytes
-        ]
+        causes += memory_causes(memory)
     return Explanation(sentence, tuple(causes))
+
+
+def memory_causes(memory: MemoryStatistics) -> list[Cause]:
+    """Who holds memory, most first."""
+    return [
+        Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
+        for holder, held_bytes in sorted(memory.holders.items(), key=lambda found: -found[1])
+        if held_bytes
+    ]
 
 
 def ids_text(data_logs: Iterable[int]) -> str:
@@ -145,14 +153,14 @@ def age_text(seconds: float) -> str:
     for unit, unit_seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= 2 * unit_seconds:
             return f"{int(seconds // unit_seconds):,} {unit}s"
-    return f"{seconds:.0f} second{_s(round(seconds))}"
+    return f"{seconds:.0f} second{plural(round(seconds))}"
 
 
 def size_text(size_bytes: int) -> str:
     for unit, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
         if size_bytes >= unit_bytes:
             return f"{size_bytes / unit_bytes:,.1f} {unit}"
-    return f"{size_bytes} byte{_s(size_bytes)}"
+    return f"{size_bytes} byte{plural(size_bytes)}"
 
 
 def _cause(pin: Pin, now_ms: int, frees: str) -> Cause:
@@ -175,7 +183,7 @@ def _sum(pins: Sequence[Pin]) -> Pin:
 
 def _because(pin: Pin, now_ms: int) -> str:
     age = _age(pin, now_ms)
-    messages = f"{pin.messages:,} message{_s(pin.messages)} of {size_text(pin.bytes)}"
+    messages = f"{pin.messages:,} message{plural(pin.messages)} of {size_text(pin.bytes)}"
     if pin.reason == PENDING_MESSAGE:
         since = f", the first sent {age_text(age)} ago" if age is not None else ""
         return f"because {pin.holder} has {messages} pending in it{since}"
@@ -213,7 +221,7 @@ def _bytes_of(data_logs: Iterable[int], sizes: Mapping[int, int]) -> int:
 
 
 def _logs_text(data_logs: Sequence[int], sizes: Mapping[int, int]) -> str:
-    return f"{len(data_logs):,} data log{_s(len(data_logs))} of {size_text(_bytes_of(data_logs, sizes))}"
+    return f"{len(data_logs):,} data log{plural(len(data_logs))} of {size_text(_bytes_of(data_logs, sizes))}"
 
 
 def _disk_sentence(
@@ -222,7 +230,7 @@ def _disk_sentence(
     messages = sum(cause.messages for cause, _ in ranked)
     size_bytes = sum(cause.bytes for cause, _ in ranked)
     sentence = (
-        f"Disk: {_logs_text(list(sizes), sizes)} for {messages:,} pending message{_s(messages)} "
+        f"Disk: {_logs_text(list(sizes), sizes)} for {messages:,} pending message{plural(messages)} "
         f"of {size_text(size_bytes)}"
     )
     holders = [(cause, data_logs) for cause, data_logs in ranked if cause.reason != IN_USE]
@@ -236,5 +244,5 @@ def _disk_sentence(
     return sentence + "."
 
 
-def _s(count: int) -> str:
+def plural(count: int) -> str:
     return "" if count == 1 else "s"

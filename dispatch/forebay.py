@@ -12,10 +12,13 @@ from ..store.files import DirectoryLock, PathArgument, archive_root, index_path,
 from ..store.metadata_store import MetadataStore, SqliteMetadataStore
 from ..store.recovery import RecoveryReport
 from ..store.volatile_metadata_store import VolatileMetadataStore
+from .consumer import Consumer
 from .engine import Engine
 from .explain import Explanation, explain
+from .explain_dispatch import explain_subject
 from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
+from .resizing import ResizeReport
 from .settings import Settings, settings_from
 from .statistics import Statistics
 from .topic import Topic
@@ -72,6 +75,17 @@ class Forebay:
         """A snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
 
+    def resize(self, memory_limit: int | str | None) -> ResizeReport:
+        """Another memory_limit from now on, until the next open; given and checked as in Settings.
+
+        Nothing is charged above it from the start. Returns within a second
+        with what came of it: what is in flight can't be taken from its
+        consumers, so the limit may still be falling, and is what was asked
+        for as soon as they have settled enough. Larger messages than the new
+        limit stay deliverable. SettingsError, Closed.
+        """
+        return self._engine.resizing.resize(memory_limit)
+
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. Syncs the journal."""
         self._engine.raise_closed()
@@ -85,13 +99,18 @@ class Forebay:
         self._engine.raise_closed()
         return self._engine.store.cleanup()
 
-    def explain(self, subject: int | None = None) -> Explanation:
-        """Why a data log remains (by its id), or who holds disk and memory (nothing given), as data and a sentence.
+    def explain(self, subject: int | Queue | Consumer | None = None) -> Explanation:
+        """Why a data log remains (by its id), who holds a queue's messages, why a consumer gets nothing, or who holds
+        disk and memory (nothing given), as data and a sentence.
 
-        Reads the index, also what of it is on disk, and a record for each
-        holder: about 50 ms for a million pending messages. Nobody waits for it
-        longer than a few milliseconds. SettingsError: no such data log.
+        Of data logs and the whole: reads the index, also what of it is on
+        disk, and a record for each holder: about 50 ms for a million pending
+        messages. Nobody waits for it longer than a few milliseconds. Of a
+        queue or a consumer: O(what is in flight there), under the state lock.
+        SettingsError: no such data log, or another store's queue or consumer.
         """
+        if isinstance(subject, Queue | Consumer):
+            return explain_subject(self._engine, subject)
         return explain(self._engine, subject)
 
     def step(self) -> int:

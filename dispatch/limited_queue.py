@@ -31,7 +31,7 @@ class LimitedQueue(Queue):
         size = len(body)
         if headers or message_id is not None:
             size += len(encoded_properties(headers, message_id))
-        if size > self._max_message_bytes:
+        if size > self._engine.max_message_bytes:
             raise self._too_large(size)
         self._admit((size,))
         is_kept = False

@@ -6,13 +6,23 @@ before which persistent one it came, so both are handed out by arrival.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from ..store.volatile_lane import NOWHERE
 from .target_list import TargetList
 
 if TYPE_CHECKING:
+    from .queue_area import Interest
     from .volatile_area import VolatileArea
+
+
+def pair(interest: Interest) -> None:
+    """Find the lists of an interest that have one priority."""
+    for target, following in pairwise(interest.lists):
+        if target.area.lane.priority == following.area.lane.priority:
+            target.pair(following)
+            following.pair(target)
 
 
 def turn(target: TargetList) -> tuple[TargetList, int]:

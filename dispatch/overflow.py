@@ -16,6 +16,7 @@ from typing import Final, cast
 from ..cache.budget import Budget
 from ..cache.charge import charge_bytes
 from ..cache.message_cache import MessageCache
+from ..cache.policy import Shares
 from ..cache.spill_account import AHEAD_BYTES, SpillAccount
 from ..cache.spill_buffer import SpillBuffer
 from ..store.disk import Disk
@@ -27,7 +28,6 @@ from ..store.volatile_lane import VolatileLane
 
 logger = logging.getLogger("forebay.dispatch")
 
-BUFFER_SHARE: Final = 1 / 16
 COMPACTIONS: Final = 16
 """Steps of rewriting, 256 KiB each, before others get the lock."""
 
@@ -51,9 +51,9 @@ class Overflow:
         the state lock.
         """
         self.budget = budget
-        self._room_bytes = budget.limit_bytes // 64
+        self._room_bytes = 0
         self.account = SpillAccount(budget.holder("tmp_storage"))
-        self.buffer = SpillBuffer(budget.holder("spill_buffer"), int(budget.limit_bytes * BUFFER_SHARE))
+        self.buffer = SpillBuffer(budget.holder("spill_buffer"), 0)
         self.storage = TmpStorage(
             disk,
             self.account,
@@ -69,6 +69,13 @@ class Overflow:
         self.make_room: Callable[[int], None] = lambda wanted_bytes: None
         """Gives memory back that is used for something less urgent."""
         self.is_closed = False
+
+    def take_shares(self, shares: Shares) -> None:
+        """The memory limit is another one from now on, or the first."""
+        self._room_bytes = shares.spill_room_bytes
+        self.buffer.resize(shares.spill_buffer_bytes)
+        if self.buffer.is_full:
+            self.write_all()
 
     def lane(self, destination: int, priority: int) -> VolatileLane:
         """A new one."""
@@ -123,7 +130,7 @@ class Overflow:
         for message in messages:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
-                kept = buffer.put(number, message)
+                kept = buffer.put(number, message, is_moved=True)
                 assert kept, "what was just released can be reserved again"
         if buffer.is_batch(number):
             self.write(lane)

@@ -76,7 +76,6 @@ class Sender:
     def __init__(self, engine: Engine, area: QueueArea) -> None:
         self._engine = engine
         self._area = area
-        self._max_message_bytes = engine.max_message_bytes
         self._messages: MessageStore | TopicStore = engine.store
 
     @property
@@ -106,7 +105,7 @@ class Sender:
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
-        if len(body) + len(properties) > self._max_message_bytes:
+        if len(body) + len(properties) > engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         if persistent is not True:
             sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
@@ -195,7 +194,7 @@ class Sender:
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
-        if len(body) + len(properties) > self._max_message_bytes:
+        if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
@@ -263,7 +262,7 @@ class Sender:
     def _too_large(self, size: int) -> MessageTooLarge:
         engine = self._engine
         limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
-        return MessageTooLarge(size, self._max_message_bytes, limit)
+        return MessageTooLarge(size, engine.max_message_bytes, limit)
 
     def _lane_area(self, priority: int) -> LaneArea:
         if type(priority) is not int or not 0 <= priority <= 9:

@@ -11,28 +11,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..cache.head_queue_cache import HeadQueueCache
 from ..cache.pending_cache import PendingCache
-from ..cache.policy import (
-    DISPATCH_AREA_SHARE,
-    HEAD_QUEUE_CACHE_SHARE,
-    IN_FLIGHT_SHARE,
-    LARGE_MESSAGE_SHARE,
-    PENDING_CACHE_SHARE,
-    high_watermark_bytes,
-)
+from ..cache.policy import Shares, high_watermark_bytes
 from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .delivery import Delivery
-from .list_pair import turn
+from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
 from .target_list import TargetList
@@ -49,28 +41,27 @@ class TargetArea:
     """The state lock guards it; every method but `read_one` requires it held."""
 
     def __init__(
-        self, store: MessageStore, budget: Budget, state_lock: threading.Lock, *, syncs_always: bool, overflow: Overflow
+        self,
+        store: MessageStore,
+        budget: Budget,
+        shares: Shares,
+        state_lock: threading.Lock,
+        *,
+        syncs_always: bool,
+        overflow: Overflow,
     ) -> None:
         self.store = store
         self.budget = budget
         self.lock = state_lock
         self.syncs_always = syncs_always
         self.overflow = overflow
-        limit = budget.limit_bytes
-        available_bytes = budget.free_bytes
         self.targets = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
-        self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), int(limit * HEAD_QUEUE_CACHE_SHARE))
-        self.pending_cache = PendingCache(
-            budget.holder("pending_cache"), self.head_queue_cache, int(limit * PENDING_CACHE_SHARE)
-        )
+        self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
+        self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
         overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
-        self.dispatch_bytes_max = int(available_bytes * DISPATCH_AREA_SHARE)
-        """Beyond it deliveries are lazy."""
-        self.in_flight_bytes_max = int(available_bytes * IN_FLIGHT_SHARE)
         self.waits_for_memory: dict[Consumer, None] = {}
         """Those who can't take because others hold what was handed out to them."""
-        self.large_message_bytes = int(limit * LARGE_MESSAGE_SHARE)
         self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
@@ -79,6 +70,28 @@ class TargetArea:
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
+        self.take_shares(shares)
+
+    def take_shares(self, shares: Shares) -> None:
+        """The memory limit is another one from now on, or the first: whoever has more than its share gives it back.
+
+        O(messages given back + lists).
+        """
+        self.shares = shares
+        self.dispatch_bytes_max = shares.dispatch_bytes_max
+        """Beyond it deliveries are lazy."""
+        self.in_flight_bytes_max = shares.in_flight_bytes_max
+        self.large_message_bytes = shares.large_message_bytes
+        self.overflow.take_shares(shares)
+        self.make_room(0, None)
+        self.make_room(0, None, least=0)
+        self.head_queue_cache.resize(shares.head_queue_cache_bytes)
+        self.pending_cache.resize(shares.pending_cache_bytes)
+        for target in self.lists:
+            self._move_high_watermark(target, None)
+            if target.direct_bytes < target.low_watermark_bytes:
+                self.feed(target)
+        self.relieve()
 
     # ------------------------------------------------------------------ interests
 
@@ -93,7 +106,7 @@ class TargetArea:
             interest = queue.interests[key] = Interest(selector, self.lock)
             for area in queue.lane_areas():
                 self._add_list(area, interest)
-            _pair(interest)
+            pair(interest)
             self.settle_interests(queue)
         return interest
 
@@ -102,7 +115,7 @@ class TargetArea:
         for interest in area.queue.interests.values():
             self._add_list(area, interest)
             interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
-            _pair(interest)
+            pair(interest)
         self.settle_interests(area.queue)
 
     def _add_list(self, area: LaneArea, interest: Interest) -> None:
@@ -112,7 +125,7 @@ class TargetArea:
         interest.lists.append(target)
         self.lists[target] = None
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
-        target.move_high_watermark(high_watermark_bytes(self.budget.limit_bytes, len(self.lists), None))
+        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
         self.feed(target)
 
     def settle_interests(self, queue: QueueArea) -> None:
@@ -163,16 +176,20 @@ class TargetArea:
             if taken_bytes:
                 rate = (taken_bytes - target.measured_bytes) / seconds
                 target.measured_bytes = taken_bytes
-            target.move_high_watermark(high_watermark_bytes(self.budget.limit_bytes, len(self.lists), rate))
-            evicted: list[StoredMessage] = []
-            while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
-                evicted.append(target.evict_last())
-                self.targets.release(charge_bytes(evicted[-1]))
-            dropped: list[StoredMessage] = []
-            for message in reversed(evicted):
-                if message[2] is not None and not self.pending_cache.put(target.area.lane.number, message):
-                    dropped.append(message)
-            target.area.keep(dropped)
+            self._move_high_watermark(target, rate)
+
+    def _move_high_watermark(self, target: TargetList, rate: float | None) -> None:
+        """What is above it goes to the PendingCache where it fits. rate: see high_watermark_bytes."""
+        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), rate))
+        evicted: list[StoredMessage] = []
+        while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
+            evicted.append(target.evict_last())
+            self.targets.release(charge_bytes(evicted[-1]))
+        dropped: list[StoredMessage] = []
+        for message in reversed(evicted):
+            if message[2] is not None and not self.pending_cache.put(target.area.lane.number, message):
+                dropped.append(message)
+        target.area.keep(dropped)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -573,14 +590,6 @@ class TargetArea:
             "index": self.store.index.held_bytes,
             **self.overflow.audit(),
         }
-
-
-def _pair(interest: Interest) -> None:
-    """Find the lists of an interest that have one priority."""
-    for target, following in pairwise(interest.lists):
-        if target.area.lane.priority == following.area.lane.priority:
-            target.pair(following)
-            following.pair(target)
 
 
 def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:

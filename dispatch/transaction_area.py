@@ -70,8 +70,8 @@ class TransactionArea:
         return self.holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
-        """As reserve, or StoreFull."""
-        if not self.reserve(charge_bytes):
+        """As reserve, or StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
+        if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
             raise StoreFull(charge_bytes, max(self._engine.targets.budget.free_bytes, 0), "memory_limit")
 
     def checked(self, transaction: object) -> Transaction:

@@ -10,6 +10,7 @@ recovery replays the journal from the last checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 from cachetools import LRUCache
 
@@ -23,6 +24,12 @@ from .block import (
 from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
 from .moved import Moved
 from .state import LaneCounts, UseCounts
+
+BLOCKS_MIN: Final = 16
+
+
+def capacity_blocks(cache_bytes: int) -> int:
+    return max(cache_bytes // BLOCK_CHARGE_BYTES, BLOCKS_MIN)
 
 
 class Index:
@@ -46,7 +53,7 @@ class Index:
         self.is_filling = False
         """A checkpoint soon would keep the index from being crowded."""
         self._account = account
-        self._capacity_blocks = max(cache_bytes // BLOCK_CHARGE_BYTES, 16)
+        self._capacity_blocks = capacity_blocks(cache_bytes)
         self._resident_blocks = 0
         """One of which messages were moved counts as MOVED_BLOCKS, here and in _dirty_extra."""
         self._dirty_extra = 0
@@ -161,10 +168,23 @@ class Index:
         self._charge(1 if block.moved is None else MOVED_BLOCKS)
         lane.resident[block.number] = block
 
-    def _charge(self, blocks: int) -> None:
+    def resize(self, cache_bytes: int) -> bool:
+        """Another capacity. Clean blocks that are above it leave at once.
+
+        False: a checkpoint must come before all that is here fits. REQUIRES: none is under way.
+        """
+        self._capacity_blocks = capacity_blocks(cache_bytes)
+        self._make_room(0)
+        self.is_filling = self.is_filling or 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
+        return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
+
+    def _make_room(self, blocks: int) -> None:
         while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
             (number, _), old = self._clean.popitem()
             self._drop(self.lanes[number], old)
+
+    def _charge(self, blocks: int) -> None:
+        self._make_room(blocks)
         admitted = self._account.reserve(blocks * BLOCK_CHARGE_BYTES)
         assert admitted, "the index's share of memory is guaranteed"
         self._resident_blocks += blocks

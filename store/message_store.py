@@ -92,7 +92,8 @@ class MessageStore:
         self._store_limit = store_limit
         self._accepts_loss = accepts_loss
         self._verifies_all = verifies_all
-        self._checkpoint_lock = threading.Lock()
+        self.checkpoint_lock = threading.Lock()
+        """The first of the three. Who has it knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
@@ -194,7 +195,7 @@ class MessageStore:
             self.journal,
             self.transactions,
             self._archive,
-            maintenance_lock=self._checkpoint_lock,
+            maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
             replay_position=lambda: self._replay_position,
             is_full=lambda: self.is_full,
@@ -204,7 +205,7 @@ class MessageStore:
             self.index,
             self.journal,
             self.transactions,
-            maintenance_lock=self._checkpoint_lock,
+            maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,
             data_log_bytes=self._max_file_bytes,
@@ -407,7 +408,7 @@ class MessageStore:
 
         The journal is synced first, so the index never runs ahead of it.
         """
-        with self._checkpoint_lock:
+        with self.checkpoint_lock:
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
@@ -461,7 +462,7 @@ class MessageStore:
     @contextmanager
     def standstill(self) -> Iterator[None]:
         """All three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
-        with self._checkpoint_lock, self.journal.sync_lock, self._lock:
+        with self.checkpoint_lock, self.journal.sync_lock, self._lock:
             yield
 
     def make_index_room(self, position: int, next_sequence: int) -> None:

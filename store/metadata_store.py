@@ -80,6 +80,9 @@ class MetadataStore(Protocol):
     def read_block(self, lane: int, block: int) -> bytes:
         """The block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or wrong."""
 
+    def resize_cache(self, cache_bytes: int) -> int:
+        """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
+
     def clear(self) -> None:
         """Start again empty, whatever the files hold."""
 
@@ -320,6 +323,18 @@ class SqliteMetadataStore:
             raise MetadataDamaged(f"{_FILES[0]}: block {block} of lane {lane} does not match its checksum")
         return packed
 
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. SQLite lets pages go at once."""
+        with self._writing, self._reading:
+            before, self._cache_bytes = self._cache_bytes, cache_bytes
+            try:
+                for connection in filter(None, (self._writer, self._reader)):
+                    connection.execute(f"PRAGMA cache_size = {self._cache_size}")
+                    connection.execute("PRAGMA shrink_memory")
+            except _TROUBLE:
+                self._cache_bytes = max(before, cache_bytes)
+            return self._cache_bytes
+
     def clear(self) -> None:
         """See MetadataStore. Removes the files; the next commit makes them anew."""
         with self._writing:
@@ -360,11 +375,16 @@ class SqliteMetadataStore:
             self._reader.execute("PRAGMA query_only = ON")
         return writer
 
+    @property
+    def _cache_size(self) -> int:
+        """In KiB of each connection, negative as SQLite wants it."""
+        return -max(self._cache_bytes // 2 // 1024, 1)
+
     def _connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         for setting in (
             "synchronous = NORMAL",
-            f"cache_size = -{max(self._cache_bytes // 2 // 1024, 1)}",
+            f"cache_size = {self._cache_size}",
             "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
             "mmap_size = 0",  # A device error in a mapped page would kill the process.
             "temp_store = MEMORY",
@@ -548,6 +568,10 @@ class MemoryMetadataStore:
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
         return packed
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. Nothing of it counts."""
+        return cache_bytes
 
     def clear(self) -> None:
         """As with files, a power cut may still bring back what was cleared."""

@@ -1,9 +1,8 @@
 """The metadata store of a store without an index on disk: rows in RAM, gone with the process.
 
-Every open replays the whole journal. How many bytes of rows there may be is
-fixed when it is made, because acks must always find room: from three quarters
-on `is_filling` asks for no further messages, and the last quarter serves the
-rows of those that are there.
+Every open replays the whole journal. Acks must always find room: from three
+quarters of what rows may take on `is_filling` asks for no further messages,
+and the last quarter serves the rows of those that are there.
 """
 
 from __future__ import annotations
@@ -68,6 +67,11 @@ class VolatileMetadataStore:
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent")
         return packed
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. The rows that are here stay, and as much again for what acks make of them."""
+        self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
+        return self._capacity_bytes
 
     def clear(self) -> None:
         """See MetadataStore."""

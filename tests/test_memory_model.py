@@ -19,14 +19,16 @@ from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, Message
 from forebay.cache.budget import Holder
+from forebay.dispatch.sizes import parse_size
 from forebay.store.message import Headers
 from simulated_bay import SimulatedBay
 
 KIB = 1024
 LIMIT_BYTES = 4096 * KIB
 BACKLOG_BYTES_MAX = 8 * LIMIT_BYTES
-LOAD_BYTES_MAX = LIMIT_BYTES // 4 + KIB
-"""Of memory that one load may want: a message of an eighth of the limit, and the buffer that it is read into."""
+LIMITS = ("4MiB", "5MiB", "8MiB", "12MiB", "16MiB")
+"""What `resize` chooses from."""
+RESIZE_STEPS = 50
 FILLER = Random(1).randbytes(1024 * KIB)
 QUEUES = ("orders", "prices", "audit")
 
@@ -83,8 +85,10 @@ class Taker:
 class Model:
     """Does the same to the library and to itself. `steps` counts operations."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_resized: bool = False) -> None:
         self.random = Random(seed)
+        self.is_resized = is_resized
+        self.limit = "4MiB"
         self.store = SimulatedBay(
             seed, memory_limit=LIMIT_BYTES, max_file_length="1MiB", max_checkpoint_adds=self.random.choice((50, 5_000))
         )
@@ -121,6 +125,8 @@ class Model:
             self.done[operation.__name__] += 1
             memory = self.store.engine.budget
             assert memory.held_bytes <= memory.limit_bytes
+            if self.is_resized and number % RESIZE_STEPS == 0:
+                self.resize()
             if number % 1000 == 0:
                 self.store.check()
                 self.compare_depths()
@@ -220,7 +226,8 @@ class Model:
             engine = self.store.engine
             starving = engine.targets.starving(taker.consumer.interest)
             assert starving is None or starving in engine.targets.hungry, "nobody goes on with the scan"
-            is_short = engine.budget.free_bytes < LOAD_BYTES_MAX
+            # One load may want a message of an eighth of the limit, and the buffer that it is read into.
+            is_short = engine.budget.free_bytes < engine.budget.target_bytes // 4 + KIB
             went_on = self.store.bay.step() or taker.consumer.statistics().direct_entries
             assert went_on or is_short, "the scan ended too early"
             loads = engine.loader.loads
@@ -323,6 +330,21 @@ class Model:
                 self.free[queue][sent.place] = sent
         self.parked = [(queue, sent) for queue, sent in self.parked if sent.due > now]
 
+    def resize(self) -> None:
+        before = self.store.bay.statistics().memory.limit_bytes
+        self.limit = self.random.choice(LIMITS)
+        report = self.store.bay.resize(self.limit)
+        target = self.store.bay.settings.memory_limit_bytes
+        assert target <= report.limit_bytes <= max(before, target)
+        assert report.held_bytes <= report.limit_bytes
+        assert report.is_settled == (not report.awaited)
+        if report.is_settled:
+            assert report.limit_bytes == target
+        else:
+            self.done["awaited"] += 1
+            assert report.awaited.keys() <= {"dispatch_area", "target_lists", "spill_buffer", "tmp_storage"}
+        self.store.engine.audit()
+
     def checkpoint(self) -> None:
         self.store.bay.checkpoint()
 
@@ -339,6 +361,7 @@ class Model:
             self.free[queue][sent.place] = sent
         self.parked.clear()
         self.store.reopen()
+        self.limit = "4MiB"
         for messages in self.free.values():
             for place, sent in list(messages.items()):
                 sent.returns = 0
@@ -373,18 +396,29 @@ class Model:
         self.store.check()
         assert self.store.bay.statistics().tmp_storage.bytes == 0
         assert self.store.disk.list("tmp-storage") == []
+        self.store.bay.step()
+        memory = self.store.bay.statistics().memory
+        assert memory.limit_bytes == parse_size("memory_limit", self.limit, minimum=0)
+        assert not self.store.engine.resizing.is_under_way
 
 
 @pytest.fixture(autouse=True)
 def _limit_at_every_charge(monkeypatch: pytest.MonkeyPatch) -> None:
-    reserve = Holder.reserve
+    for name in ("reserve", "reserve_last"):
+        monkeypatch.setattr(Holder, name, checked(getattr(Holder, name)))
 
-    def checked(self: Holder, charge_bytes: int) -> bool:
+
+def checked(reserve: Callable[[Holder, int], bool]) -> Callable[[Holder, int], bool]:
+    def reserve_and_check(self: Holder, charge_bytes: int) -> bool:
+        budget = self._budget
+        was_above = budget.held_bytes > budget.ceiling_bytes
         admitted = reserve(self, charge_bytes)
-        assert self._budget.held_bytes <= self._budget.limit_bytes
+        assert budget.owed_bytes <= budget.limit_bytes
+        if was_above and admitted and reserve.__name__ == "reserve":
+            assert self.held_bytes <= self.guaranteed_bytes, "charged above a limit that falls"
         return admitted
 
-    monkeypatch.setattr(Holder, "reserve", checked)
+    return reserve_and_check
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -392,10 +426,15 @@ def test_what_is_taken_is_what_the_model_says(seed: int) -> None:
     run(seed, 3_000)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_taken_is_what_the_model_says_whatever_the_limit_becomes_meanwhile(seed: int) -> None:
+    run(seed, 3_000, is_resized=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_what_is_taken_is_what_the_model_says_a_million_times(seed: int) -> None:
-    run(seed, 10_000)
+    run(seed, 10_000, is_resized=seed % 2 == 1)
 
 
 @pytest.fixture(autouse=True)
@@ -405,8 +444,8 @@ def _one_disk_at_a_time() -> Iterator[None]:
     gc.collect()
 
 
-def run(seed: int, steps: int) -> None:
-    model = Model(seed)
+def run(seed: int, steps: int, *, is_resized: bool = False) -> None:
+    model = Model(seed, is_resized=is_resized)
     try:
         model.run(steps)
     except BaseException as error:
