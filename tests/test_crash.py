@@ -36,7 +36,7 @@ FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
 
 POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
-DELETION_SEEDS = 200
+DELETION_SEEDS = 120
 DELETION_CUTS = 4
 DELETION_WEIGHTS = {"send": 4, "send_many": 1, "take": 6, "ack": 3, "ack_any": 3, "cleanup": 3, "reopen": 3}
 """Each open begins a data log, so that most hold acks for others."""
