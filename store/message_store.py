@@ -333,9 +333,9 @@ class MessageStore:
         The refusal stands in the place of the methods, so that while there is room no message pays for the question.
         """
         if self._are_adds_refused and are_admitted:
-            del self.add, self.add_slice  # the class's own are found again
+            del self.add, self.add_slice, self.transactions.add_slice  # the class's own are found again
         elif not (self._are_adds_refused or are_admitted):
-            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
+            self.add = self.add_slice = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
         self._are_adds_refused = not are_admitted
 
     def _refuse_add(self, *_: Any, **__: Any) -> Any:

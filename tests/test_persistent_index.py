@@ -212,3 +212,21 @@ def test_the_engine_survives_a_full_index_with_its_ledger_right() -> None:
     bay.checkpoint()
     orders.send(b"again")
     engine.audit()
+
+
+def test_where_the_index_is_full_a_transaction_sends_no_more_either_and_commits_what_it_has() -> None:
+    settings = Settings(persistent_index=False, memory_limit="4MiB", sync="never", background=False)
+    engine = Engine(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
+    bay = Forebay(engine, None)
+    random, sent = Random(1), 0
+    with pytest.raises(StoreFull, match="persistent_index=False"):
+        while True:
+            with bay.transaction() as transaction:
+                messages = [Message(bytes(random.randrange(300)), priority=n % 10) for n in range(500)]
+                bay.queue("orders").send_many(messages, transaction=transaction)
+            sent += 500
+    assert bay.queue("orders").depth == sent and engine.store.checkpoint()
+    assert bay.queue("orders").purge() == sent and engine.store.checkpoint()
+    with bay.transaction() as transaction:
+        bay.queue("orders").send(b"again", transaction=transaction)
+    assert bay.queue("orders").depth == 1
