@@ -268,12 +268,14 @@ def test_what_only_a_subscription_without_a_name_needed_is_gone_after_a_crash(
 # What stays in the journal.
 
 
-def test_a_slice_that_only_a_subscription_without_a_name_needed_is_for_nobody_after_a_crash() -> None:
+def test_slices_and_singles_that_only_a_subscription_without_a_name_needed_are_for_nobody_after_a_crash() -> None:
     simulated = SimulatedBay()
     unnamed = topic(simulated).subscribe()
     for slice_bodies in ([b"1", b"2"], [b"3", b"4", b"5"]):
         topic(simulated).send_many([Message(body) for body in slice_bodies])
-    assert len(bodies(unnamed)) == 5
+    for n in range(3):
+        topic(simulated).send(b"single %d" % n)
+    assert len(bodies(unnamed)) == 8
     topic(simulated).subscribe(durable="late").close()
     topic(simulated).send_many([Message(b"6"), Message(b"7")])
     simulated.crash(is_index_lost=True)
