@@ -104,9 +104,6 @@ class Subscriptions:
             for lane in filter(None, subscriber.lanes):
                 lane.end()
 
-    def has_any(self, topic: int) -> bool:
-        return bool(self._topics[topic].subscribers)
-
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 

@@ -504,7 +504,9 @@ def test_search_through_forged_headers_reads_and_hashes_little_more_than_the_fil
 def test_marks_of_a_record_at_the_very_end_are_no_record() -> None:
     header = data_log_header(SMALL, 1)
     for cut in range(1, HEADER_BYTES):
-        file = disk_with(IMAGE + MAGIC_BYTES.rjust(MAGIC_OFFSET + 2, b"x").ljust(HEADER_BYTES, b"x")[:-cut])
+        file = disk_with(
+            IMAGE + bytes(HEADER_BYTES) + MAGIC_BYTES.rjust(MAGIC_OFFSET + 2, b"x").ljust(HEADER_BYTES, b"x")[:-cut]
+        )
         assert list(find_records(file.open_for_reading(NAME), header, len(IMAGE))) == []
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from forebay.store.errors import StoreFailed
-from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged
+from forebay.store.errors import StoreFailed, StoreFull
+from forebay.store.metadata_store import MemoryMetadataStore, MetadataDamaged, MetadataFull
 from forebay.store.simulated_disk import SimulatedDisk
 from manual_clock import ManualClock
 from message_stores import OpenStore
@@ -65,4 +66,43 @@ def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
     metadata._history[-1] = replace(checkpoint, blocks=blocks)
     again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
     assert again.report.index_rebuilt and again.bodies() == [b"here"]
+    again.check()
+
+
+@pytest.mark.parametrize("is_at_standstill", [False, True], ids=["checkpoint", "in the middle of a commit"])
+@pytest.mark.parametrize("problem", [MetadataDamaged, MetadataFull])
+def test_checkpoint_that_the_index_refuses_is_postponed_or_stops_the_store(
+    disk: SimulatedDisk, metadata: MemoryMetadataStore, problem: type[MetadataDamaged], is_at_standstill: bool
+) -> None:
+    opened = OpenStore(disk, metadata)
+    opened.add(b"here")
+    store = opened.store
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise problem("as the test says")
+
+    def checkpoint() -> bool:
+        if not is_at_standstill:
+            return store.checkpoint()
+        with store.standstill():
+            store.make_index_room(store.journal.end, store.journal.next_sequence)
+        return True
+
+    metadata.commit = refused  # type: ignore[method-assign]
+    if problem is MetadataDamaged:
+        with pytest.raises(StoreFailed, match="rebuilt at the next open"):
+            checkpoint()
+        with pytest.raises(StoreFailed):
+            opened.add(b"refused")
+    elif is_at_standstill:
+        with pytest.raises(StoreFull):
+            checkpoint()
+    else:
+        assert not checkpoint()
+    del metadata.commit
+    if problem is MetadataFull:
+        assert checkpoint()
+        opened.check()
+    again = OpenStore(disk.crash_process(), metadata, clock=ManualClock(1))
+    assert again.report.index_rebuilt == (problem is MetadataDamaged) and again.bodies() == [b"here"]
     again.check()

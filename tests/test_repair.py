@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from forebay import Forebay, JournalCorrupt, Settings
+from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine import Engine
 from forebay.store.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.files import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
@@ -392,3 +392,24 @@ def test_record_of_loss_has_room_in_the_smallest_record() -> None:
     again = reopened(disk)
     assert [(place.lost_bytes, place.lost_records) for place in again.report.damaged] == [(32, 1)]
     assert again.bodies() == [BODY, BODY] and data_log_name(1).startswith(JOURNAL)
+
+
+def test_data_log_that_was_dropped_is_not_reported_as_missing() -> None:
+    """The newest state record still names it; the drop record behind that says why it is not there."""
+    bay = SimulatedBay(max_file_length="64KiB", sync="always", on_missing_data_log="report")
+    queue = bay.queue("orders")
+    with queue.subscribe(prefetch=0) as consumer:
+        for _ in range(3):
+            queue.send_many(Message(bytes(1000)) for _ in range(60))
+            consumer.ack(consumer.take(60))
+        deleted = bay.bay.cleanup().deleted
+        for n in range(4):
+            queue.send(b"body %d" % n)
+    newest = bay.engine.store.journal.data_log
+    assert deleted and max(deleted) < newest
+    bay.disk.flip_bit(data_log_name(newest), bay.disk.image()[data_log_name(newest)].index(b"body 1") - 20, 1)
+    bay.crash(is_index_lost=True)
+    assert [place.data_log for place in bay.bay.recovery.damaged] == [newest]
+    assert [delivery.body for delivery in bay.queue("orders").subscribe().take(10)] == [b"body 0", b"body 2", b"body 3"]
+    assert not set(deleted) & set(bay.bay.cleanup().remaining)
+    bay.check()

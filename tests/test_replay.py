@@ -14,8 +14,20 @@ from forebay.store.files import data_log_name
 from forebay.store.journal import OFFSET_BITS, Journal
 from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
-from forebay.store.record import ACK, COMMIT, PREPARE, RELOCATED, SURVIVORS, TRANSACTIONAL, Survivors, survivors_payload
+from forebay.store.record import (
+    ACK,
+    COMMIT,
+    PREPARE,
+    RELOCATED,
+    SUBSCRIBE,
+    SURVIVORS,
+    TRANSACTIONAL,
+    UNSUBSCRIBE,
+    Survivors,
+    survivors_payload,
+)
 from forebay.store.simulated_disk import SimulatedDisk
+from forebay.store.state import Subscription, encode_subscription, encode_unsubscribe
 from journals import data_logs
 from message_stores import OpenStore
 
@@ -44,6 +56,10 @@ def slice_across_blocks(journal: Journal, lane: Lane, flags: int) -> None:
 
 def copy_of_another_length(journal: Journal, lane: Lane) -> None:
     journal.append_one(4 | RELOCATED, lane.destination, 0, 0, b"", b"not what was sent before")
+
+
+def subscription_to_nothing(journal: Journal, lane: Lane) -> None:
+    journal.append(SUBSCRIBE, 0, 1, encode_subscription(Subscription(50, lane.destination, "audit", None)))
 
 
 def commit_of_nothing(journal: Journal, lane: Lane) -> None:
@@ -94,6 +110,7 @@ def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
         (lambda journal, lane: slice_across_blocks(journal, lane, 0), "a slice crosses a block"),
         (lambda journal, lane: slice_across_blocks(journal, lane, RELOCATED), "a slice crosses a block"),
         (copy_of_another_length, "has another length than before"),
+        (subscription_to_nothing, "a subscription to what is no topic"),
         (commit_of_nothing, "that is not there"),
         (commit_of_a_slice_across_blocks, "a slice of a commit crosses a block"),
         (commit_of_another_number_of_messages, "a slice of a commit crosses a block"),
@@ -134,6 +151,30 @@ def test_commit_whose_slices_are_lost_gives_no_sequence_twice_where_loss_is_acce
     assert again.bodies() == [b"before"]
     assert again.add(b"behind") == 11
     again.check()
+
+
+def test_end_of_a_subscription_that_nobody_knows_means_nothing() -> None:
+    disk = SimulatedDisk()
+    opened = opened_on(disk)
+    opened.add(b"here")
+    with opened.lock:
+        opened.store.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(50))
+    opened.store.journal.sync()
+    assert opened_on(disk.crash_process()).bodies() == [b"here"]
+
+
+def test_data_log_whose_header_is_damaged_while_it_is_in_use_costs_its_own_messages() -> None:
+    disk = SimulatedDisk()
+    metadata = MemoryMetadataStore()
+    OpenStore(disk, metadata).add(b"in the first")
+    opened = OpenStore(disk, metadata)
+    opened.add(b"in the second")
+    disk.flip_bit(data_log_name(1), 3, 1)
+    with opened.lock:
+        regions = opened.store.plan(opened.store.index.lane(1, 4), [(0, 1)])
+    messages, [(sequence, problem)] = opened.store.read(regions)
+    assert [body for _, _, body, _ in messages] == [b"in the second"]
+    assert sequence == 0 and "the data log's header does not verify" in problem
 
 
 def test_survivors_of_a_data_log_that_is_gone_mean_nothing() -> None:

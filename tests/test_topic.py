@@ -268,6 +268,22 @@ def test_what_only_a_subscription_without_a_name_needed_is_gone_after_a_crash(
 # What stays in the journal.
 
 
+def test_slices_and_singles_that_only_a_subscription_without_a_name_needed_are_for_nobody_after_a_crash() -> None:
+    simulated = SimulatedBay()
+    unnamed = topic(simulated).subscribe()
+    for slice_bodies in ([b"1", b"2"], [b"3", b"4", b"5"]):
+        topic(simulated).send_many([Message(body) for body in slice_bodies])
+    for n in range(3):
+        topic(simulated).send(b"single %d" % n)
+    assert len(bodies(unnamed)) == 8
+    topic(simulated).subscribe(durable="late").close()
+    topic(simulated).send_many([Message(b"6"), Message(b"7")])
+    simulated.crash(is_index_lost=True)
+    assert simulated.bay.statistics().store.pending_messages == 2
+    assert backlog(simulated, "late") == [b"6", b"7"]
+    check(simulated)
+
+
 def test_a_message_is_stored_once_for_a_hundred_subscriptions(simulated: SimulatedBay) -> None:
     consumers = [topic(simulated).subscribe(durable=f"s{number}") for number in range(100)]
     before = simulated.bay.statistics().store.journal_bytes
