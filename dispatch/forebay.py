@@ -78,11 +78,12 @@ class Forebay:
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Another memory_limit from now on, until the next open; given and checked as in Settings.
 
-        Nothing is charged above it from the start. Returns within a second
-        with what came of it: what is in flight can't be taken from its
-        consumers, so the limit may still be falling, and is what was asked
-        for as soon as they have settled enough. Larger messages than the new
-        limit stay deliverable. SettingsError, Closed.
+        Nothing new is charged above it from the start. Waits for a checkpoint
+        and loads, usually well under a second, and says what came of it: what
+        is in flight can't be taken from its consumers, so the limit may still
+        be falling, and is what was asked for as soon as they have settled
+        enough. Larger messages than the new limit stay deliverable.
+        SettingsError, StoreFailed, Closed.
         """
         return self._engine.resizing.resize(memory_limit)
 

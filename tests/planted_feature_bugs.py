@@ -1,4 +1,4 @@
-"""Bugs of topics, transactions, relocation, full disks and non-persistent messages: see planted_bug.py."""
+"""Bugs of topics, transactions, relocation, full disks, resize and explanations: see planted_bug.py."""
 
 from __future__ import annotations
 
@@ -307,6 +307,75 @@ FEATURE_BUGS = (
             "            lane.take_turn(persistent.published)\n",
             "            pass\n",
             "tests/test_volatile.py",
+        "cache/budget.py",
+        (
+            "a limit that falls is already what it should become",
+            "            self.limit_bytes = max(target_bytes, min(self.limit_bytes, owed_bytes + SPARE_BYTES))\n",
+            "            self.limit_bytes = target_bytes\n",
+            "tests/test_falling_limit.py",
+        ),
+        (
+            "while the limit falls a guarantee is not there",
+            "            if covered < charge_bytes and held_bytes > budget.ceiling_bytes + covered:\n",
+            "            if held_bytes > budget.ceiling_bytes + covered:\n",
+            "tests/test_falling_limit.py",
+        ),
+        (
+            "the last bytes below a limit that falls are for nobody",
+            "        if budget.owed_bytes + charge_bytes > budget.limit_bytes:\n            return False\n",
+            "        if charge_bytes:\n            return False\n",
+            "tests/test_resize.py::test_while_it_is_awaited_nobody_is_without_a_delivery_and_nothing_else_is_charged",
+        ),
+    ),
+    *in_file(
+        "dispatch/resizing.py",
+        (
+            "the index loses its guarantee before all of it fits",
+            "                    if engine.store.index.resize(shares.index_cache_bytes):\n",
+            "                    if engine.store.index.resize(shares.index_cache_bytes) or True:\n",
+            "tests/test_resize.py::test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on",
+        ),
+        (
+            "a limit that falls makes no checkpoint for the index",
+            "                engine.store.checkpoint()\n",
+            "                pass\n",
+            "tests/test_resize.py::test_dirty_blocks_are_written_and_leave",
+        ),
+        (
+            "messages above the new limit are still taken",
+            "            engine.limit_messages(settings)\n",
+            "",
+            "tests/test_resize.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/overflow.py",
+        (
+            "a non-persistent message that comes back finds no room while the limit falls",
+            "                kept = buffer.put(number, message, is_moved=True)\n",
+            "                kept = buffer.put(number, message)\n",
+            "tests/test_resize.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/explain_dispatch.py",
+        (
+            "a message that is put off counts as free",
+            "        return self.depth - taken - self.delayed.messages - self.unsynced.messages\n",
+            "        return self.depth - taken - self.unsynced.messages\n",
+            "tests/test_explain_dispatch.py",
+        ),
+        (
+            "what has come back is passed over",
+            "            is_next = is_next and not (target.returned and target.returned.first < direct)\n",
+            "",
+            "tests/test_explain_dispatch.py::test_whatever_is_said_the_next_take_agrees",
+        ),
+        (
+            "a selector is said to match what it does not",
+            "            if _may_match(consumer, delivery):\n",
+            "            if delivery:\n",
+            "tests/test_explain_dispatch.py",
         ),
     ),
 )

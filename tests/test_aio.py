@@ -91,6 +91,10 @@ def test_a_message_goes_through(tmp_path: Path) -> None:
             await bay.checkpoint()
             await bay.cleanup()
             assert (await bay.explain()).sentence
+            assert (await bay.resize("8MiB")).is_settled
+            async with orders.subscribe() as consumer:
+                for subject in (orders, consumer):
+                    assert "0:orders" in (await bay.explain(subject)).sentence
         assert bay.synchronous.settings is bay.settings
 
     asyncio.run(main())
