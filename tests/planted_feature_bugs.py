@@ -307,6 +307,9 @@ FEATURE_BUGS = (
             "            lane.take_turn(persistent.published)\n",
             "            pass\n",
             "tests/test_volatile.py",
+        ),
+    ),
+    *in_file(
         "cache/budget.py",
         (
             "a limit that falls is already what it should become",
