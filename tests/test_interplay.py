@@ -40,7 +40,8 @@ from forebay.store.record import (
 )
 from forebay.store.simulated_disk import SimulatedDisk
 from forebay.store.volatile_metadata_store import VolatileMetadataStore
-from interplay_workload import QUEUES, TOPICS, UNLIMITED, Model, Workload, check_stored, end_prepared, found_in
+from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_prepared, found_in
+from interplay_workload import Workload
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from test_crash import POWER_CUTS
@@ -49,7 +50,7 @@ from test_transaction_crash import same
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
-STATES = 600
+STATES = 300
 SOAK_STATES = 30_000
 CRASHES_MAX = 3
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
@@ -229,7 +230,7 @@ class Run:
     def _recover_again(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
         """Twice is once, and the index made from the journal is the one that was kept."""
         self._place += " again"
-        fields = {"persistent_index": True}
+        fields: dict[str, Any] = {"persistent_index": True}
         kept = self._open(image.crash_process(), same(metadata), **fields)
         rebuilt = self._open(image.crash_process(), MemoryMetadataStore(), **fields)
         assert described(kept) == described(rebuilt)

@@ -28,7 +28,7 @@ from forebay.store.record import (
     verify_head,
 )
 from forebay.store.simulated_disk import SimulatedDisk
-from interplay_workload import QUEUES, TOPICS, check_stored
+from interplay_model import QUEUES, TOPICS, check_stored
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from test_interplay import described, use
