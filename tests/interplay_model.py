@@ -1,4 +1,4 @@
-"""What the random workload of everything at once is judged by: facts, and the events that changed them.
+"""What the random workload of everything at once may leave: facts, the events that change them, and what is found.
 
 A message is known by the number in its body. The model is a set of facts and
 the list of events that changed it since the last sync: a crash leaves the facts
@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from forebay import Consumer, Delivery, Forebay, Message
+from forebay import Consumer, Delivery, Forebay, Message, StoreFull
+from forebay.store.errors import ForebayError
 from forebay.store.topic_lane import TopicLane
 from test_topic_crash import sequences
 
@@ -23,7 +24,6 @@ QUEUES = ("orders", "prices", "audit")
 TOPICS = ("prices", "news")
 SELECTORS = {"all": None, "late": None, "third": "kind = 0", "none": "kind > 2"}
 """Of each durable subscription, by name."""
-PENDING_MAX = 50
 UNLIMITED = 1 << 40
 
 Fact = tuple[Any, ...]
@@ -290,4 +290,22 @@ def check_stored(bay: Forebay) -> None:
         assert pending == sum(lane.pending_messages for lane in store.index.lanes.values())
 
 
-# ---------------------------------------------------------------------- what is done
+def end_prepared(bay: Forebay, model: Model, xid: bytes, *, commits: bool) -> bool:
+    """Give a prepared branch its outcome. False: the disk is full."""
+    (transaction,) = [found for found in bay.prepared() if found.xid == xid]
+    branch = model.branches[xid]
+    if commits:
+        model.ranked(branch.sent)
+    model.begins(model.outcome(branch, xid, commits=commits))
+    try:
+        if commits:
+            transaction.commit()
+        else:
+            transaction.rollback()
+    except ForebayError as error:
+        if not isinstance(error, StoreFull):
+            raise
+        model.done(0)
+        return False
+    model.done()
+    return True

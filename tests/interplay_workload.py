@@ -8,10 +8,8 @@ from random import Random
 from typing import Any
 
 from forebay import Consumer, Delivery, Forebay, StoreFull, Transaction
-from forebay.store.errors import ForebayError
 from interplay_model import (
     DIGITS,
-    PENDING_MAX,
     QUEUES,
     SELECTORS,
     STUCK,
@@ -20,10 +18,13 @@ from interplay_model import (
     Fact,
     Model,
     Piece,
+    end_prepared,
     is_stuck,
     message_of,
     number_of,
 )
+
+PENDING_MAX = 50
 
 WEIGHTS = {
     "send": (1, 4),
@@ -576,24 +577,3 @@ class Workload:
         self.bay = self._do_reopen(is_index_lost)
         self._model.syncs()
         self._watch()
-
-
-def end_prepared(bay: Forebay, model: Model, xid: bytes, *, commits: bool) -> bool:
-    """Give a prepared branch its outcome. False: the disk is full."""
-    (transaction,) = [found for found in bay.prepared() if found.xid == xid]
-    branch = model.branches[xid]
-    if commits:
-        model.ranked(branch.sent)
-    model.begins(model.outcome(branch, xid, commits=commits))
-    try:
-        if commits:
-            transaction.commit()
-        else:
-            transaction.rollback()
-    except ForebayError as error:
-        if not isinstance(error, StoreFull):
-            raise
-        model.done(0)
-        return False
-    model.done()
-    return True

@@ -40,8 +40,8 @@ from forebay.store.record import (
 )
 from forebay.store.simulated_disk import SimulatedDisk
 from forebay.store.volatile_metadata_store import VolatileMetadataStore
-from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, found_in
-from interplay_workload import Workload, end_prepared
+from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_prepared, found_in
+from interplay_workload import Workload
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from test_crash import POWER_CUTS
@@ -50,7 +50,7 @@ from test_transaction_crash import same
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
-STATES = 600
+STATES = 300
 SOAK_STATES = 30_000
 CRASHES_MAX = 3
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
