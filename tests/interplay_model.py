@@ -64,6 +64,8 @@ class Model:
     """Of each message, "queue" or "topic", and its name."""
     rank: dict[tuple[int, str], int] = field(default_factory=dict)
     """Of each message where it is, how many came before it."""
+    returned: set[tuple[int, str]] = field(default_factory=set)
+    """What was moved to where it had been: what a power cut undoes may be either of its places."""
     branches: dict[bytes, Branch] = field(default_factory=dict)
     has_lost: bool = False
     """A crash may have taken what was not synced, and no recovery has said yet how much."""
@@ -77,6 +79,7 @@ class Model:
             self.coming,
             self.where.copy(),
             self.rank.copy(),
+            self.returned.copy(),
             self.branches.copy(),
             self.has_lost,
         )
@@ -118,6 +121,8 @@ class Model:
 
     def ranked(self, numbers: Iterable[int], queue: str = "") -> None:
         """They come now, behind all others, to where they are or to that queue."""
+        numbers = list(numbers)
+        self.returned.update((number, queue) for number in numbers if (number, queue) in self.rank)
         first = max(self.rank.values(), default=-1) + 1
         self.rank |= {(number, queue or self.where[number][1]): rank for rank, number in enumerate(numbers, first)}
 
@@ -268,7 +273,9 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
     if not is_damaged:
         places = model.rank
         order = [
-            (-delivery.priority, places[number, name]) for delivery, number in zip(deliveries, numbers, strict=True)
+            (-delivery.priority, places[number, name])
+            for delivery, number in zip(deliveries, numbers, strict=True)
+            if (number, name) not in model.returned
         ]
         assert order == sorted(order), f"out of order: {numbers}"
     return numbers
