@@ -187,7 +187,7 @@ def test_the_overflow_of_a_burst_is_delivered_again_without_a_disk_read() -> Non
 
 
 def test_without_the_pending_cache_the_overflow_of_a_burst_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.dispatch.target_area.PENDING_CACHE_SHARE", 0.0)
+    monkeypatch.setattr("forebay.cache.policy.PENDING_CACHE_SHARE", 0.0)
     assert overflow_reads(SimulatedBay(memory_limit="64MiB")) > 20
 
 
@@ -210,7 +210,7 @@ def test_the_first_thousand_deliveries_of_a_late_consumer_come_without_a_disk_re
 
 
 def test_without_the_head_queue_cache_a_late_consumer_reads_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("forebay.dispatch.target_area.HEAD_QUEUE_CACHE_SHARE", 0.0)
+    monkeypatch.setattr("forebay.cache.policy.HEAD_QUEUE_CACHE_SHARE", 0.0)
     assert late_consumer_reads(SimulatedBay(memory_limit="16MiB")) > 3
 
 
