@@ -138,7 +138,6 @@ class EagerLoader:
         if not load.runs or load.last < load.first:
             self._abandon(load)
             return None
-        target.is_loading = True
         target.load = load
         return load
 
@@ -305,7 +304,6 @@ class EagerLoader:
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
-        load.target.is_loading = False
         load.target.load = None
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
@@ -354,7 +352,6 @@ class EagerLoader:
         if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
             self._abandon(load)  # it took the only copies, and others share them now
             return
-        target.is_loading = False
         target.load = None
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)

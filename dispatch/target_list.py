@@ -44,7 +44,6 @@ class TargetList:
         "references",
         "high_watermark_bytes",
         "low_watermark_bytes",
-        "is_loading",
         "load",
         "is_shared",
         "twin",
@@ -67,10 +66,8 @@ class TargetList:
         self.high_watermark_bytes = high_watermark_bytes
         self.low_watermark_bytes = high_watermark_bytes // 2
         """Below this the loader is called."""
-        self.is_loading = False
         self.load: Load | None = None
-        """The one that is under way."""
-        """Somebody reads for this list outside the lock; nobody else may."""
+        """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
         """Other interests may take, or may have taken, what stands here: check before handing out."""
         self.twin: TargetList | None = None
@@ -79,6 +76,10 @@ class TargetList:
         """Neither shared nor with a twin: what is direct can be handed out without a second look."""
         self.taken_bytes = 0
         self.measured_bytes = 0
+
+    @property
+    def is_loading(self) -> bool:
+        return self.load is not None
 
     @property
     def has_supply(self) -> bool:
