@@ -82,7 +82,6 @@ class MessageStore:
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
-        self._account = account
         self._relocation_account = relocation_account or Unlimited()
         self._clock_ms = clock_ms
         self._monotonic = monotonic

@@ -149,7 +149,6 @@ class Recovery:
         self._disk = disk
         self._index = index
         self._subscriptions = subscriptions
-        self._transactions = transactions
         self._metadata = metadata
         self._mark = mark
         self._store_id = store_id
