@@ -28,6 +28,7 @@ from .block import BLOCK_MASK, Extent
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
+from .draining import Draining
 from .errors import StoreFull
 from .index import Index
 from .journal import Journal
@@ -161,6 +162,7 @@ class Relocation:
         self._waiting: set[int] = set()
         """Data logs with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
+        self._draining = Draining(now)
         self._looked_at = now
         self._round_end: int | None = None
         """The newest data log that the round at hand turns to; None: no limit."""
@@ -222,6 +224,7 @@ class Relocation:
         with self._lock:
             if now - self._looked_at >= LOOK_SECONDS:
                 self._looked_at = now
+                self._draining.look(now, self._index.uses)
                 self._look()
             others = self._journal.appended_bytes - self.appended_bytes
             self._throttle.look(now, others, is_far_above=self._is_far_above)
@@ -267,12 +270,16 @@ class Relocation:
             uses,
             sizes,
             [data_log for data_log in remaining if data_log <= end],
-            unmovable=self._kept | self._waiting | set(self._transactions.undecided_data_logs),
+            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.undecided_data_logs),
             passed_over=self._passed_over,
             only_sparse=not is_above,
         )
         self._is_under_way = choice is not None
         return self._opened(*choice) if choice is not None else None
+
+    def _soon_empty(self) -> set[int]:
+        """Whoever asked for a round wants it all. REQUIRES: state lock."""
+        return self._draining.soon_empty if self._round_end is None else set()
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
         try:
@@ -349,6 +356,8 @@ class Relocation:
                 use = self._index.uses.get(source.data_log)
                 if not batch or use is None or not use.pending_messages:
                     return self._finish(source, use)
+                if not source.is_naming and source.data_log in self._soon_empty():
+                    return True
                 found = [live for head in batch for live in self._live(source, head)]
                 if source.is_naming and not self._note(source, found):
                     return True
