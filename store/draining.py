@@ -1,4 +1,4 @@
-"""Draining: data logs that consumers are about to empty themselves, so that to copy what they have left would be wasted.
+"""Draining: data logs that consumers are about to empty themselves, so that copying them would be wasted work.
 
 A consumer that keeps pace with its producer empties a data log in seconds.
 Where messages are small the journal is large beside what is live in it,

@@ -6,18 +6,12 @@ Messages are added and removed here only. The blocks in RAM are the index's.
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from .block import (
-    BLOCK_MASK,
-    BLOCK_MESSAGES,
-    BLOCK_SHIFT,
-    Block,
-    Extent,
-    Singles,
-)
-from .record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged
+from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
+from .record import RecordDamaged
 from .runs import Runs
 
 if TYPE_CHECKING:
@@ -305,21 +299,21 @@ class Lane:
             block.fill(min(self.next_sequence - (number << BLOCK_SHIFT), BLOCK_MESSAGES))
         return self._touched(block)
 
-    def placed(self, data_log: int, offset: int, first: int, last: int) -> list[Extent]:
-        """Those of first..last, sequences of one record, that are pending and lie in that record."""
+    def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
+        """Those of first..last, sequences of one block, that are pending and lie in a record between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
-        found: list[Extent] = []
+        found: list[Extent | Singles] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             return found
         low, high = first & BLOCK_MASK, last & BLOCK_MASK
         while (run := block.pending_run(low, BLOCK_MESSAGES)) is not None and run[0] <= high:
             for extent in block.extents(run[0], min(run[1], high)):
-                if extent.data_log != data_log or extent.offset != offset:
+                if extent.data_log != data_log:
                     continue
                 if isinstance(extent, Singles):
-                    size = SLICE_BYTES + ENTRY_BYTES + extent.lengths[0]
-                    extent = Extent(data_log, offset, size, 1, 0, extent.first_sequence, 1)
-                found.append(extent)
+                    extent = extent.part(bisect_left(extent.offsets, begin), bisect_left(extent.offsets, end))
+                if extent.messages and begin <= extent.offset < end:
+                    found.append(extent)
             low = run[1] + 1
         return found
 

@@ -20,11 +20,10 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Final, NamedTuple
 
 from .account import Account
-from .block import BLOCK_MASK, Extent
+from .block import BLOCK_MASK, BLOCK_SHIFT, Extent, Singles
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
@@ -38,17 +37,18 @@ from .record import (
     DIRECTORY,
     ENTRY_BYTES,
     HEADER_BYTES,
+    MAGIC,
     MESSAGE,
+    RECORD_BYTES_MAX,
     RELOCATED,
-    SLICE,
     SLICE_BYTES,
     SLICE_CONTENT_BYTES_MAX,
     SLICE_MESSAGES_MAX,
     SURVIVOR_RANGES_MAX,
     SURVIVORS,
+    TRANSACTIONAL,
     RecordDamaged,
     Survivors,
-    decode_header,
     survivors_payload,
 )
 from .relocation_plan import choose
@@ -66,9 +66,8 @@ SCAN_BYTES: Final = 4 << 20
 PIECE_BYTES: Final = 16 * 1024
 BATCH_BYTES: Final = 12 * 1024
 """Records read at once. A larger record is a batch of its own, and reserves more."""
-BATCH_HEADS: Final = 48
 STEP_CHARGE_BYTES: Final = 56 * 1024
-"""A piece of heads, what was found in it, a batch and its contents."""
+"""A piece, what was found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
 """To look through so many bytes weighs as much as to copy one."""
 STEPS_MAX: Final = 16
@@ -76,28 +75,31 @@ LOOK_SECONDS: Final = 1.0
 RANGE_CHARGE_BYTES: Final = 80
 """A run of survivors, as numbers, as payload and as record."""
 
+_HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
+"""Of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing elsewhere."""
+assert _HEAD.size == SLICE_BYTES
+
 LIVE_SHARE: Final = 2
 """The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
 LIVE_SHARE_UNDER_LOAD: Final = 3
 DATA_LOGS_ALLOWED: Final = 3
 
 
-class _Head(NamedTuple):
-    """A slice, as its header says it: not verified, so only good for asking the index."""
+class _Piece(NamedTuple):
+    """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
 
-    offset: int
-    end: int
-    lane: int
-    first: int
-    last: int
-    is_transactional: bool
+    behind: int
+    """Where the next one begins."""
+    sequences: dict[tuple[int, int], tuple[int, int]]
+    """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
+    has_transactional: bool
 
 
 class _Live(NamedTuple):
-    """Messages of one record that are pending and lie there."""
+    """Messages that are pending and lie there."""
 
     lane: Lane
-    extent: Extent
+    extent: Extent | Singles
 
 
 @dataclass(slots=True)
@@ -349,36 +351,38 @@ class Relocation:
     def _advance(self, source: _Source) -> bool:
         """True: there is no more to be done with this data log."""
         scanned_to, copied_to = source.offset + SCAN_BYTES, self.appended_bytes + STEP_BYTES
-        heads = _heads(source.file, source.offset, source.end)
         while source.offset < scanned_to and self.appended_bytes < copied_to:
-            batch = list(islice(heads, BATCH_HEADS))
+            piece = _look_through(source.file, source.offset, source.end)
             with self._lock:
                 use = self._index.uses.get(source.data_log)
-                if not batch or use is None or not use.pending_messages:
+                if piece.behind == source.offset or use is None or not use.pending_messages:
                     return self._finish(source, use)
                 if not source.is_naming and source.data_log in self._soon_empty():
                     return True
-                found = [live for head in batch for live in self._live(source, head)]
+                found = self._live(source, piece)
                 if source.is_naming and not self._note(source, found):
                     return True
             if not source.is_naming:
                 for records in _batches(found):
                     if not self._copy(source, records):
                         return source.data_log in self._kept or source.data_log in self._waiting
-            self._scanned_bytes += batch[-1].end - source.offset
-            source.offset = batch[-1].end
+            self._scanned_bytes += piece.behind - source.offset
+            source.offset = piece.behind
         return False
 
-    def _live(self, source: _Source, head: _Head) -> list[_Live]:
+    def _live(self, source: _Source, piece: _Piece) -> list[_Live]:
         """REQUIRES: state lock. Two kinds stay: a copy of a topic's message would not say which subscriptions need it,
         and the slice of a transaction does not know its sequences."""
-        lane = self._index.lanes.get(head.lane)
-        if head.is_transactional or isinstance(lane, TopicLane):
-            source.has_others = True
-            return []
-        if lane is None:
-            return []
-        return [_Live(lane, extent) for extent in lane.placed(source.data_log, head.offset, head.first, head.last)]
+        source.has_others |= piece.has_transactional
+        found: list[_Live] = []
+        for (number, _), (first, last) in piece.sequences.items():
+            lane = self._index.lanes.get(number)
+            if isinstance(lane, TopicLane):
+                source.has_others = True
+            elif lane is not None:
+                extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
+                found += [_Live(lane, extent) for extent in extents]
+        return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
         """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
@@ -415,12 +419,14 @@ class Relocation:
 
     def _append(self, records: list[_Live], messages: list[StoredMessage]) -> bool:
         """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: index crowded."""
-        found = iter(messages)
         gathered: list[StoredMessage] = []
-        lane, size = records[0].lane, 0
+        lane, size, at = records[0].lane, 0, 0
         for live in records:
-            for message in islice(found, live.extent.messages):
-                if not live.lane.is_pending(message[0]):
+            found, at = messages[at : at + live.extent.messages], at + live.extent.messages
+            run = live.lane.pending_run(found[0][0], len(found))
+            is_whole = run == (found[0][0], found[-1][0])
+            for message in found:
+                if not is_whole and not live.lane.is_pending(message[0]):
                     continue
                 if gathered and not (live.lane is lane and _follows(gathered, size, message)):
                     if not self._append_slice(lane, gathered):
@@ -515,31 +521,50 @@ def _batches(found: list[_Live]) -> Iterator[list[_Live]]:
     """In order, each of about BATCH_BYTES of records or of one record."""
     batch: list[_Live] = []
     size = 0
-    for live in found:
-        if batch and size + live.extent.record_bytes > BATCH_BYTES and live.extent.offset != batch[-1].extent.offset:
-            yield batch
-            batch, size = [], 0
-        if not batch or live.extent.offset != batch[-1].extent.offset:
-            size += live.extent.record_bytes
-        batch.append(live)
+    for lane, whole in found:
+        for extent in _cut(whole):
+            is_same_record = bool(batch) and extent.offset == batch[-1].extent.offset
+            if batch and not is_same_record and size + extent.record_bytes > BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            size += 0 if is_same_record else extent.record_bytes
+            batch.append(_Live(lane, extent))
     if batch:
         yield batch
 
 
-def _heads(file: File, offset: int, end: int) -> Iterator[_Head]:
-    """The slices between, in reads of PIECE_BYTES. Raises RecordDamaged, or struct.error, where none can be."""
-    chunk, base = b"", offset
-    while offset < end:
-        at = offset - base
-        if at + SLICE_BYTES > len(chunk):
-            chunk, base, at = file.read(offset, PIECE_BYTES), offset, 0
-        header = decode_header(chunk, at)
-        if header.kind == DIRECTORY:
-            return
-        if header.kind == MESSAGE:
-            destination, first, _ = SLICE.unpack_from(chunk, at + HEADER_BYTES)
-            lane = destination << LANE_SHIFT | header.priority
-            yield _Head(
-                offset, offset + header.length, lane, first, first + header.entries - 1, header.is_transactional
-            )
-        offset += header.length
+def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+    """Single records in parts of BATCH_BYTES, what lies between them included."""
+    if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
+        middle = extent.messages // 2
+        yield from _cut(extent.part(0, middle))
+        yield from _cut(extent.part(middle, extent.messages))
+    else:
+        yield extent
+
+
+def _look_through(file: File, offset: int, end: int) -> _Piece:
+    """What begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
+    sequences: dict[tuple[int, int], tuple[int, int]] = {}
+    has_transactional = False
+    data = file.read(offset, min(PIECE_BYTES, end - offset))
+    end_at = len(data) if offset + len(data) < end else end - offset
+    if offset + len(data) == end:
+        data += bytes(SLICE_BYTES)  # the last record may be shorter than the head of a slice
+    at = 0
+    while at < end_at and at + SLICE_BYTES <= len(data):
+        length, kind, flags, count, word, destination, first = _HEAD.unpack_from(data, at)
+        if word & 0xFFFF != MAGIC or not HEADER_BYTES <= length <= RECORD_BYTES_MAX:
+            raise RecordDamaged("no record begins here")
+        if kind == MESSAGE:
+            if flags & TRANSACTIONAL:
+                has_transactional = True
+            else:
+                last = first + count - 1
+                place = destination << LANE_SHIFT | flags & 15, first >> BLOCK_SHIFT
+                low, high = sequences.get(place, (first, last))
+                sequences[place] = min(low, first), max(high, last)
+        elif kind == DIRECTORY:
+            break
+        at += length
+    return _Piece(offset + at, sequences, has_transactional)

@@ -321,7 +321,7 @@ class Replay:
         lane = self._index.lane(part.destination, part.priority)
         none = Runs()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
-        for extent in lane.placed(data_log, offset, first, last):
+        for extent in lane.placed(data_log, offset, offset + 1, first, last):
             for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
                 if sequence not in left.get(lane.number, none):
                     lane.remove(sequence, sequence, by_data_log)

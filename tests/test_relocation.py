@@ -12,6 +12,7 @@ from crash_workload import canonical
 from forebay import Message
 from forebay.cache.budget import Budget
 from forebay.store import relocation
+from forebay.store.disk import File
 from forebay.store.files import data_log_name
 from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore
@@ -460,16 +461,17 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
         opened.remove(13, lane=lane)
         return found
 
-    def heads_and_acknowledge(*place: Any) -> Any:
-        yield from heads(*place)
-        opened.remove(4, 5, lane)
-        opened.remove(13, lane=lane)
-        begin_data_log(opened)
+    def look_through_and_acknowledge(file: File, offset: int, end: int) -> Any:
+        piece = look_through(file, offset, end)
+        if piece.behind == offset:
+            opened.remove(4, 5, lane)
+            opened.remove(13, lane=lane)
+            begin_data_log(opened)
+        return piece
 
-    heads = relocation._heads
+    look_through = relocation._look_through
     if is_naming:
-        monkeypatch.setattr(relocation, "BATCH_HEADS", 11)
-        monkeypatch.setattr(relocation, "_heads", heads_and_acknowledge)
+        monkeypatch.setattr(relocation, "_look_through", look_through_and_acknowledge)
         name_survivors(opened, data_log)
     else:
         monkeypatch.setattr(relocation, "read_regions", read_and_acknowledge)
