@@ -94,12 +94,9 @@ def _measure_all(plan: Sequence[Row], arguments: Namespace) -> list[Measured]:
                     facts = measure(row.work, arguments.dir)
                 else:
                     assert kahadb is not None
-                    facts = kahadb.measure(row.work, arguments.messages)
+                    facts = kahadb.measure(row.work)
                 passes[row.title].append(facts)
-    return [
-        Measured(row, row.work.messages if isinstance(row.work, Work) else arguments.messages, passes[row.title])
-        for row in plan
-    ]
+    return [Measured(row, row.work.messages, passes[row.title]) for row in plan]
 
 
 def _about(arguments: Namespace) -> list[str]:

@@ -9,12 +9,12 @@ from typing import Final
 from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
 from forebay.dispatch.sizes import KIB, MIB
 
-from .bench_kahadb import LAG
+from .bench_kahadb import LAG, Peer
 from .bench_work import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, Work
 
 MESSAGES: Final = 200_000
 ROUNDS: Final = 5
-GROUPS: Final = ("W1", "W2", "W5", "W8", "memory")
+GROUPS: Final = ("W1", "W2", "W4", "W5", "W8", "W9", "memory")
 
 USS_GROWTH_BYTES_WANTED: Final = MEMORY_LIMIT_BYTES * 5 // 4 + 40 * MIB
 DEPTH_RATIO_WANTED: Final = 0.9
@@ -28,14 +28,22 @@ _KAHADB_PATH: Final = "KahaDB add, ack"
 _KAHADB_CONCURRENT: Final = "KahaDB add, ack, concurrentStoreAndDispatch"
 
 
+REOPEN: Final = "opening"
+KAHADB_REOPEN: Final = "KahaDB opening"
+REOPEN_SECONDS_WANTED: Final = {"clean_seconds": 0.12, "kill_seconds": 0.5, "index_lost_seconds": 2.0}
+"""Over a million messages."""
+STUCK: Final = "stuck"
+KAHADB_STUCK: Final = "KahaDB stuck"
+DATA_LOGS_LEFT_WANTED: Final = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A pass that is repeated in each round. The title names it, in the output and in ratios."""
 
     group: str
     title: str
-    work: Work | str
-    """A str is a case of KahaDB's driver."""
+    work: Work | Peer
     cpu_us_wanted: float | None = None
 
 
@@ -100,12 +108,14 @@ def _rows(messages: int) -> Iterator[Row]:
     batched = BATCH_MESSAGES
     yield Row("W1", _SEND, Work("send", messages))
     yield Row("W1", _SEND_MANY, Work("send", messages, batch=batched))
-    yield Row("W1", _KAHADB_ADD, "W1 sync")
+    yield Row("W1", _KAHADB_ADD, Peer("W1 sync", messages))
     for lag in (LAG, 0):
         yield Row("W2", f"{_SINGLE}; {lag:,} behind", Work("path", messages, backlog=lag), 5.5)
         yield Row("W2", f"{_BATCHED}; {lag:,} behind", Work("path", messages, batch=batched, backlog=lag), 3.0)
-    yield Row("W2", _KAHADB_PATH, "W2 sync")
-    yield Row("W2", _KAHADB_CONCURRENT, "W2 async-on")
+    yield Row("W2", _KAHADB_PATH, Peer("W2 sync", messages))
+    yield Row("W2", _KAHADB_CONCURRENT, Peer("W2 async-on", messages))
+    yield Row("W4", REOPEN, Work("reopen", 5 * messages))
+    yield Row("W4", KAHADB_REOPEN, Peer("W4", 5 * messages))
     yield Row("W5", f"`take`, `ack` of {batched}; stored by {_SEND}", Work("read_back", 5 * messages))
     yield Row(
         "W5", f"`take`, `ack` of {batched}; stored by {_SEND_MANY}", Work("read_back", 5 * messages, batch=batched)
@@ -116,6 +126,8 @@ def _rows(messages: int) -> Iterator[Row]:
             # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
             moved = messages if depth.body_bytes == KIB else 5 * messages
             yield Row("W8", title, Work("path", moved, depth.body_bytes, batch, depth.limit_bytes, backlog))
+    yield Row("W9", STUCK, Work("stuck", 1 + messages // 10_000))
+    yield Row("W9", KAHADB_STUCK, Peer("W9 every", messages))
     yield Row("memory", "memory", Work("memory", 5 * messages))
 
 

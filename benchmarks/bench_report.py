@@ -6,10 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.sizes import KIB, MIB
 
 from .bench_kahadb import LAG
-from .bench_plan import DEPTH_RATIO_WANTED, PEER_RATIOS, USS_GROWTH_BYTES_WANTED, Row, depths
+from .bench_plan import (
+    DATA_LOGS_LEFT_WANTED,
+    DEPTH_RATIO_WANTED,
+    KAHADB_REOPEN,
+    KAHADB_STUCK,
+    PEER_RATIOS,
+    REOPEN,
+    REOPEN_SECONDS_WANTED,
+    STUCK,
+    USS_GROWTH_BYTES_WANTED,
+    Row,
+    depths,
+)
 from .bench_stopwatch import Facts
 from .bench_work import MEMORY_LIMIT_BYTES, Work
 
@@ -51,6 +63,8 @@ def report(about: Sequence[str], messages: int, results: Iterable[Measured]) -> 
     yield from _rates(by_title)
     yield from _peers(by_title)
     yield from _depths(messages, by_title)
+    yield from _reopened(by_title)
+    yield from _stuck(by_title)
     yield from _memory(by_title)
     yield from _floor(by_title)
 
@@ -136,6 +150,48 @@ def _depths(messages: int, by_title: Mapping[str, Measured]) -> Iterator[str]:
             f"{deep.rate / shallow.rate:.2f}",
             f"≥ {DEPTH_RATIO_WANTED:g}",
             _number(deep.each("misses"), 100, ".2f"),
+        )
+
+
+def _reopened(by_title: Mapping[str, Measured]) -> Iterator[str]:
+    measured, peer = by_title.get(REOPEN), by_title.get(KAHADB_REOPEN)
+    if measured is None:
+        return
+    yield from _section(
+        "Opening again",
+        f"Seconds that `open` takes over a backlog of {measured.messages:,} messages of 1,024 B, sent one by one: "
+        "after a close, after SIGKILL right behind the last send, and after a close with the index deleted.",
+    )
+    yield from _heading("after", "s", "slowest", "wanted for 1,000,000", "KahaDB s")
+    for fact, wanted in REOPEN_SECONDS_WANTED.items():
+        yield _line(
+            fact.removesuffix("_seconds").replace("_", " "),
+            _number(measured.median(fact), 1, ".3f"),
+            f"{max(facts[fact] for facts in measured.passes):.3f}",
+            f"≤ {wanted:g}",
+            _number(peer.median(fact), 1, ".2f") if peer is not None else "",
+        )
+
+
+def _stuck(by_title: Mapping[str, Measured]) -> Iterator[str]:
+    known = [
+        (side, by_title[title]) for side, title in (("forebay", STUCK), ("KahaDB", KAHADB_STUCK)) if title in by_title
+    ]
+    if not known:
+        return
+    yield from _section(
+        "One stuck message in each data log",
+        "Everything else is acknowledged. What is left when cleanup has nothing more to do.",
+    )
+    yield from _heading("", "data logs written", "left", "wanted", "journal KiB", "live KiB")
+    for side, measured in known:
+        yield _line(
+            side,
+            _number(measured.median("data_logs_written"), 1, ".0f"),
+            _number(measured.median("data_logs_left"), 1, ".0f"),
+            f"≤ {DATA_LOGS_LEFT_WANTED}" if side == "forebay" else "",
+            _number(measured.median("journal_bytes"), 1 / KIB, ",.0f"),
+            _number(measured.median("live_bytes"), 1 / KIB, ",.0f"),
         )
 
 

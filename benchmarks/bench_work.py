@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Final, Literal
@@ -21,9 +22,12 @@ from forebay.cache.process_memory import unique_set_bytes
 from forebay.dispatch.sizes import KIB, MIB
 
 from .bench_floor import floor
+from .bench_recovery import reopen, stuck
 from .bench_stopwatch import Facts, Stopwatch
 
 MEMORY_LIMIT_BYTES: Final = 64 * MIB
+DATA_LOG_BYTES: Final = 32 * MIB
+"""The default of `max_file_length`."""
 BATCH_MESSAGES: Final = 256
 WAIT_SECONDS: Final = 30.0
 """So long a take waits before the pass is given up. Nothing measured comes near."""
@@ -39,10 +43,12 @@ _SAMPLES: Final = 40
 class Work:
     """One pass. Crosses to its process as JSON."""
 
-    kind: Literal["send", "path", "read_back", "memory", "floor"]
+    kind: Literal["send", "path", "read_back", "memory", "floor", "reopen", "stuck"]
     """send: store messages. path: send, take and acknowledge each. read_back: take and acknowledge what an earlier
-    open stored. memory: the process while a backlog is stored and drained. floor: the bare machine."""
+    open stored. memory: the process while a backlog is stored and drained. floor: the bare machine. reopen: opening
+    over a backlog. stuck: what stays on the disk for one message in each data log."""
     messages: int
+    """Of a stuck pass: data logs."""
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
@@ -53,6 +59,8 @@ class Work:
     @property
     def disk_bytes(self) -> int:
         """At least what the pass needs on disk, nothing cleaned up meanwhile."""
+        if self.kind == "stuck":
+            return 2 * self.messages * DATA_LOG_BYTES
         return (self.messages + self.backlog) * (self.body_bytes + 160) + 128 * MIB
 
 
@@ -69,6 +77,11 @@ def run(work: Work, directory: Path) -> Facts:
             return _memory(work, directory)
         case "floor":
             return floor(directory, work.messages)
+        case "reopen":
+            fill = partial(_fill, messages=work.messages, work=work)
+            return reopen(directory / "store", work.messages, work.limit_bytes, fill)
+        case "stuck":
+            return stuck(directory / "store", work.messages, work.body_bytes, work.limit_bytes)
 
 
 # ---------------------------------------------------------------------- the kinds of work

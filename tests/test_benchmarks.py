@@ -9,6 +9,7 @@ import pytest
 
 from forebay.benchmarks.bench import KAHADB_VARIABLE, main
 from forebay.benchmarks.bench_floor import floor
+from forebay.benchmarks.bench_kahadb import Peer
 from forebay.benchmarks.bench_plan import GROUPS, PEER_RATIOS, Row, depths, rows
 from forebay.benchmarks.bench_process import PassFailed, measure
 from forebay.benchmarks.bench_report import Measured, report
@@ -21,6 +22,8 @@ FAKE_RUN = """#!/bin/sh
 echo "$1 $2 N=$N LAG=$LAG" >> "$(dirname "$0")/calls"
 echo "a side remark" >&2
 [ ! -e "$(dirname "$0")/broken" ] || exit 3
+for case in clean kill noidx; do echo '{"case":"W4-restart-'$case'","wall_s":7.5}'; done
+echo '{"case":"W9-after-every","written_files":22,"files_left":32,"journal_mib":730.0,"live_bytes":20480}'
 for wall in 9.0 2.0; do
     echo '{"case":"'$1-$2'","msgs":'$N',"wall_s":'$wall',"cpu_us_per_msg":30.0,"other_cpu_s":-0.1,"written_mib":1.0,
 '           | tr -d '\\n'
@@ -122,7 +125,7 @@ def test_ratio_is_one_of_medians() -> None:
     results = [
         Measured(Row("floor", "floor", Work("floor", 1000)), 1000, [{"part": 1.0}]),
         Measured(Row("W1", "`send`", Work("send", 1000)), 1000, passes(1.0, 2.0, 40.0)),
-        Measured(Row("W1", "KahaDB add", "W1 sync"), 1000, passes(9.0, 12.0, 100.0)),
+        Measured(Row("W1", "KahaDB add", Peer("W1 sync", 1000)), 1000, passes(9.0, 12.0, 100.0)),
     ]
     text = "\n".join(report(["a line"], 1000, results))
     assert table(text, "Against KahaDB") == [["`send`", "KahaDB add", "6.0", "4", "7"]]
@@ -158,6 +161,16 @@ def test_both_sides_take_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert {path.name for path in tmp_path.iterdir()} == {"peer"}
 
 
+def test_both_sides_are_opened_again(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_kahadb: Path) -> None:
+    text = run_main(capsys, "W4", "W9", "--rounds", "1", "--dir", tmp_path, "--kahadb", fake_kahadb)
+    opened = table(text, "Opening again")
+    assert [(row[0], row[4]) for row in opened] == [("clean", "7.50"), ("kill", "7.50"), ("index lost", "7.50")]
+    assert all(0 < float(row[1]) <= float(row[2]) for row in opened)
+    ours, peer = table(text, "One stuck message in each data log")
+    assert peer[:3] == ["KahaDB", "22", "32"]
+    assert int(ours[1]) == 2 and int(ours[2]) <= 3
+
+
 def test_peer_is_found_through_the_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_kahadb: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,5 +197,7 @@ def test_everything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     text = run_main(capsys, "--rounds", "1", "--dir", tmp_path)
     assert len(table(text, "What a message costs")) == 16
     assert len(table(text, "Depth")) == 4
+    assert len(table(text, "Opening again")) == 3
+    assert len(table(text, "One stuck message in each data log")) == 1
     assert len(table(text, "Memory")) == 2
     assert list(tmp_path.iterdir()) == []
