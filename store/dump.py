@@ -29,6 +29,7 @@ from .record import (
     HEADER_BYTES,
     KIND_NAMES,
     MESSAGE,
+    NEEDS,
     PREPARE,
     RELOCATED,
     ROLLBACK,
@@ -39,6 +40,7 @@ from .record import (
     Header,
     RecordDamaged,
     Survivors,
+    decode_needs,
     decode_ranges,
     decode_slice,
     decode_survivors,
@@ -173,6 +175,10 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
     if record.kind == SURVIVORS:
         data_log, survivors = decode_survivors(record, head)
         return {"survivors_of": data_log, "survivors": _runs(survivors, names)}
+    if record.kind == NEEDS:
+        run, needs = decode_needs(record, head)
+        lanes = [need._replace(lane=need.lane << LANE_SHIFT | run.lane & LANE_MASK) for need in needs]
+        return {"needs_of": _runs([run], names), "needs": _runs(lanes, names)}
     if record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name
@@ -207,10 +213,6 @@ def _named(number: int, names: Names) -> Row:
 
 def _runs(runs: Iterable[LaneRun | Survivors], names: Names) -> list[Row]:
     return [
-        {
-            "destination": names.get(lane >> LANE_SHIFT, lane >> LANE_SHIFT),
-            "priority": lane & LANE_MASK,
-            "range": [first, first + messages - 1],
-        }
+        _named(lane >> LANE_SHIFT, names) | {"priority": lane & LANE_MASK, "range": [first, first + messages - 1]}
         for lane, first, messages in runs
     ]

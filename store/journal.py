@@ -213,6 +213,13 @@ class Journal:
         self.attested = self.durable
         return offset
 
+    def keep_together(self, size: int, records: int) -> None:
+        """The next so many records, of size bytes in all, lie in one data log. REQUIRES: state lock."""
+        if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
+            self.roll(size)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+
     def _append(self, data: bytes) -> int:
         offset = self.offset
         try:

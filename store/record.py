@@ -84,6 +84,7 @@ SUBSCRIBE: Final = 13
 UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
+NEEDS: Final = 20
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -101,6 +102,7 @@ KIND_NAMES: Final = {
     UNSUBSCRIBE: "unsubscribe",
     LOST: "lost",
     DELETE: "delete",
+    NEEDS: "needs",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 
@@ -356,3 +358,25 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _CRC.unpack_from(head, HEADER_BYTES)
     return data_log, [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+
+
+def needs_bytes(needs: int) -> int:
+    """Of a needs record with so many ranges."""
+    return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
+
+
+def needs_payload(run: Survivors, needs: Iterable[Survivors]) -> bytes:
+    return _SURVIVORS.pack(*run) + b"".join([_SURVIVORS.pack(*need) for need in needs])
+
+
+def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, list[Survivors]]:
+    """(messages of a topic's lane, what of them each subscription needs) of a verified needs record.
+
+    In the second part `lane` is the number of a subscription.
+    """
+    if header.length != needs_bytes(header.entries) or len(head) < header.length:
+        raise RecordDamaged("the ranges of needs do not add up to their record's length")
+    run, *needs = [Survivors(*found) for found in _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])]
+    if any(not run.first <= need.first <= need.first + need.messages <= run.first + run.messages for need in needs):
+        raise RecordDamaged("needs of other messages than they say")
+    return run, needs

@@ -23,35 +23,35 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .account import Account
-from .block import BLOCK_MASK, BLOCK_SHIFT, Extent, Singles
+from .block import BLOCK_MASK, BLOCK_MESSAGES
 from .cleanup import removable
 from .data_log import DATA_LOG_HEADER_BYTES
 from .disk import File
 from .draining import Draining
 from .errors import StoreFull
 from .index import Index
-from .journal import Journal
-from .lane import LANE_SHIFT, DataLogUse, Lane
+from .journal import OFFSET_MASK, Journal
+from .lane import DataLogUse, Lane
 from .reading import StoredMessage, plan_regions, read_regions
 from .record import (
-    DIRECTORY,
     ENTRY_BYTES,
     HEADER_BYTES,
-    MAGIC,
-    MESSAGE,
-    RECORD_BYTES_MAX,
+    NEEDS,
+    RANGES_MAX,
     RELOCATED,
     SLICE_BYTES,
     SLICE_CONTENT_BYTES_MAX,
     SLICE_MESSAGES_MAX,
     SURVIVOR_RANGES_MAX,
     SURVIVORS,
-    TRANSACTIONAL,
     RecordDamaged,
     Survivors,
+    needs_bytes,
+    needs_payload,
     survivors_payload,
 )
 from .relocation_plan import choose
+from .relocation_scan import BATCH_BYTES, Live, Piece, batches, look_through
 from .runs import Runs
 from .throttle import Throttle
 from .topic_lane import TopicLane
@@ -63,9 +63,6 @@ STEP_BYTES: Final = 256 * 1024
 """Records copied in one step, and a little more."""
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log looked through in one step, and a little more."""
-PIECE_BYTES: Final = 16 * 1024
-BATCH_BYTES: Final = 12 * 1024
-"""Records read at once. A larger record is a batch of its own, and reserves more."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
 """A piece, what was found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
@@ -75,31 +72,15 @@ LOOK_SECONDS: Final = 1.0
 RANGE_CHARGE_BYTES: Final = 80
 """A run of survivors, as numbers, as payload and as record."""
 
-_HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
-"""Of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing elsewhere."""
-assert _HEAD.size == SLICE_BYTES
+LOOK_BLOCKS: Final = 64
+"""Of the index, looked through in one hold of the lock."""
+_BLOCK_WEIGHT_BYTES: Final = 4096
+"""To look at one weighs as much as to look through so many bytes of a data log."""
 
 LIVE_SHARE: Final = 2
 """The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
 LIVE_SHARE_UNDER_LOAD: Final = 3
 DATA_LOGS_ALLOWED: Final = 3
-
-
-class _Piece(NamedTuple):
-    """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
-
-    behind: int
-    """Where the next one begins."""
-    sequences: dict[tuple[int, int], tuple[int, int]]
-    """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
-    has_transactional: bool
-
-
-class _Live(NamedTuple):
-    """Messages that are pending and lie there."""
-
-    lane: Lane
-    extent: Extent | Singles
 
 
 @dataclass(slots=True)
@@ -116,8 +97,12 @@ class _Source:
     freed_bytes: int = 0
     survivors: dict[int, Runs] = field(default_factory=dict)
     charge_bytes: int = 0
-    has_others: bool = False
-    """Slices of kinds that are never copied lie in it."""
+    has_transactional: bool = False
+    """Slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
+    lanes: list[int] | None = None
+    """Those still to be looked through for it, once its heads are."""
+    sequence: int = 0
+    """Where in the last of them."""
 
 
 class Bounds(NamedTuple):
@@ -299,14 +284,6 @@ class Relocation:
         self._passed_over[data_log] = 1 << 62
         self._keep(data_log, problem, level)
 
-    def _give_up_unfound(self, source: _Source, messages: int) -> None:
-        """So many live messages were not found. Of kinds that are never copied that is no trouble."""
-        if source.has_others:
-            problem = f"it has {messages} live messages, of topics or transactions among them"
-            self._give_up(source.data_log, problem, logging.DEBUG)
-        else:
-            self._give_up(source.data_log, f"{messages} live messages were not found in it")
-
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         self._kept.add(data_log)
         logger.log(level, "data-%d.log stays as it is: %s", data_log, problem)
@@ -350,38 +327,62 @@ class Relocation:
 
     def _advance(self, source: _Source) -> bool:
         """True: there is no more to be done with this data log."""
-        scanned_to, copied_to = source.offset + SCAN_BYTES, self.appended_bytes + STEP_BYTES
-        while source.offset < scanned_to and self.appended_bytes < copied_to:
-            piece = _look_through(source.file, source.offset, source.end)
+        scanned_to, copied_to = self._scanned_bytes + SCAN_BYTES, self.appended_bytes + STEP_BYTES
+        while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
+            piece = look_through(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:
                 use = self._index.uses.get(source.data_log)
-                if piece.behind == source.offset or use is None or not use.pending_messages:
+                if use is None or not use.pending_messages:
                     return self._finish(source, use)
                 if not source.is_naming and source.data_log in self._soon_empty():
                     return True
-                found = self._live(source, piece)
+                if piece is not None and piece.behind == source.offset:
+                    if not source.has_transactional:
+                        return self._finish(source, use)
+                    source.lanes = sorted(self._index.lanes)
+                    source.survivors.clear()
+                    piece = None
+                if piece is None and not source.lanes:
+                    return self._finish(source, use)
+                found = self._live(source, piece) if piece is not None else self._live_in_index(source)
                 if source.is_naming and not self._note(source, found):
                     return True
             if not source.is_naming:
-                for records in _batches(found):
+                for records in batches(found):
                     if not self._copy(source, records):
                         return source.data_log in self._kept or source.data_log in self._waiting
-            self._scanned_bytes += piece.behind - source.offset
-            source.offset = piece.behind
+            if piece is not None:
+                self._scanned_bytes += piece.behind - source.offset
+                source.offset = piece.behind
         return False
 
-    def _live(self, source: _Source, piece: _Piece) -> list[_Live]:
-        """REQUIRES: state lock. Two kinds stay: a copy of a topic's message would not say which subscriptions need it,
-        and the slice of a transaction does not know its sequences."""
-        source.has_others |= piece.has_transactional
-        found: list[_Live] = []
+    def _live(self, source: _Source, piece: Piece) -> list[Live]:
+        """What of a piece is live there, slices of transactions left out. REQUIRES: state lock."""
+        source.has_transactional |= piece.has_transactional
+        found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
             lane = self._index.lanes.get(number)
-            if isinstance(lane, TopicLane):
-                source.has_others = True
-            elif lane is not None:
+            if lane is not None:
                 extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
-                found += [_Live(lane, extent) for extent in extents]
+                found += [Live(lane, extent) for extent in extents]
+        return found
+
+    def _live_in_index(self, source: _Source) -> list[Live]:
+        """What some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
+        assert source.lanes
+        found: list[Live] = []
+        for _ in range(LOOK_BLOCKS):
+            if not source.lanes:
+                break
+            lane = self._index.lanes.get(source.lanes[-1])
+            run = lane.pending_run(source.sequence, BLOCK_MESSAGES) if lane is not None else None
+            if lane is None or run is None:
+                source.lanes.pop()
+                source.sequence = 0
+                continue
+            found += [Live(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
+            source.sequence = run[1] + 1
+            self._scanned_bytes += _BLOCK_WEIGHT_BYTES
         return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
@@ -389,12 +390,12 @@ class Relocation:
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
-            self._give_up_unfound(source, use.pending_messages)
+            self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
         return True
 
     # ------------------------------------------------------------------ copies
 
-    def _copy(self, source: _Source, records: list[_Live]) -> bool:
+    def _copy(self, source: _Source, records: list[Live]) -> bool:
         """Copy these messages. False: not all of them, and what stands in the way is to be settled first."""
         charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
         charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
@@ -412,13 +413,13 @@ class Relocation:
                 )
                 return False
             with self._lock:
-                return self._append(records, messages)
+                return self._append(source, records, messages)
         finally:
             with self._lock:
                 self._account.release(charge_bytes)
 
-    def _append(self, records: list[_Live], messages: list[StoredMessage]) -> bool:
-        """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: index crowded."""
+    def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
+        """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: not all of it."""
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
         for live in records:
@@ -429,35 +430,62 @@ class Relocation:
                 if not is_whole and not live.lane.is_pending(message[0]):
                     continue
                 if gathered and not (live.lane is lane and _follows(gathered, size, message)):
-                    if not self._append_slice(lane, gathered):
+                    if not self._append_slice(source, lane, gathered):
                         return False
                     gathered, size = [], 0
                 lane = live.lane
                 gathered.append(message)
                 size += _content_bytes(message)
-        return not gathered or self._append_slice(lane, gathered)
+        return not gathered or self._append_slice(source, lane, gathered)
 
-    def _append_slice(self, lane: Lane, messages: list[StoredMessage]) -> bool:
+    def _append_slice(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
         if self._index.is_crowded:
             return False
         journal = self._journal
         first, _, _, timestamp = messages[0]
+        needs = lane.needs(first, messages[-1][0]) if isinstance(lane, TopicLane) else None
+        if needs is not None and len(needs) > RANGES_MAX:
+            return self._append_halves(source, lane, messages)
+        charge_bytes = RANGE_CHARGE_BYTES * len(needs or ())
+        if not self._account.reserve(charge_bytes):
+            self._waiting.add(source.data_log)
+            return False
         contents = [(properties, body or b"") for _, properties, body, _ in messages]
         flags = RELOCATED | lane.priority
         with journal.uninterrupted():
+            if needs is not None:
+                slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + _content_bytes(message) for message in messages)
+                journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
+                self._append_needs(Survivors(lane.number, first, len(messages)), needs)
             if len(contents) == 1:
                 (properties, body), lengths = contents[0], [_content_bytes(messages[0])]
                 offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
             lane.move(journal.data_log, offset, first, lengths)
+        self._account.release(charge_bytes)
         self.messages += len(messages)
         self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
         return True
 
+    def _append_halves(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
+        middle = len(messages) // 2
+        if not middle:
+            self._keep(
+                source.data_log, f"a message of it is needed by more than {RANGES_MAX} subscriptions", logging.DEBUG
+            )
+            return False
+        first, second = messages[:middle], messages[middle:]
+        return self._append_slice(source, lane, first) and self._append_slice(source, lane, second)
+
+    def _append_needs(self, run: Survivors, needs: list[Survivors]) -> None:
+        payload = needs_payload(run, needs)
+        self._journal.append(NEEDS, 0, len(needs), payload)
+        self.appended_bytes += HEADER_BYTES + len(payload)
+
     # ------------------------------------------------------------------ survivors
 
-    def _note(self, source: _Source, found: list[_Live]) -> bool:
+    def _note(self, source: _Source, found: list[Live]) -> bool:
         """Remember what is live. REQUIRES: state lock. False: too many runs for one record, or for memory."""
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, Runs())
@@ -479,18 +507,37 @@ class Relocation:
         if sum(run.messages for run in ranges) != use.pending_messages:
             ranges = [left for run in ranges for left in self._still_live(run)]
         if sum(run.messages for run in ranges) != use.pending_messages:
-            self._give_up_unfound(source, use.pending_messages - sum(run.messages for run in ranges))
+            unfound = use.pending_messages - sum(run.messages for run in ranges)
+            self._give_up(source.data_log, f"{unfound} live messages were not found in it")
             return
         payload = survivors_payload(source.data_log, ranges)
         if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
             self._passed_over[source.data_log] = source.freed_bytes
             return
+        needs = [found for run in ranges for found in self._needs(run)]
+        if sum(len(found) for _, found in needs) > RANGES_MAX:
+            self._passed_over[source.data_log] = source.freed_bytes
+            return
         journal = self._journal
         with journal.uninterrupted():
+            if needs:
+                size = HEADER_BYTES + len(payload) + sum(needs_bytes(len(found)) for _, found in needs)
+                journal.keep_together(size, 1 + len(needs))
+            for run, found in needs:
+                self._append_needs(run, found)
             journal.append(SURVIVORS, 0, len(ranges), payload)
             self._index.supersede(source.data_log, journal.data_log)
         self.appended_bytes += HEADER_BYTES + len(payload)
         logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
+
+    def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
+        """Block by block what subscriptions need of a run; nothing where it is no topic's."""
+        lane = self._index.lanes[run.lane]
+        first, behind = run.first, run.first + run.messages
+        while isinstance(lane, TopicLane) and first < behind:
+            last = min(behind - 1, first | BLOCK_MASK)
+            yield Survivors(run.lane, first, last - first + 1), lane.needs(first, last)
+            first = last + 1
 
     def _still_live(self, run: Survivors) -> Iterator[Survivors]:
         lane = self._index.lanes[run.lane]
@@ -515,56 +562,3 @@ def _follows(gathered: list[StoredMessage], gathered_bytes: int, message: Stored
         and len(gathered) < SLICE_MESSAGES_MAX
         and gathered_bytes + _content_bytes(message) <= SLICE_CONTENT_BYTES_MAX
     )
-
-
-def _batches(found: list[_Live]) -> Iterator[list[_Live]]:
-    """In order, each of about BATCH_BYTES of records or of one record."""
-    batch: list[_Live] = []
-    size = 0
-    for lane, whole in found:
-        for extent in _cut(whole):
-            is_same_record = bool(batch) and extent.offset == batch[-1].extent.offset
-            if batch and not is_same_record and size + extent.record_bytes > BATCH_BYTES:
-                yield batch
-                batch, size = [], 0
-            size += 0 if is_same_record else extent.record_bytes
-            batch.append(_Live(lane, extent))
-    if batch:
-        yield batch
-
-
-def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
-    """Single records in parts of BATCH_BYTES, what lies between them included."""
-    if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
-        middle = extent.messages // 2
-        yield from _cut(extent.part(0, middle))
-        yield from _cut(extent.part(middle, extent.messages))
-    else:
-        yield extent
-
-
-def _look_through(file: File, offset: int, end: int) -> _Piece:
-    """What begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
-    sequences: dict[tuple[int, int], tuple[int, int]] = {}
-    has_transactional = False
-    data = file.read(offset, min(PIECE_BYTES, end - offset))
-    end_at = len(data) if offset + len(data) < end else end - offset
-    if offset + len(data) == end:
-        data += bytes(SLICE_BYTES)  # the last record may be shorter than the head of a slice
-    at = 0
-    while at < end_at and at + SLICE_BYTES <= len(data):
-        length, kind, flags, count, word, destination, first = _HEAD.unpack_from(data, at)
-        if word & 0xFFFF != MAGIC or not HEADER_BYTES <= length <= RECORD_BYTES_MAX:
-            raise RecordDamaged("no record begins here")
-        if kind == MESSAGE:
-            if flags & TRANSACTIONAL:
-                has_transactional = True
-            else:
-                last = first + count - 1
-                place = destination << LANE_SHIFT | flags & 15, first >> BLOCK_SHIFT
-                low, high = sequences.get(place, (first, last))
-                sequences[place] = min(low, first), max(high, last)
-        elif kind == DIRECTORY:
-            break
-        at += length
-    return _Piece(offset + at, sequences, has_transactional)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from .block import BLOCK_MASK, BLOCK_MESSAGES
+from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from .branch import Branch, CommittedSlice, PlacedSlice, decode_branch, decode_commit, decode_rollback
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -33,6 +33,7 @@ from .record import (
     HEADER_BYTES,
     LOST,
     MESSAGE,
+    NEEDS,
     PREPARE,
     RELOCATED,
     ROLLBACK,
@@ -43,6 +44,8 @@ from .record import (
     Header,
     RecordDamaged,
     Slice,
+    Survivors,
+    decode_needs,
     decode_ranges,
     decode_slice,
     decode_survivors,
@@ -60,6 +63,7 @@ from .state import (
     decode_unsubscribe,
 )
 from .subscriptions import Subscriptions
+from .topic_lane import TopicLane
 from .transactions import Transactions, apply_commit, read_lengths
 
 RECENT_MESSAGES_MAX: Final = 16_384
@@ -97,6 +101,8 @@ class Replay:
         """The data logs that exist, as the journal itself tells."""
         self._deleted: set[int] = set()
         """Numbers of queues that are gone."""
+        self._announced: tuple[TopicLane, int, int, list[Survivors]] | None = None
+        """What the record before says of the copy that follows: the messages it holds may not be known yet."""
         self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
         self._recent_messages = 0
 
@@ -113,6 +119,7 @@ class Replay:
         """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
         index = self._index
         data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        announced, self._announced = self._announced, None
         if record.kind == MESSAGE:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
@@ -122,6 +129,8 @@ class Replay:
                 if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                     raise RecordDamaged("a slice crosses a block")
                 lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+                if announced is not None and announced[0] is lane:
+                    lane.restate(*announced[1:])
             elif part.first_sequence >= lane.next_sequence:
                 lane.skip_to(part.first_sequence)
                 if record.entries > lane.slice_room:
@@ -158,6 +167,8 @@ class Replay:
         elif record.kind == SURVIVORS:
             relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
             self._keep_survivors(data_log, record, head, relieve)
+        elif record.kind == NEEDS:
+            self._restate(record, head)
 
     def apply_plain(self, file: File, data_log: int, records: list[Plain], epoch: int, next_sequence: int) -> None:
         """As apply for each; messages that follow each other in their lane are added together.
@@ -189,7 +200,7 @@ class Replay:
 
         file: the data log of the position; those before it are synced.
         """
-        if self._index.is_crowded:
+        if self._index.is_crowded and self._announced is None:
             self._subscriptions.sweep()
             file.sync()
             self.checkpoint(position, epoch, next_sequence)
@@ -316,6 +327,19 @@ class Replay:
             if self._index.use(data_log).pending_messages > live:
                 self._remove_everywhere_but(left, data_log, by_data_log, relieve)
         self._index.supersede(data_log, by_data_log)
+
+    def _restate(self, record: Header, head: bytes) -> None:
+        """Who needs messages of a topic that are copied, or named, in the next records. Acks before it may be deleted.
+
+        It comes first, and in the same data log, so that there never is a copy of which nobody knows who needs it.
+        """
+        run, needs = decode_needs(record, head)
+        lane = self._index.lane_numbered(run.lane)
+        last = run.first + run.messages - 1
+        if not isinstance(lane, TopicLane) or not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+            raise RecordDamaged("needs of what is no topic's")
+        lane.restate(run.first, last, needs)
+        self._announced = lane, run.first, last, needs
 
     def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
         lane = self._index.lane(part.destination, part.priority)

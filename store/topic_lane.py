@@ -13,11 +13,12 @@ when somebody looks.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
 from .index import Index
 from .lane import LANE_SHIFT, DataLogUse, Lane
+from .record import Survivors
 from .runs import Runs
 from .sequences import FULL_BLOCK, Sequences, bits
 from .state import Backlog
@@ -93,6 +94,36 @@ class TopicLane(Lane):
             removed = super().remove(first, known, ack_data_log)
         self.skip_to(last + 1)
         return removed
+
+    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+        """As of every lane. A needs record follows in the journal, so whoever replays it learns who needs them."""
+        super().move(data_log, offset, first, lengths)
+        self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
+
+    def needs(self, first: int, last: int) -> list[Survivors]:
+        """What of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
+        found: list[Survivors] = []
+        base = first >> BLOCK_SHIFT << BLOCK_SHIFT
+        cover = bits(first - base, last - base)
+        for number, subscriber in self.subscribers.items():
+            subscriber.catch_up()
+            mask = subscriber.pending.mask(first >> BLOCK_SHIFT) & cover
+            found += [Survivors(number, base + low, high - low + 1) for low, high in mask_runs(mask)]
+        return found
+
+    def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
+        """Of first..last, sequences of one block, each subscription needs what is named and nothing else."""
+        number = first >> BLOCK_SHIFT
+        block = self.block(number)
+        known = ~block.gone & ((1 << len(block.lengths)) - 1) if block is not None else 0
+        base = number << BLOCK_SHIFT
+        masks: dict[int, int] = {}
+        for need in needs:
+            low = need.first - base
+            masks[need.lane] = masks.get(need.lane, 0) | bits(low, low + need.messages - 1)
+        for subscription, subscriber in self.subscribers.items():
+            subscriber.restate(number, bits(first - base, last - base), masks.get(subscription, 0) & known)
+        self.touched.add(number, number)
 
     def touch_all(self) -> None:
         """Nothing is known of what is needed: the next sweep looks at every block."""
@@ -195,6 +226,18 @@ class SubscriptionLane(Lane):
         self.pending_messages = self.pending.count
         self.topic.touched.add(block.number, block.number)
         return mask.bit_count()
+
+    def restate(self, number: int, cover: int, needed: int) -> None:
+        """Of what cover has of a block, needed is pending, which the topic's lane has, and nothing else is."""
+        self.catch_up()
+        before = self.pending.mask(number) & cover
+        if surplus := before & ~needed:
+            self._remove_in(self._place(number), surplus, NO_RECORD)
+        base, added = number << BLOCK_SHIFT, needed & ~before
+        for first, last in mask_runs(added):
+            self.pending.add(base + first, base + last)
+            self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
+        self.pending_messages = self.pending.count
 
     def _place(self, number: int) -> Block:
         block = self.topic.block(number)

@@ -38,6 +38,7 @@ from .record import (
     HEADER_BYTES,
     LOST,
     MESSAGE,
+    NEEDS,
     PREPARE,
     ROLLBACK,
     STATE,
@@ -45,6 +46,7 @@ from .record import (
     SURVIVORS,
     UNSUBSCRIBE,
     RecordDamaged,
+    decode_needs,
     decode_ranges,
     decode_slice,
     decode_survivors,
@@ -186,6 +188,8 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
         decode_ranges(record, head)
     elif record.kind == SURVIVORS:
         decode_survivors(record, head)
+    elif record.kind == NEEDS:
+        decode_needs(record, head)
     elif record.kind == DESTINATION:
         destination = decode_destination(payload)
         names[destination.number] = destination.name

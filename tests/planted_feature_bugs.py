@@ -211,8 +211,8 @@ FEATURE_BUGS = (
             "a survivors record names what was acknowledged meanwhile",
             "            ranges = [left for run in ranges for left in self._still_live(run)]\n"
             "        if sum(run.messages for run in ranges) != use.pending_messages:\n"
-            "            self._give",
-            "            self._look()\n        if not ranges:\n            self._give",
+            "            unfound",
+            "            self._look()\n        if not ranges:\n            unfound",
             "tests/test_relocation.py",
         ),
         (
@@ -220,6 +220,30 @@ FEATURE_BUGS = (
             "        first, _, _, timestamp = messages[0]\n",
             "        first, _, _, timestamp = messages[-1]\n",
             "tests/test_relocation.py",
+        ),
+        (
+            "a copy of a topic's messages does not say who needs them",
+            "                self._append_needs(Survivors(lane.number, first, len(messages)), needs)\n",
+            "                pass\n",
+            "tests/test_relocation_kinds.py",
+        ),
+        (
+            "who needs a topic's messages is forgotten with the acks that survivors stand for",
+            "                self._append_needs(run, found)\n",
+            "                pass\n",
+            "tests/test_relocation_kinds.py::test_who_needs_a_topics_messages_outlives_the_acks_that_survivors_stand_for",
+        ),
+        (
+            "what transactions sent is not looked up in the index",
+            "                    if not source.has_transactional:\n",
+            "                    if True:\n",
+            "tests/test_relocation_kinds.py::test_stuck_messages_of_transactions_free_their_data_logs",
+        ),
+        (
+            "a needs record may lie in the data log before its copy",
+            "                journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)\n",
+            "",
+            "tests/test_relocation_kinds.py::test_needs_record_and_its_copy_lie_in_one_data_log",
         ),
         (
             "a message that is too damaged to be copied is not named",

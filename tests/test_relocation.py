@@ -11,7 +11,7 @@ import pytest
 from crash_workload import canonical
 from forebay import Message
 from forebay.cache.budget import Budget
-from forebay.store import relocation
+from forebay.store import relocation, relocation_scan
 from forebay.store.disk import File
 from forebay.store.files import data_log_name
 from forebay.store.lane import Lane
@@ -457,8 +457,9 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
 
     def read_and_acknowledge(regions: list[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         found = read_regions(regions)
-        opened.remove(4, 5, lane)
-        opened.remove(13, lane=lane)
+        gone = {4, 5, 13} & {sequence for sequence, *_ in found[0]}
+        for sequence in gone:
+            opened.remove(sequence, lane=lane)
         return found
 
     def look_through_and_acknowledge(file: File, offset: int, end: int) -> Any:
@@ -469,9 +470,9 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
             begin_data_log(opened)
         return piece
 
-    look_through = relocation._look_through
+    look_through = relocation_scan.look_through
     if is_naming:
-        monkeypatch.setattr(relocation, "_look_through", look_through_and_acknowledge)
+        monkeypatch.setattr(relocation, "look_through", look_through_and_acknowledge)
         name_survivors(opened, data_log)
     else:
         monkeypatch.setattr(relocation, "read_regions", read_and_acknowledge)
