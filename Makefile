@@ -5,6 +5,7 @@
 #
 #   make test PYTHON=/path/to/python     that Python instead of the first new enough one
 #   make test PYTEST_TARGET=tests/test_journal.py
+#   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
 
 PYTHON ?= python3
@@ -12,6 +13,7 @@ INSTALL ?= editable
 VENV ?= $(if $(filter wheel,$(INSTALL)),.venv-wheel,.venv)
 PYTEST_TARGET ?= tests
 PYTEST_ARGS ?=
+WORKERS ?= logical
 
 # A path given from outside could shadow what was installed.
 unexport PYTHONPATH PYTHONHOME
@@ -20,6 +22,8 @@ RUN := $(VENV)/bin/python
 # -P: without the current directory on the path, where `import store` would work by accident.
 # --confcutdir: pytest would import the root __init__.py as a package named after the folder.
 PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
+# A process for each core; whoever is done takes tests from the others.
+SHARED := -n $(WORKERS) --dist worksteal
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
 # $(1): options, $(2): what. isal has no wheel for every machine, and building it takes a compiler and nasm.
@@ -51,7 +55,7 @@ demo: $(STAMP) ## one short run of the load test, with its story
 	$(VENV)/bin/forebay load tour
 
 test: $(STAMP) ## all tests that end within minutes
-	$(PYTEST) $(PYTEST_ARGS) $(PYTEST_TARGET)
+	$(PYTEST) $(SHARED) $(PYTEST_ARGS) $(PYTEST_TARGET)
 
 check: lint test ## what a change must pass
 
@@ -66,7 +70,7 @@ format: $(STAMP) ## let ruff correct what it can
 	$(RUN) -m ruff format .
 
 soak: $(STAMP) ## the long tests: crash states, kill -9, random operations
-	$(PYTEST) -m soak -o faulthandler_timeout=0 --hypothesis-profile=soak $(PYTEST_ARGS) $(PYTEST_TARGET)
+	$(PYTEST) $(SHARED) -m soak -o faulthandler_timeout=0 --hypothesis-profile=soak $(PYTEST_ARGS) $(PYTEST_TARGET)
 
 bench: $(STAMP) ## the figures of this machine
 	$(RUN) benchmarks/bench.py

@@ -208,7 +208,11 @@ class Recovery:
     def _list(self) -> list[int]:
         """Ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
-        aside = filter(None, map(data_log_id, self._disk.list(QUARANTINE)))
+        aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
+        if aside:
+            # A recovery that was killed may have set them aside and not synced that. A power cut would bring them back
+            # into a journal that goes on behind them.
+            self._disk.sync_directory(QUARANTINE)
         self._result.next_data_log = max((*ids, *aside), default=0) + 1
         for data_log in ids:
             file = self._disk.open_for_reading(data_log_name(data_log))

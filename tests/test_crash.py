@@ -27,8 +27,8 @@ from forebay.store.metadata_store import UNBOUNDED, MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 
-STATES = 30_000
-"""Power cuts with sync="always"; with the other modes and settings, and the deletions, they are 100,000."""
+STATES = 60_000
+"""Power cuts with sync="always"; with the other modes and settings, the deletions and the kills, they are 100,000."""
 KILLS = 2_000
 SHARES = 10
 SOAK_STATES = 1_000_000

@@ -37,7 +37,7 @@ FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 ROUNDS_MAX = 10
 """Kills of one directory."""
-SOAK_KILLS = 1_000
+SOAK_KILLS = 10_000
 
 QUEUES = ("orders", "prices")
 PRODUCERS = 2
@@ -483,7 +483,7 @@ def test_kill_loses_nothing_confirmed_and_brings_nothing_back(sync: SyncMode, tm
 
 @pytest.mark.soak
 @pytest.mark.parametrize("sync", SYNC_MODES)
-def test_a_thousand_kills_lose_nothing_confirmed_and_bring_nothing_back(sync: SyncMode, tmp_path: Path) -> None:
+def test_ten_thousand_kills_lose_nothing_confirmed_and_bring_nothing_back(sync: SyncMode, tmp_path: Path) -> None:
     share = SOAK_KILLS // len(SYNC_MODES) + (sync == "always")
     tally = kill(share, sync, tmp_path)
     print(tally)

@@ -121,6 +121,31 @@ def test_data_logs_behind_a_torn_place_go_to_quarantine(opened: OpenStore) -> No
     assert reopen(disk.crash_process()).report.truncated_bytes == 0
 
 
+def test_what_a_killed_recovery_set_aside_does_not_come_back_with_a_power_cut(opened: OpenStore) -> None:
+    """The rename was done and not synced; the journal goes on behind it."""
+    opened.add(b"kept")
+    opened.store.journal.sync()
+    fill(opened, 2)
+    disk = disk_of(opened).crash_process()
+    for data_log in (2, 3):
+        disk.flip_bit(data_log_name(data_log), 10, 0)
+    left: list[SimulatedDisk] = []
+
+    def kill(call: str, name: str) -> None:
+        if (call, name) == ("sync_directory", QUARANTINE):
+            left.append(disk.crash_process())
+
+    disk.on_call = kill
+    reopen(disk)
+    assert left
+    for killed in left:
+        again = reopen(killed)
+        again.add(b"later")
+        again.store.journal.sync()
+        bodies = reopen(killed.crash_power(Random(1), PowerCut.SYNCED)).bodies()
+        assert bodies[0] == b"kept" and bodies[-1] == b"later"
+
+
 def test_ids_in_quarantine_are_not_given_again(opened: OpenStore) -> None:
     opened.add(b"kept")
     opened.store.journal.sync()
