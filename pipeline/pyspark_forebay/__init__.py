@@ -1,0 +1,1 @@
+"""By this name Spark finds the data source "forebay" by itself; see `forebay.pipeline`."""
