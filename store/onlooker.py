@@ -9,6 +9,7 @@ refuse is refused here as well.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ from .metadata_store import MemoryMetadataStore
 from .opening import find_store_id
 from .pins import Pins
 from .recovery import Recovery, _End
-from .state import State
+from .state import Destination, State
 from .subscriptions import Subscriptions
 from .transactions import Transactions
 
@@ -46,6 +47,12 @@ class Look:
 
     pins: Pins
     sizes: dict[int, int]
+    index: Index
+    """All blocks are in RAM."""
+    subscriptions: Subscriptions
+    destinations: dict[int, Destination]
+    reader: Callable[[int], tuple[File, int]]
+    """An open file of a data log, and its salt."""
 
 
 def look(disk: Disk) -> Look:
@@ -85,7 +92,8 @@ def _look(disk: Disk) -> Look:
     for data_log in found.sizes:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
-    return Look(Pins(index, lock, found.destinations, newest, reader, transactions=undecided), found.sizes)
+    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided)
+    return Look(pins, found.sizes, index, subscriptions, found.destinations, reader)
 
 
 def _no_block(lane: int, block: int) -> bytes:
