@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from ..store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, Walk, decode_data_log_header
 from ..store.disk import Disk, File
-from ..store.errors import ForebayError
 from ..store.facts import RELOCATE, Fact, Names, Told, Unread, Wanted, facts_of, headers_text, rows_of, told_by
 from ..store.files import data_log_name
 from ..store.lane import LANE_MASK, LANE_SHIFT
 from ..store.message import id_prefix
 from ..store.record import ACK, KIND_NAMES, MESSAGE, RELOCATED, TRANSACTIONAL, RecordDamaged, decode_header
 from ..store.scan import Found
+from .errors import NotRead
 from .fleet import Part
 from .heads import Heads, Messages, Unusual, directory_of, heads_of, is_run, messages_of, verify_messages
 from .schema import TIME_MS_MAX, arrow_schema
@@ -41,26 +41,6 @@ _BYTES_AT_ONCE: Final = 8 << 20
 _ONE_TEXT: Final = np.zeros(1, np.int64)
 """All rows have the first text."""
 _KINDS: Final = (KIND_NAMES[MESSAGE], RELOCATE, KIND_NAMES[ACK])
-
-
-class NotRead(ForebayError):
-    """A part of a journal could not be read, so that an answer would not be whole.
-
-    `on_damage="report"` goes on, and names each such part in a row of its own.
-    """
-
-    def __init__(self, broker: str, data_log: int, offset: int, problem: str) -> None:
-        super().__init__(
-            f"{broker}: data-{data_log}.log at offset {offset}: {problem}. Nothing was changed; `forebay verify` names "
-            'all such places, and on_damage="report" reads the rest and names what it did not read'
-        )
-        self.broker = broker
-        self.data_log = data_log
-        self.offset = offset
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[NotRead], tuple[str, int, int, str]]:
-        return NotRead, (self.broker, self.data_log, self.offset, self.problem)
 
 
 @dataclass(frozen=True, slots=True)

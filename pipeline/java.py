@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from ..store.errors import ForebayError
+from .errors import SparkMissing
 
 JAVA_VERSION_MIN: Final = 17
 
@@ -31,10 +31,6 @@ for argument do
 done
 exec {java} "$@"
 """
-
-
-class SparkMissing(ForebayError):
-    """Spark, or the Java it runs on, is not there. The text says what to install; `--engine local` does without."""
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> str | None:

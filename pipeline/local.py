@@ -19,8 +19,10 @@ from ..store.facts import Wanted
 from ..store.lane import Lane
 from ..store.onlooker import Look, look
 from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..store.scan import open_data_logs
 from ..store.state import TOPIC
-from ..store.verify import examine_all, judge
+from ..store.verify import examine, judge
+from .errors import StoreNotRead
 from .fleet import Directories, Store, disk_of, find_stores, plan
 from .schema import columns
 
@@ -103,7 +105,13 @@ def check(directories: Directories) -> list[Problem]:
 
 
 def check_store(store: Store, disk: Disk) -> list[Problem]:
-    return [Problem(store.broker, *finding) for finding in judge(list(examine_all(disk))).findings]
+    """Of one store. By columns where numpy is installed, ten times as fast."""
+    try:
+        from .checking import examine_by_columns as examine_one
+    except ImportError:
+        examine_one = examine
+    examined = [examine_one(data_log, file) for data_log, file in open_data_logs(disk)]
+    return [Problem(store.broker, *finding) for finding in judge(examined).findings]
 
 
 def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[PinRow]:
@@ -147,10 +155,6 @@ def problem_text(error: Exception) -> str:
     if isinstance(error, JournalCorrupt):
         return f"data-{error.data_log}.log at offset {error.offset}: {error.problem}"
     return str(error)
-
-
-class StoreNotRead(ForebayError):
-    """One broker's journal could not be read, so there is no answer for it. The text names the place."""
 
 
 def named(store: Store, error: Exception) -> StoreNotRead:

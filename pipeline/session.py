@@ -17,12 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .java import SparkMissing, java_home
+from .errors import SparkMissing
+from .java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["SparkMissing", "configuration_of", "require_spark", "session"]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",

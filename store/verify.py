@@ -170,13 +170,13 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         facts.next_sequence = sequence_behind(record, found.head)
         facts.durable = max(facts.durable, record.durable)
         try:
-            _examine_record(facts, found, names, offsets)
+            examine_record(facts, found, names, offsets)
         except RecordDamaged as damage:
             facts.add(found.offset, str(damage))
         offsets.append(found.offset)
 
 
-def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
+def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
     """What the checksums cannot tell: whether the content makes sense."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]

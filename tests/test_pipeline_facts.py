@@ -14,11 +14,14 @@ from forebay.store.disk import Disk
 from forebay.store.facts import Fact, Unread, Wanted, facts_of
 from forebay.store.files import data_log_name
 from forebay.store.record import RecordDamaged
+from forebay.store.scan import open_data_logs
+from forebay.store.verify import examine
 from pipeline_stores import damaged, data_logs, random_stores, rows_of_batches
 
 pytest.importorskip("pyarrow")
 
 from forebay.pipeline.batches import Part, Request, batches  # noqa: E402
+from forebay.pipeline.checking import examine_by_columns, from_text, to_text  # noqa: E402
 from forebay.pipeline.schema import columns  # noqa: E402
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -86,3 +89,18 @@ def test_what_is_damaged_is_named_and_the_rest_is_there(wanted: Wanted) -> None:
                 assert rows == row_by_row(hurt, data_log, wanted)
                 named += sum(row["kind"] == "damaged" for row in rows)
     assert named > 4
+
+
+def test_examining_by_columns_finds_what_verify_finds() -> None:
+    random = Random(11)
+    damages = sealed = 0
+    for disk in random_stores(range(30, 40)):
+        for image in (disk, damaged(disk, random), damaged(disk, random)):
+            for data_log, file in open_data_logs(image):
+                expected = examine(data_log, file)
+                found = examine_by_columns(data_log, file)
+                assert found == expected
+                assert from_text(to_text(found)) == expected
+                damages += len(expected.damages) + len(expected.findings)
+                sealed += expected.is_sealed
+    assert damages > 10 and sealed > 30
