@@ -111,8 +111,18 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
         except Unusual:
             pass
     elif part.begin > DATA_LOG_HEADER_BYTES:
-        sequence = decode_header(file.read(part.begin, 32).ljust(32, b"\0")).sequence
+        sequence = _learned(file, header, names, part.begin)
     yield from shape.rows(_scanned(file, header, shape.request.wanted, names, part, offset, sequence))
+
+
+def _learned(file: File, header: DataLogHeader, names: Names, end: int) -> int | None:
+    """Learn the names that the records before an offset told. Returns the log sequence of the one that begins there."""
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence)
+    for _, record, head in walk:
+        names.learn(record, head)
+        if walk.end >= end:
+            break
+    return walk.next_sequence if walk.end == end else None
 
 
 def _scanned(

@@ -163,7 +163,7 @@ def named(store: Store, error: Exception) -> StoreNotRead:
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
-    seen = look(disk)
+    seen = look(disk, now_ms)
     rows = []
     for data_log in sorted(seen.sizes):
         pins = seen.pins.of(data_log)

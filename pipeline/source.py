@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from ..dispatch.sizes import parse_size
@@ -31,6 +31,7 @@ from . import local
 from .filters import Condition, applied, condition_of, prunes
 from .fleet import Part, Store, find_stores, plan
 from .schema import BACKLOG_COLUMNS, INDEX_COLUMNS, PINS_COLUMNS, PROBLEM_COLUMNS, columns, ddl
+from .stream import ForebayStream, StreamOptions
 
 PARTITION_BYTES: Final = 512 << 20
 """A task costs as much as reading 100 MiB, so data logs are packed."""
@@ -78,11 +79,11 @@ class Options:
         return cls(
             _directories(options),
             table,
-            _flag(options, "bodies"),
-            _flag(options, "relocated"),
-            _choice(options, "ondamage", "refuse", local.REPORT) == local.REPORT,
-            _bytes(options, "partitionbytes", PARTITION_BYTES),
-            _count(options, "parallelism", PARALLELISM),
+            flag(options, "bodies"),
+            flag(options, "relocated"),
+            choice(options, "ondamage", "refuse", local.REPORT) == local.REPORT,
+            byte_count(options, "partitionbytes", PARTITION_BYTES),
+            count(options, "parallelism", PARALLELISM),
         )
 
     @property
@@ -113,25 +114,25 @@ def _directories(options: Mapping[str, str]) -> tuple[str, ...]:
     return (options["path"],)
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    return _choice(options, name, "false", "true") == "true"
+def flag(options: Mapping[str, str], name: str) -> bool:
+    return choice(options, name, "false", "true") == "true"
 
 
-def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
+def choice(options: Mapping[str, str], name: str, *choices: str) -> str:
     value = options.get(name, choices[0]).lower()
     if value not in choices:
         raise SettingsError(f"{name}={options[name]!r} must be {' or '.join(choices)}")
     return value
 
 
-def _bytes(options: Mapping[str, str], name: str, default: int) -> int:
+def byte_count(options: Mapping[str, str], name: str, default: int) -> int:
     if name not in options:
         return default
     text = options[name]
     return parse_size(name, int(text) if text.isdecimal() else text, minimum=1)
 
 
-def _count(options: Mapping[str, str], name: str, default: int) -> int:
+def count(options: Mapping[str, str], name: str, default: int) -> int:
     text = options.get(name, str(default))
     if not text.isdecimal() or int(text) < 1:
         raise SettingsError(f"{name}={text!r} must be a number above 0")
@@ -166,6 +167,15 @@ class ForebaySource(DataSource):
             return TableReader(options)
         # Spark refuses a reader that takes filters where its setting does not allow it, and says so by nothing else.
         return (FilteringReader if _PUSHDOWN_WORKER in sys.modules else FactsReader)(options, asked)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = self._parsed()
+        if options.table != FACTS:
+            raise SettingsError(f"a stream has facts, not {options.table}")
+        asked = options.chosen(schema)
+        wanted = Wanted("headers" in asked or "body" in asked, options.relocated)
+        stream = StreamOptions.parse(dict(self.options.items()))
+        return ForebayStream(options.directories, asked, wanted, options.reports, stream)
 
 
 class FactsReader(DataSourceReader):

@@ -6,6 +6,7 @@
                               quarantine/
                               tmp-storage/tmp-<number>.dat
                               archive/
+                              leases/lease-<name>
 
 The lock is the kernel's (flock), so that whatever ends the process frees it;
 the file stays behind and its content is only for the message to whoever comes

@@ -24,6 +24,7 @@ from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .index import Index
 from .journal import OFFSET_BITS, Journal
 from .lane import Lane
+from .leases import Lease, read_leases
 from .mark import Mark, leave_mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
@@ -199,6 +200,7 @@ class MessageStore:
             replay_position=lambda: self._replay_position,
             is_full=lambda: self.is_full,
             pins=self.pins,
+            leases=self._leases,
         )
         self.relocation = Relocation(
             self.index,
@@ -542,7 +544,11 @@ class MessageStore:
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.transactions.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        return Pins(*what, replayed=replayed, transactions=transactions)
+        return Pins(*what, replayed=replayed, transactions=transactions, leases=self._leases())
+
+    def _leases(self) -> list[Lease]:
+        """Of readers elsewhere, those that count."""
+        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock_ms())
 
     def sizes(self) -> dict[int, int]:
         """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""

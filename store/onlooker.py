@@ -24,6 +24,7 @@ from .disk import Disk, File
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
+from .leases import read_leases
 from .metadata_store import MemoryMetadataStore
 from .opening import find_store_id
 from .pins import Pins
@@ -55,17 +56,20 @@ class Look:
     """An open file of a data log, and its salt."""
 
 
-def look(disk: Disk) -> Look:
-    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once."""
+def look(disk: Disk, now_ms: int = 0) -> Look:
+    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
+
+    now_ms: leases that have expired by then are none.
+    """
     for _ in range(LOOKS_MAX - 1):
         try:
-            return _look(disk)
+            return _look(disk, now_ms)
         except FileNotFoundError:
             continue  # the owner deleted a data log between the listing and its turn
-    return _look(disk)
+    return _look(disk, now_ms)
 
 
-def _look(disk: Disk) -> Look:
+def _look(disk: Disk, now_ms: int) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
@@ -92,7 +96,8 @@ def _look(disk: Disk) -> Look:
     for data_log in found.sizes:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
-    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided)
+    leases = read_leases(disk, now_ms)
+    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
     return Look(pins, found.sizes, index, subscriptions, found.destinations, reader)
 
 

@@ -68,3 +68,11 @@ def rows_of_batches(batches: Any) -> list[dict[str, Any]]:
 
 def data_logs(disk: Disk) -> list[int]:
     return sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))
+
+
+def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """All that is in a directory, and when it changed."""
+    return {
+        str(path): (path.stat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes())
+        for path in [directory, *directory.rglob("*")]
+    }
