@@ -17,6 +17,7 @@ from ..store.disk import Disk
 from ..store.errors import ForebayError, JournalCorrupt
 from ..store.facts import Wanted
 from ..store.lane import Lane
+from ..store.leases import read_leases
 from ..store.onlooker import Look, look
 from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..store.scan import open_data_logs
@@ -24,6 +25,7 @@ from ..store.state import TOPIC
 from ..store.verify import examine, judge
 from .errors import StoreNotRead
 from .fleet import Directories, Store, disk_of, find_stores, plan
+from .progress import Place, ahead
 from .schema import columns
 
 OnDamage = Literal["refuse", "report"]
@@ -65,6 +67,19 @@ class BacklogRow(NamedTuple):
     bytes: int | None = None
     oldest_seconds: float | None = None
     problem: str | None = None
+
+
+class LeaseRow(NamedTuple):
+    """What one named reader keeps of a journal, and how far it is behind."""
+
+    broker: str
+    lease: str
+    data_log: int
+    offset: int
+    behind_bytes: int
+    """From there to the end of what is written."""
+    expires_seconds: float
+    """Until it ends, unless the reader comes again."""
 
 
 class IndexRow(NamedTuple):
@@ -122,6 +137,19 @@ def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") ->
 def backlog(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[BacklogRow]:
     """What is pending for each queue and each durable subscription, by name. Replays each journal once."""
     return _each(directories, on_damage, backlog_of, lambda store, why: BacklogRow(store.broker, problem=why))
+
+
+def leases(directories: Directories) -> list[LeaseRow]:
+    """The leases of all stores that have not expired, by broker and name: the lag of streams."""
+    now_ms = SystemClock().time_ms()
+    rows = []
+    for store in find_stores(directories):
+        disk = disk_of(store)
+        for lease in read_leases(disk, now_ms):
+            behind = ahead(disk, Place(lease.data_log, lease.offset), None)[2]
+            seconds = (lease.expires_ms - now_ms) / 1000
+            rows.append(LeaseRow(store.broker, lease.name, lease.data_log, lease.offset, behind, seconds))
+    return rows
 
 
 def rebuild_index(directory: Directories) -> list[IndexRow]:

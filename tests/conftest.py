@@ -23,7 +23,7 @@ settings.load_profile("house")
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A small local session: a JVM takes seconds to start, so that all tests share it. Skips where no Java can be had."""
+    """A small local session, shared because a JVM takes seconds to start. Skips where no Java can be had."""
     from forebay.pipeline.errors import SparkMissing
     from forebay.pipeline.session import session
 
