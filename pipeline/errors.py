@@ -31,3 +31,7 @@ class NotRead(ForebayError):
 
 class StoreNotRead(ForebayError):
     """One broker's journal could not be read, so there is no answer for it. The text names the place."""
+
+
+class SparkFailed(ForebayError):
+    """The query failed. The text is its cause; what was printed before is not the whole answer."""
