@@ -98,7 +98,7 @@ def _of_file(file: File, shape: _Shape, part: Part, names: Names | None) -> Iter
     names = Names() if names is None else names
     offset: int | None = part.begin
     sequence: int | None = None
-    offsets = directory_of(file, header)
+    offsets = directory_of(file, header, is_newest=part.is_newest and part.end is None)
     if offsets is not None:
         try:
             for heads in heads_of(file, header, offsets):
@@ -135,9 +135,7 @@ def _scanned(
     sequence: int | None,
 ) -> Iterator[Fact | Unread]:
     """The rows from a record on, which has that log sequence. None: from the first."""
-    scanned = facts_of(
-        file, header, wanted, names, offset=offset, next_sequence=sequence, is_tail_damage=not part.is_newest
-    )
+    scanned = facts_of(file, header, wanted, names, offset=offset, next_sequence=sequence, is_newest=part.is_newest)
     for fact in scanned:
         if part.end is not None and fact.offset >= part.end:
             return

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ..store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, seal_of
 from ..store.disk import File
+from ..store.journal import OFFSET_BITS
 from ..store.record import (
     ACK,
     ENTRY_BYTES,
@@ -75,13 +76,18 @@ class Heads:
     """Log sequence of the record behind the last."""
 
 
-def directory_of(file: File, header: DataLogHeader) -> NDArray[np.int64] | None:
-    """The offset of each record of a sealed data log, its directory's own last. None: it is not sealed, or in doubt."""
+def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) -> NDArray[np.int64] | None:
+    """The offset of each record of a sealed data log, its directory's own last. None: it is not sealed, or in doubt.
+
+    is_newest: in doubt also where its seal does not know that all before it is durable.
+    """
     seal = seal_of(file, header)
     if seal is None:
         return None
     offset, record, head = seal
     records = (len(head) - HEADER_BYTES - _TRAILER_BYTES) // 4
+    if is_newest and record.durable < header.data_log << OFFSET_BITS | offset:
+        return None
     if record.sequence != header.first_sequence + records:
         return None  # a repair gave up records of it
     offsets = np.frombuffer(head, "<u4", records, HEADER_BYTES).astype(np.int64)

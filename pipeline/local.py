@@ -265,10 +265,11 @@ def _oldest_ms(lane: Lane, seen: Look) -> int | None:
 
 
 def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
-    """Of one store. JournalCorrupt where opening would be refused."""
+    """Of one store: the blocks that have something pending. JournalCorrupt where opening would be refused."""
     seen = look(disk)
     return [
         IndexRow(store.broker, number, block, found.pending, found.pack())
         for number, lane in sorted(seen.index.lanes.items())
         for block, found in sorted(lane.resident.items())
+        if found.pending
     ]

@@ -15,8 +15,9 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from .branch import decode_branch, decode_commit, decode_rollback
-from .data_log import DataLogHeader
+from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
 from .disk import File
+from .journal import OFFSET_BITS
 from .lane import LANE_MASK, LANE_SHIFT
 from .message import Headers, HeaderValue, id_prefix
 from .properties import decode_properties
@@ -141,18 +142,24 @@ def facts_of(
     *,
     offset: int | None = None,
     next_sequence: int | None = None,
-    is_tail_damage: bool = False,
+    is_newest: bool = True,
 ) -> Iterator[Fact | Unread]:
     """The rows of one data log in order, and each part that gave none. Every byte is verified.
 
-    A torn tail is no part of it, unless is_tail_damage. offset, next_sequence: begin at that record instead of the
-    first. A message whose body does not verify gives no row where bodies are asked for.
+    is_newest: the journal ends in it, where something does not verify that no record knows to be durable: opening
+    cuts there. offset, next_sequence: begin at that record instead of the first. A message whose body does not verify
+    gives no row where bodies are asked for.
     """
     names = Names() if names is None else names
+    durable: int | None = None
     for found in scan(file, header, offset=offset, next_sequence=next_sequence):
+        if is_newest and (isinstance(found, Damage) or found.bad_messages):
+            if durable is None:
+                durable = attested_behind(file, header, DATA_LOG_HEADER_BYTES)
+            if header.data_log << OFFSET_BITS | found.offset >= durable:
+                return
         if isinstance(found, Damage):
-            if is_tail_damage or not found.is_tail:
-                yield Unread(found.offset, found.length, found.problem)
+            yield Unread(found.offset, found.length, found.problem)
             continue
         try:
             names.learn(found.header, found.head)

@@ -122,7 +122,7 @@ class _Replay(Recovery):
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
             # Searched before the second look: what is whole behind this place was written after it.
-            is_written = not is_last and any(True for _ in Walk(file, header, offset))
+            is_written = not is_last and any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
         return end if is_last or is_written else super()._checked(end)
