@@ -30,6 +30,7 @@ from .record import (
     HEADER_BYTES,
     KIND_NAMES,
     MESSAGE,
+    NEEDS,
     PREPARE,
     RELOCATED,
     ROLLBACK,
@@ -39,6 +40,7 @@ from .record import (
     UNSUBSCRIBE,
     Header,
     RecordDamaged,
+    decode_needs,
     decode_ranges,
     decode_slice,
     decode_survivors,
@@ -263,6 +265,8 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
         rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
     elif record.kind == SURVIVORS:
         rows = [_run(row, names, *run) for run in decode_survivors(record, found.head)[1]]
+    elif record.kind == NEEDS:
+        rows = [_run(row, names, *decode_needs(record, found.head)[0])]
     elif record.kind == PREPARE:
         branch, _ = decode_branch(payload)
         row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)

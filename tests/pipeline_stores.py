@@ -20,7 +20,7 @@ class Left(Run):
     """The interplay workload of one seed, and what crashes leave of its disk."""
 
     def __init__(self, seed: int, images_max: int) -> None:
-        super().__init__(seed, ("always", "interval", "never")[seed % 3])  # type: ignore[arg-type]
+        super().__init__(seed, ("always", "interval", "never")[seed % 3])
         self._images_max = images_max
         self.images: list[SimulatedDisk] = []
 

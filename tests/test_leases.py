@@ -113,7 +113,7 @@ def test_power_cut_leaves_the_old_lease_or_the_new_one() -> None:
     disk.make_directory("")
     old, new = Lease("audit", 1, 64, 10), Lease("audit", 2, 64, 20)
     write_lease(disk, old)
-    states = []
+    states: list[SimulatedDisk] = []
 
     def cut(call: str, name: str) -> None:
         states.extend(disk.every_power_cut())

@@ -20,8 +20,9 @@ from pipeline_stores import damaged, data_logs, random_stores, rows_of_batches
 
 pytest.importorskip("pyarrow")
 
-from forebay.pipeline.batches import Part, Request, batches  # noqa: E402
+from forebay.pipeline.batches import Request, batches  # noqa: E402
 from forebay.pipeline.checking import examine_by_columns, from_text, to_text  # noqa: E402
+from forebay.pipeline.fleet import Part  # noqa: E402
 from forebay.pipeline.schema import columns  # noqa: E402
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -77,7 +78,7 @@ def each_data_log(seeds: range) -> Iterator[tuple[Disk, int]]:
 
 @pytest.mark.parametrize("wanted", [Wanted(), Wanted(bodies=True, relocated=True)], ids=["heads", "bodies"])
 def test_columns_say_what_the_rows_say(wanted: Wanted) -> None:
-    kinds = set()
+    kinds: set[str] = set()
     for disk, data_log in each_data_log(range(1, 13)):
         rows = same_rows(disk, data_log, wanted)
         kinds.update(row["kind"] for row in rows)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from forebay import Forebay, JournalCorrupt, Settings
+from forebay import Forebay, ForebayError, JournalCorrupt, Settings
 from forebay.dispatch.engine import Engine
 from forebay.pipeline import local
 from forebay.pipeline.fleet import Store, find_stores, plan
@@ -96,7 +96,7 @@ def test_what_opens_is_read_whole_and_what_does_not_is_refused(tmp_path: Path) -
             opened(without_index(hurt))
         except JournalCorrupt:
             outcomes["refused"] += 1
-            with pytest.raises(local.ForebayError):
+            with pytest.raises(ForebayError):
                 local.pins_of(HERE, hurt, 0)
             assert local.check(str(written(hurt, tmp_path / f"hurt-{n}")))
     assert outcomes["message"] > 50 and outcomes["refused"] > 5
@@ -134,6 +134,6 @@ def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
     [image] = list(random_stores(range(140, 141), images_max=0))
     written(image, tmp_path / "east", "a")
     written(image, tmp_path / "west", "b")
-    everything = [str(tmp_path / "east"), str(tmp_path / "east" / "a"), str(tmp_path / "*"), tmp_path / "west"]
+    everything = [str(tmp_path / "east"), str(tmp_path / "east" / "a"), str(tmp_path / "*"), str(tmp_path / "west")]
     assert [store.broker for store in find_stores(everything)] == ["a", "b"]
     assert [store.broker for store in find_stores(str(tmp_path / "*" / "b"))] == ["b"]

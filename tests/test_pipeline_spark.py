@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 
 import forebay.pipeline as pipeline  # noqa: E402
 from forebay.pipeline import local  # noqa: E402
-from forebay.pipeline.fleet import Part, Store  # noqa: E402
+from forebay.pipeline.fleet import Part, Store, disk_of, find_stores, plan  # noqa: E402
 from forebay.pipeline.source import Options, StorePart, packed  # noqa: E402
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def glob_of(fleet: Path) -> str:
 def test_each_answer_is_that_of_one_process(spark: SparkSession, fleet: Path) -> None:
     before = tree(fleet)
     everything = glob_of(fleet)
-    assert len(local.find_stores(everything)) >= 5
+    assert len(find_stores(everything)) >= 5
     for bodies in (False, True):
         found = counted(_dicts(pipeline.facts(spark, everything, bodies=bodies, on_damage="report")))
         assert found == counted(rows_of_batches(local.facts(everything, bodies=bodies, on_damage="report")))
@@ -164,12 +164,12 @@ def test_data_log_deleted_behind_the_plan_is_named(kept: Path) -> None:
     from forebay.pipeline.batches import Request, batches
     from forebay.pipeline.schema import columns
 
-    [store] = local.find_stores(str(kept))
+    [store] = find_stores(str(kept))
     request = Request(store.broker, columns())
-    parts = local.plan(local.disk_of(store))
+    parts = plan(disk_of(store))
     shutil.rmtree(kept / "localhost" / "journal")
     with pytest.raises(pipeline.NotRead, match="was deleted after the reading was planned"):
-        list(batches(local.disk_of(store), request, parts[0]))
+        list(batches(disk_of(store), request, parts[0]))
 
 
 @pytest.mark.parametrize(

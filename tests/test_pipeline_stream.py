@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes  # noqa: E402
 
 from forebay.pipeline import NotRead, local, register  # noqa: E402
-from forebay.pipeline.fleet import disk_of  # noqa: E402
+from forebay.pipeline.fleet import disk_of, find_stores  # noqa: E402
 from forebay.pipeline.schema import columns  # noqa: E402
 from forebay.pipeline.stream import ForebayStream, StreamOptions  # noqa: E402
 from forebay.store.facts import Wanted  # noqa: E402
@@ -139,7 +139,7 @@ def test_lease_keeps_what_is_not_committed(tmp_path: Path, bay: Forebay) -> None
     assert not bay.cleanup().deleted
     stream.commit(end)
     assert bay.cleanup().deleted
-    [lease] = read_leases(disk_of(local.find_stores(str(tmp_path / "data"))[0]), SystemClock().time_ms())
+    [lease] = read_leases(disk_of(find_stores(str(tmp_path / "data"))[0]), SystemClock().time_ms())
     assert lease.name == "audit" and lease.data_log == end[next(iter(end))]["data_log"]
     [row] = local.leases(str(tmp_path / "data"))
     assert (row.lease, row.data_log) == ("audit", lease.data_log) and row.behind_bytes is not None
