@@ -33,7 +33,7 @@ from ..store.record import (
     crc32,
 )
 
-REGION_BYTES: Final = 1 << 21
+REGION_BYTES: Final = 2 << 20
 _HEAD_BYTES: Final = 64
 _ACK_BYTES: Final = HEADER_BYTES + 16
 _TRAILER_BYTES: Final = 12
