@@ -56,6 +56,8 @@ RANGES_MAX: Final = 4096
 SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
 """Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
+IMPORTED: Final = 0x40
+"""Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
@@ -85,6 +87,7 @@ UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
 NEEDS: Final = 20
+IMPORT: Final = 17
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -103,6 +106,7 @@ KIND_NAMES: Final = {
     LOST: "lost",
     DELETE: "delete",
     NEEDS: "needs",
+    IMPORT: "import",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .branch import Branch, decode_branch, encode_branch
+from .imports import ImportMark, decode_import, encode_import
 from .record import RecordDamaged
 
 QUEUE: Final = 0
@@ -80,6 +81,8 @@ class State:
     """All durable ones that exist."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
+    imports: list[ImportMark] = field(default_factory=list)
+    """Loads that were taken over, the one under way last."""
 
 
 class LaneCounts(NamedTuple):
@@ -110,6 +113,17 @@ class Backlog(NamedTuple):
 
 
 def encode_state(state: State) -> bytes:
+    return _encode_facts(state) + _encode_rare_parts(state)
+
+
+def _encode_rare_parts(state: State) -> bytes:
+    """What most stores have none of comes last, and is not there at all then."""
+    if not state.imports:
+        return b""
+    return _COUNT.pack(len(state.imports)) + b"".join(map(encode_import, state.imports))
+
+
+def _encode_facts(state: State) -> bytes:
     return b"".join(
         (
             _COUNT.pack(len(state.destinations)),
@@ -147,13 +161,14 @@ def encode_root(
     ]
     return b"".join(
         (
-            encode_state(state),
+            _encode_facts(state),
             _SEQUENCE.pack(state.next_log_sequence),
             _COUNT.pack(len(packed_lanes)),
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
             *packed_uses,
             *_encode_backlogs(list(backlogs)),
+            _encode_rare_parts(state),
         )
     )
 
@@ -226,9 +241,17 @@ class _Reader:
         state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
         return state
 
+    def rare_parts(self, state: State) -> None:
+        if self._at < len(self._data):
+            state.imports = [self.imported() for _ in range(self.count())]
+
     def branch(self) -> Branch:
         branch, self._at = decode_branch(self._data, self._at)
         return branch
+
+    def imported(self) -> ImportMark:
+        mark, self._at = decode_import(self._data, self._at)
+        return mark
 
 
 def decode_destination(data: bytes) -> Destination:
@@ -254,7 +277,10 @@ def decode_delete(data: bytes) -> int:
 
 
 def decode_state(data: bytes) -> State:
-    return _Reader(data).state()
+    reader = _Reader(data)
+    state = reader.state()
+    reader.rare_parts(state)
+    return state
 
 
 def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], list[Backlog]]:
@@ -266,4 +292,6 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], 
     for _ in range(reader.count()):
         data_log, messages, size, acked, committed = reader.numbers(_USE)
         uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
-    return state, lanes, uses, [reader.backlog() for _ in range(reader.count())]
+    backlogs = [reader.backlog() for _ in range(reader.count())]
+    reader.rare_parts(state)
+    return state, lanes, uses, backlogs

@@ -27,6 +27,7 @@ from .data_log import (
 from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import data_log_name
+from .imports import decode_import
 from .journal import OFFSET_BITS
 from .record import (
     ACK,
@@ -36,6 +37,7 @@ from .record import (
     DIRECTORY,
     DROP,
     HEADER_BYTES,
+    IMPORT,
     LOST,
     MESSAGE,
     NEEDS,
@@ -209,6 +211,8 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
         decode_branch(payload)
     elif record.kind == ROLLBACK:
         decode_rollback(payload)
+    elif record.kind == IMPORT:
+        decode_import(payload)
     elif record.kind == LOST:
         facts.has_lost = True
     elif record.kind == DIRECTORY:
