@@ -155,11 +155,15 @@ def _check_size(disk: Disk, set_id: bytes, part: PartFacts) -> None:
 
 
 def retire(disk: Disk, load_id: str, state: str, parts: Iterable[str]) -> None:
-    """The store has all of a load, or refuses it: its manifest says so from now on, and these parts go."""
-    disk.rename(import_name(load_id, PUBLISHED), import_name(load_id, state))
+    """The store has all of a load, or refuses it: these parts go, and its manifest says so from then on.
+
+    In that order: a crash leaves no part without a manifest that names it.
+    """
     for name in parts:
         with suppress(FileNotFoundError):
             disk.remove(name)
+    disk.sync_directory(IMPORT)
+    disk.rename(import_name(load_id, PUBLISHED), import_name(load_id, state))
     disk.sync_directory(IMPORT)
 
 
