@@ -27,7 +27,7 @@ from .data_log import (
 )
 from .disk import Disk, File
 from .files import import_part_name
-from .properties import decode_properties
+from .properties import decode_properties, encode_properties
 from .record import (
     DESTINATION,
     DIRECTORY,
@@ -352,7 +352,8 @@ class PartReader:
             if properties_bytes > length or crc32(data[at : at + length]) != crc:
                 raise RecordDamaged(f"message {index // 3} of a slice does not verify")
             properties, body = data[at : at + properties_bytes], data[at + properties_bytes : at + length]
-            decode_properties(properties)
+            if encode_properties(*decode_properties(properties)) != properties:
+                raise RecordDamaged(f"message {index // 3} of a slice has more than headers and an id")
             contents.append((properties, body))
             at += length
         return ImportedSlice(name, part.priority, part.timestamp, contents)

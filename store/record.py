@@ -56,7 +56,7 @@ RANGES_MAX: Final = 4096
 SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
 """Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
-IMPORTED: Final = 0x40
+IMPORTED: Final = 0x80
 """Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")

@@ -30,7 +30,9 @@ _SUBSCRIPTION: Final = struct.Struct("<IIBBH")
 _NUMBERS: Final = struct.Struct("<II")
 _BACKLOG: Final = struct.Struct("<QQII")
 _MASKED_BLOCK: Final = struct.Struct("<Q64s")
+_SECTION: Final = struct.Struct("<BI")
 _DURABLE: Final = 0
+_IMPORTS_SECTION: Final = 3
 
 
 class Destination(NamedTuple):
@@ -113,14 +115,15 @@ class Backlog(NamedTuple):
 
 
 def encode_state(state: State) -> bytes:
-    return _encode_facts(state) + _encode_rare_parts(state)
+    return _encode_facts(state) + b"".join(_encode_sections(state))
 
 
-def _encode_rare_parts(state: State) -> bytes:
-    """What most stores have none of comes last, and is not there at all then."""
-    if not state.imports:
-        return b""
-    return _COUNT.pack(len(state.imports)) + b"".join(map(encode_import, state.imports))
+def _encode_sections(state: State) -> Iterator[bytes]:
+    """What most stores have nothing of, behind all the rest: tag u8, bytes u32, and those."""
+    if state.imports:
+        marks = list(map(encode_import, state.imports))
+        yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
+        yield from marks
 
 
 def _encode_facts(state: State) -> bytes:
@@ -168,7 +171,7 @@ def encode_root(
             _COUNT.pack(len(packed_uses)),
             *packed_uses,
             *_encode_backlogs(list(backlogs)),
-            _encode_rare_parts(state),
+            *_encode_sections(state),
         )
     )
 
@@ -241,17 +244,22 @@ class _Reader:
         state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
         return state
 
-    def rare_parts(self, state: State) -> None:
-        if self._at < len(self._data):
-            state.imports = [self.imported() for _ in range(self.count())]
+    def sections(self, state: State) -> None:
+        """What follows to the end, into the state."""
+        while self._at < len(self._data):
+            tag, size = self.numbers(_SECTION)
+            end = self._at + size
+            if tag != _IMPORTS_SECTION:
+                raise RecordDamaged(f"a part {tag} of the state is unknown")
+            while self._at < end:
+                mark, self._at = decode_import(self._data, self._at)
+                state.imports.append(mark)
+            if self._at != end:
+                raise RecordDamaged("a part of the state has another length than it says")
 
     def branch(self) -> Branch:
         branch, self._at = decode_branch(self._data, self._at)
         return branch
-
-    def imported(self) -> ImportMark:
-        mark, self._at = decode_import(self._data, self._at)
-        return mark
 
 
 def decode_destination(data: bytes) -> Destination:
@@ -279,7 +287,7 @@ def decode_delete(data: bytes) -> int:
 def decode_state(data: bytes) -> State:
     reader = _Reader(data)
     state = reader.state()
-    reader.rare_parts(state)
+    reader.sections(state)
     return state
 
 
@@ -293,5 +301,5 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], 
         data_log, messages, size, acked, committed = reader.numbers(_USE)
         uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
     backlogs = [reader.backlog() for _ in range(reader.count())]
-    reader.rare_parts(state)
+    reader.sections(state)
     return state, lanes, uses, backlogs

@@ -21,7 +21,7 @@ from import_sets import Row, bring, expected, pending, rows_of, stage
 from manual_clock import ManualClock
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
-SEEDS = 12
+SEEDS = 5
 SOAK_SEEDS = 400
 CRASHES_MAX = 4
 POWER_CUTS = (*[PowerCut.ANY] * 5, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
