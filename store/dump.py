@@ -144,11 +144,11 @@ def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names,
         else:
             if own_id is not None:
                 message["message_id"] = own_id
-            yield message | {"headers": _plain(headers)} if with_headers else message
+            yield message | {"headers": plain_headers(headers)} if with_headers else message
         begin += length
 
 
-def _plain(headers: dict[str, HeaderValue]) -> Row:
+def plain_headers(headers: dict[str, HeaderValue]) -> Row:
     return {name: _plain_value(value) for name, value in headers.items()}
 
 
