@@ -21,8 +21,9 @@ from ..store.disk import OsDisk
 from ..store.errors import SettingsError
 from ..store.files import ARCHIVE, JOURNAL, LOCK, PathArgument, data_log_id, data_log_name, validate_broker_name
 from ..store.record import RecordDamaged
+from .errors import SparkMissing
 from .fleet import Directories, find_stores
-from .session import SparkMissing, require_spark
+from .session import require_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,7 +21,9 @@ def add_commands(add_parser: Callable[..., ArgumentParser]) -> None:
     """load, archive and restore, beside what else `forebay pipeline` can do."""
     loading = add_parser("load", help="messages of a JSON Lines file for a store to take over at its next open, once")
     loading.add_argument("directory", metavar="DIR", help="what is given to forebay.open")
-    loading.add_argument("file", metavar="FILE.jsonl", help="destination, body, headers, priority, message_id, timestamp")
+    loading.add_argument(
+        "file", metavar="FILE.jsonl", help="destination, body, headers, priority, message_id, timestamp"
+    )
     loading.add_argument("--load-id", required=True, metavar="ID", help="the same one again brings nothing")
     loading.add_argument("--broker", metavar="NAME", default="localhost", help="the store in DIR (%(default)s)")
     archiving = add_parser("archive", help="sealed data logs as Parquet, each verified")

@@ -6,6 +6,7 @@ import errno
 import struct
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -37,7 +38,7 @@ from simulated_bay import SimulatedBay
 MARK = ImportMark("day-1", bytes(range(16)), 1000, 300)
 
 
-def closed_bay(**fields: object) -> SimulatedBay:
+def closed_bay(**fields: Any) -> SimulatedBay:
     """A store that was made and closed: sets may come now."""
     made = SimulatedBay(max_file_length="64KiB", **fields)
     made.queue("orders").send(b"before")

@@ -11,9 +11,8 @@ import pytest
 
 import forebay
 from forebay import SettingsError
-from forebay.store.simulated_disk import SimulatedDisk
+from pipeline_stores import random_stores, written
 from test_pipeline_load import messages_in, spark  # noqa: F401
-from test_transaction_crash import CrashRun as TransactionRun
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -39,7 +38,7 @@ def small_store(directory: Path, broker_name: str = "localhost", messages: int =
         directory, broker_name=broker_name, memory_limit="16MiB", sync="never", max_file_length="64KiB", **fields
     ) as bay:
         for n in range(messages):
-            headers = {"n": n, "raw": b"\xff", "nan": float("nan")} if n % 3 else None
+            headers: dict[str, Any] | None = {"n": n, "raw": b"\xff", "nan": float("nan")} if n % 3 else None
             bay.queue(f"q{n % 4}").send(random.randbytes(random.randrange(1500)), headers=headers)
         with bay.transaction() as transaction:
             bay.queue("q0").send(b"in a transaction", transaction=transaction)
@@ -48,38 +47,12 @@ def small_store(directory: Path, broker_name: str = "localhost", messages: int =
     return directory
 
 
-def journal(directory: Path, broker_name: str = "localhost") -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted((directory / broker_name / "journal").glob("data-*.log"))}
+def journal(directory: Path, broker_name: str = "localhost", place: str = "journal") -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((directory / broker_name / place).glob("data-*.log"))}
 
 
 def states(rows: list[ArchiveRow]) -> set[str]:
     return {row.state for row in rows}
-
-
-def data_logs(image: SimulatedDisk) -> list[str]:
-    return [name for name in image.list("journal") if name.startswith("data-")]
-
-
-def random_stores(directory: Path) -> list[Path]:
-    """Journals after random work that was killed anywhere, as directories."""
-    found = []
-    for seed in range(1, SEEDS + 1):
-        images: list[SimulatedDisk] = []
-
-        class Kept(TransactionRun):
-            def _examine(self, image: SimulatedDisk, *args: Any, **fields: Any) -> None:
-                if len(images) < 2 and data_logs(image) and self._random.random() < 0.2:  # noqa: B023
-                    images.append(image.crash_process())  # noqa: B023
-
-        Kept(seed, "never").run()
-        for number, image in enumerate(images):
-            home = directory / f"{seed}-{number}"
-            for name, content in image.image().items():
-                path = home / "localhost" / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            found.append(home)
-    return found
 
 
 def test_every_data_log_comes_back_byte_for_byte(tmp_path: Path) -> None:
@@ -223,16 +196,17 @@ def test_read_back_refuses_what_is_not_ours(tmp_path: Path) -> None:
 
 
 def test_journals_of_random_work_that_was_killed_come_back_too(tmp_path: Path) -> None:
-    homes = random_stores(tmp_path / "random")
-    assert len(homes) > SEEDS
     restored = 0
-    for number, home in enumerate(homes):
+    for number, disk in enumerate(random_stores(range(1, SEEDS + 1), images_max=2)):
+        home = written(disk, tmp_path / f"data-{number}")
+        if not journal(home):
+            continue
         rows = archive_local(home, tmp_path / f"out-{number}")
         assert states(rows) <= {"archived", "in use", "left out"}
         if "archived" in states(rows):
             restore_local(tmp_path / f"out-{number}", tmp_path / f"again-{number}")
         whole = {f"data-{row.data_log}.log" for row in rows if row.state == "archived"}
-        before = journal(home)
+        before = journal(home, place="archive") | journal(home)
         assert journal(tmp_path / f"again-{number}") == {name: before[name] for name in whole}
         restored += len(whole)
     assert restored > 20
