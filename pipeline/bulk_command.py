@@ -10,6 +10,7 @@ from typing import Any
 
 from .archiving import ArchiveRow, archive, archive_local, restore, restore_local
 from .loading import LoadReport, lines_of, load, load_local
+from .rows import FIELDS
 from .session import session
 
 Print = Callable[[str], object]
@@ -21,9 +22,7 @@ def add_commands(add_parser: Callable[..., ArgumentParser]) -> None:
     """load, archive and restore, beside what else `forebay pipeline` can do."""
     loading = add_parser("load", help="messages of a JSON Lines file for a store to take over at its next open, once")
     loading.add_argument("directory", metavar="DIR", help="what is given to forebay.open")
-    loading.add_argument(
-        "file", metavar="FILE.jsonl", help="destination, body, headers, priority, message_id, timestamp"
-    )
+    loading.add_argument("file", metavar="FILE.jsonl", help=f"one object a line: {', '.join(FIELDS)}")
     loading.add_argument("--load-id", required=True, metavar="ID", help="the same one again brings nothing")
     loading.add_argument("--broker", metavar="NAME", default="localhost", help="the store in DIR (%(default)s)")
     archiving = add_parser("archive", help="sealed data logs as Parquet, each verified")

@@ -11,6 +11,7 @@ import pytest
 
 import forebay
 from forebay import SettingsError
+from forebay.__main__ import main
 from pipeline_stores import random_stores, written
 from test_pipeline_load import messages_in, spark  # noqa: F401
 
@@ -228,3 +229,25 @@ def test_spark_does_what_its_twin_does(spark: SparkSession, tmp_path: Path) -> N
     assert {row["state"] for row in again} == {"restored"}
     for broker_name in ("alpha", "beta"):
         assert journal(tmp_path / "again", broker_name) == journal(tmp_path / "data", broker_name)
+
+
+def test_the_command_line_loads_archives_and_restores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str | Path) -> tuple[int, list[dict[str, Any]]]:
+        code = main(["pipeline", *map(str, arguments)])
+        return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    (tmp_path / "in.jsonl").write_text('{"destination": "orders", "body": "1 kg tea"}\n')
+    (tmp_path / "data").mkdir()
+    for state in ("published", "waiting"):
+        code, (report,) = run("load", tmp_path / "data", tmp_path / "in.jsonl", "--load-id", "day-1")
+        assert (code, report["state"], report["messages"]) == (0, state, 1)
+    assert [message.body for _, message in messages_in(tmp_path / "data")] == [b"1 kg tea"]
+    code, rows = run("archive", tmp_path / "data", tmp_path / "out")
+    assert code == 0 and {row["state"] for row in rows} == {"archived"}
+    code, rows = run("restore", tmp_path / "out", tmp_path / "again")
+    assert code == 0 and {row["state"] for row in rows} == {"restored"}
+    next((tmp_path / "out").rglob("*.parquet")).write_bytes(b"")
+    assert run("restore", tmp_path / "out", tmp_path / "third")[0] == 1
+    assert main(["pipeline", "load", str(tmp_path), str(tmp_path / "none"), "--load-id", "a"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "can't be read" in line

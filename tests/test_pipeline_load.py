@@ -23,7 +23,7 @@ from forebay.store.files import IMPORT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLS = 12
+KILLS = 8
 SOAK_KILLS = 200
 
 ROWS: list[dict[str, Any]] = [
