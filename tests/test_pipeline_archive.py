@@ -13,7 +13,7 @@ import forebay
 from forebay import SettingsError
 from forebay.__main__ import main
 from pipeline_stores import random_stores, written
-from test_pipeline_load import messages_in, spark  # noqa: F401
+from test_pipeline_load import messages_in
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -213,7 +213,7 @@ def test_journals_of_random_work_that_was_killed_come_back_too(tmp_path: Path) -
     assert restored > 20
 
 
-def test_spark_does_what_its_twin_does(spark: SparkSession, tmp_path: Path) -> None:  # noqa: F811
+def test_spark_does_what_its_twin_does(spark: SparkSession, tmp_path: Path) -> None:
     for broker_name in ("alpha", "beta"):
         small_store(tmp_path / "data", broker_name, messages=150)
     rows = [ArchiveRow(**row.asDict()) for row in archive(spark, tmp_path / "data", tmp_path / "spark").collect()]

@@ -34,14 +34,6 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    pytest.importorskip("pyspark")
-    from forebay.pipeline.session import session
-
-    return session("local[2]", configuration={"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"})
-
-
 def messages_in(directory: Path, broker_name: str = "localhost") -> list[tuple[str, Message]]:
     """All that is pending after an open, in order."""
     with forebay.open(directory, broker_name=broker_name, memory_limit="16MiB", sync="never") as bay:
