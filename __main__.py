@@ -57,7 +57,6 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_dump)
     pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
-    pipeline = commands.add_parser("pipeline", help="load, archive and restore in bulk, by one process or by Spark")
     if given[:1] == ["pipeline"]:
         _add_pipeline(pipeline)
     settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
@@ -92,12 +91,11 @@ def _add_load(add_parser: Callable[..., ArgumentParser]) -> None:
 
 
 def _add_pipeline(parser: ArgumentParser) -> None:
-    from forebay.pipeline import command
+    from forebay.pipeline import bulk_command, command
 
-    command.add_commands(parser.add_subparsers(required=True, metavar="NAME").add_parser)
-    from forebay.pipeline.bulk_command import add_commands
-
-    add_commands(parser.add_subparsers(required=True, metavar="NAME").add_parser)
+    add_parser = parser.add_subparsers(required=True, metavar="NAME").add_parser
+    command.add_commands(add_parser)
+    bulk_command.add_commands(add_parser)
 
 
 def _load(arguments: Namespace) -> int:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..store.errors import ForebayError
 from .archiving import ArchiveRow, archive, archive_local, restore, restore_local
+from .errors import SparkFailed
 from .loading import LoadReport, lines_of, load, load_local
 from .rows import FIELDS
 from .session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Print = Callable[[str], object]
 
@@ -44,8 +50,8 @@ def load_command(arguments: Namespace, print_line: Print = print) -> int:
     """0: it is there, by this call or an earlier one; the report says which."""
     where: dict[str, Any] = {"load_id": arguments.load_id, "broker_name": arguments.broker}
     if arguments.engine == "spark":
-        spark = session(arguments.master)
-        (row,) = load(spark, spark.read.text(arguments.file), arguments.directory, **where).collect()
+        with _running(arguments.master) as spark:
+            (row,) = load(spark, spark.read.text(arguments.file), arguments.directory, **where).collect()
         report = LoadReport(**row.asDict())
     else:
         report = load_local(lines_of(arguments.file), arguments.directory, **where)
@@ -56,18 +62,35 @@ def load_command(arguments: Namespace, print_line: Print = print) -> int:
 def archive_command(arguments: Namespace, print_line: Print = print) -> int:
     """A line a data log; 1 where one was left out."""
     if arguments.engine == "spark":
-        spark = session(arguments.master)
-        frame = archive(spark, arguments.directories, arguments.out, discard=arguments.discard)
-        return _tell([ArchiveRow(**row.asDict()) for row in frame.collect()], print_line)
+        with _running(arguments.master) as spark:
+            found = archive(spark, arguments.directories, arguments.out, discard=arguments.discard).collect()
+        return _tell([ArchiveRow(**row.asDict()) for row in found], print_line)
     return _tell(archive_local(arguments.directories, arguments.out, discard=arguments.discard), print_line)
 
 
 def restore_command(arguments: Namespace, print_line: Print = print) -> int:
     """A line a data log; 1 where one was left out."""
     if arguments.engine == "spark":
-        frame = restore(session(arguments.master), arguments.archive, arguments.directory)
-        return _tell([ArchiveRow(**row.asDict()) for row in frame.collect()], print_line)
+        with _running(arguments.master) as spark:
+            found = restore(spark, arguments.archive, arguments.directory).collect()
+        return _tell([ArchiveRow(**row.asDict()) for row in found], print_line)
     return _tell(restore_local(arguments.archive, arguments.directory), print_line)
+
+
+@contextmanager
+def _running(master: str) -> Iterator[SparkSession]:
+    """A session until the work is done. What Spark raises becomes one line."""
+    spark = session(master)
+    try:
+        yield spark
+    except ForebayError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        ours = [line.partition(": ")[2] for line in lines if line.startswith("forebay.")]
+        raise SparkFailed((ours[-1:] or lines or [type(error).__name__])[0]) from error
+    finally:
+        spark.stop()
 
 
 def _tell(rows: list[ArchiveRow], print_line: Print) -> int:

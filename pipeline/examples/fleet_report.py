@@ -62,9 +62,9 @@ def ask(directories: str, engine: str, master: str) -> Fleet:
     else:
         pins = [row._asdict() for row in local.explain_pins(directories, on_damage="report")]
         backlog = [row._asdict() for row in local.backlog(directories, on_damage="report")]
-    found = Fleet(sizes, *([row for row in rows if row["problem"] is None] for rows in (pins, backlog)))
-    found.not_read = sorted({(row["broker"], row["problem"]) for row in (*pins, *backlog) if row["problem"]})
-    return found
+    read_pins, read_backlog = ([row for row in rows if row["problem"] is None] for rows in (pins, backlog))
+    not_read = sorted({(row["broker"], row["problem"]) for row in (*pins, *backlog) if row["problem"]})
+    return Fleet(sizes, read_pins, read_backlog, not_read)
 
 
 def held_bytes(fleet: Fleet) -> dict[str, dict[str, int]]:
@@ -170,7 +170,8 @@ def waiting(fleet: Fleet) -> list[dict[str, Any]]:
 
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1d2733; }
-table { border-collapse: collapse; margin: 0.5rem 0 2rem; } td, th { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; }
+table { border-collapse: collapse; margin: 0.5rem 0 2rem; }
+td, th { padding: 0.2rem 0.9rem 0.2rem 0; text-align: left; }
 th { border-bottom: 1px solid #9aa5b1; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
 img { width: 100%; } .bad { color: #b42318; } .facts { font-size: 1.1rem; }
 """
