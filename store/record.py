@@ -86,8 +86,8 @@ SUBSCRIBE: Final = 13
 UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
-NEEDS: Final = 20
 IMPORT: Final = 17
+NEEDS: Final = 20
 KIND_NAMES: Final = {
     MESSAGE: "message",
     ACK: "ack",
@@ -105,8 +105,8 @@ KIND_NAMES: Final = {
     UNSUBSCRIBE: "unsubscribe",
     LOST: "lost",
     DELETE: "delete",
-    NEEDS: "needs",
     IMPORT: "import",
+    NEEDS: "needs",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8
 
