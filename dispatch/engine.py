@@ -13,10 +13,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
-from ..cache.budget import Budget, Holder
+from ..cache.budget import Budget
 from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
@@ -28,10 +27,9 @@ from ..store.message_store import MessageStore
 from ..store.metadata_store import MetadataStore
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_MESSAGES_MAX
-from ..store.recovery import RecoveryReport
 from ..store.runs import Runs
 from ..store.state import QUEUE
-from ..store.take_over import take_over
+from ..store.take_over import open_and_take_over
 from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
@@ -135,19 +133,11 @@ class Engine:
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
         self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
-        self.recovery = self._open_store(disk, reading)
+        self.recovery = open_and_take_over(
+            disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
+        )
         self._open_epoch = self.store.journal.epoch
         self._begin()
-
-    def _open_store(self, disk: Disk, reading: Holder) -> RecoveryReport:
-        """Recover, and take over what import sets bring."""
-        recovery = self.store.open()
-        try:
-            imports = take_over(disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes)
-        except ForebayError:
-            self.store.close()
-            raise
-        return replace(recovery, imports=imports)
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
         """tmp-storage, emptied."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from typing import Final
 
 from .account import Account
 from .disk import Disk
-from .errors import StoreFull
+from .errors import ForebayError, StoreFull
 from .files import IMPORT, import_load_id
 from .import_part import ImportedSlice, PartDamaged, PartFacts, PartReader
 from .import_set import (
@@ -34,6 +35,7 @@ from .lane import Lane
 from .message_store import MessageStore
 from .record import IMPORT as IMPORT_KIND
 from .record import IMPORTED, RecordDamaged
+from .recovery import RecoveryReport
 from .state import QUEUE
 
 logger = logging.getLogger("forebay.store.import")
@@ -47,6 +49,19 @@ class _Refused(Exception):
 
 class _Waits(Exception):
     """It can't go on now; the next open tries again."""
+
+
+def open_and_take_over(
+    disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
+) -> RecoveryReport:
+    """Open the store, and take over what waits for it. As `MessageStore.open` and `take_over`."""
+    recovery = store.open()
+    try:
+        imports = take_over(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
+    except ForebayError:
+        store.close()
+        raise
+    return replace(recovery, imports=imports)
 
 
 def take_over(
