@@ -32,7 +32,8 @@ define install
     echo "trying once more without the extra 'fast', which only makes checksums quicker"; \
     $(PIP) $(1) "$(2)[dev,tools]"; } || { \
     echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }
-@mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay
+@mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay \
+    && ln -sfn "$(CURDIR)/pipeline/pyspark_forebay" $(VENV)/link/pyspark_forebay
 @rm -f $(VENV)/.$(INSTALL)-* && touch $@
 endef
 

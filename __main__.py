@@ -21,7 +21,8 @@ DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; wrong usage leaves by SystemExit, as argparse does."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given).parse_args(given)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends no command
     try:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, (SettingsError, SelectorError)) else 1
 
 
-def _parser() -> ArgumentParser:
+def _parser(given: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_load(commands.add_parser)
@@ -55,6 +56,9 @@ def _parser() -> ArgumentParser:
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_dump)
+    pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
+    if given[:1] == ["pipeline"]:
+        _add_pipeline(pipeline)
     settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
     settings.add_argument("file", metavar="FILE", help="the configuration of an ActiveMQ broker")
     settings.set_defaults(run=_settings)
@@ -84,6 +88,14 @@ def _add_load(add_parser: Callable[..., ArgumentParser]) -> None:
     load.add_argument("--size", metavar="SIZE", help="bytes of a body (1KiB)")
     load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
     load.set_defaults(run=_load)
+
+
+def _add_pipeline(parser: ArgumentParser) -> None:
+    from forebay.pipeline import bulk_command, command
+
+    add_parser = parser.add_subparsers(required=True, metavar="NAME").add_parser
+    command.add_commands(add_parser)
+    bulk_command.add_commands(add_parser)
 
 
 def _load(arguments: Namespace) -> int:

@@ -29,6 +29,7 @@ from ..store.reading import StoredMessage
 from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.state import QUEUE
+from ..store.take_over import open_and_take_over
 from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
@@ -132,7 +133,9 @@ class Engine:
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
         self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
-        self.recovery = self.store.open()
+        self.recovery = open_and_take_over(
+            disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
+        )
         self._open_epoch = self.store.journal.epoch
         self._begin()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import MemoryStatistics
 from ..store.errors import SettingsError
-from ..store.pins import ACK, CHECKPOINT_HOLDER, IN_USE, PENDING_MESSAGE, TRANSACTION, Pin
+from ..store.pins import ACK, CHECKPOINT_HOLDER, IN_USE, LEASE, PENDING_MESSAGE, TRANSACTION, Pin
 from ..store.runs import Runs
 from ..store.state import QUEUE
 from .sizes import GIB, KIB, MIB
@@ -44,8 +44,8 @@ class Cause:
     """One reason, and who could do something about it."""
 
     reason: str
-    """Of disk: "pending_message", "ack", "transaction" or "in_use". Of memory: "memory". Of a queue or a consumer: see
-    dispatch/explain_dispatch.py."""
+    """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a queue or a
+    consumer: see dispatch/explain_dispatch.py."""
     holder: str
     """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
     queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
@@ -193,6 +193,8 @@ def _because(pin: Pin, now_ms: int) -> str:
         return f"{needed}, which hold{s} {messages} of {pin.holder}" if pin.messages else f"{needed} for {pin.holder}"
     if pin.reason == TRANSACTION:
         return f"because transaction {pin.holder} has messages in it and no outcome yet"
+    if pin.reason == LEASE:
+        return f"because {pin.holder} keeps it for a reader that has not come to its end"
     if pin.holder == CHECKPOINT_HOLDER:
         return "because the index on disk is older, for the last checkpoint found no room"
     return "because the journal is being written to it"
@@ -201,6 +203,8 @@ def _because(pin: Pin, now_ms: int) -> str:
 def _frees(pin: Pin) -> str:
     if pin.reason == IN_USE:
         return "room for a checkpoint" if pin.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
+    if pin.reason == LEASE or pin.holder.startswith(f"{LEASE} "):
+        return f"the progress of the reader of {pin.holder}, or the end of the lease"
     if not pin.messages:
         return f"the commit or the rollback of transaction {pin.holder}"
     kind, _, name = pin.holder.partition(":")

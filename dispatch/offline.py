@@ -84,9 +84,9 @@ def dump_command(arguments: Namespace, print_line: Print) -> int:
 
 def explain_command(arguments: Namespace, print_line: Print) -> int:
     """`forebay explain DIR [DATA_LOG]`: why a data log remains, or all of them. JournalCorrupt: run verify."""
-    stores = [(_broker(disk), look(disk)) for disk in stores_in(arguments.directory)]
-    data_log: int | None = arguments.data_log
     now_ms = SystemClock().time_ms()
+    stores = [(_broker(disk), look(disk, now_ms)) for disk in stores_in(arguments.directory)]
+    data_log: int | None = arguments.data_log
     if data_log is not None:
         stores = [found for found in stores if data_log in found[1].sizes]
         if not stores:

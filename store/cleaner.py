@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .archive import Archive
 from .cleanup import removable, trace
+from .files import MAX_DATA_LOG_ID
 from .index import Index
 from .journal import OFFSET_BITS, Journal
+from .leases import Lease
 from .pins import Pins
 from .record import DROP
 from .state import State, encode_state
@@ -46,10 +48,11 @@ class Cleaner:
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
         pins: Callable[[], Pins],
+        leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
         """archive: keeps what is discarded; None: it is deleted. replay_position: where the next open begins.
 
-        is_full: whether the journal lives on its reserve.
+        is_full: whether the journal lives on its reserve. leases: those that count.
         """
         self._index = index
         self._journal = journal
@@ -60,12 +63,15 @@ class Cleaner:
         self._replay_position = replay_position
         self._is_full = is_full
         self._pins = pins
+        self._leases = leases
+        self._leased_from = MAX_DATA_LOG_ID + 1
+        """At the last cleanup: data logs from that one on were kept for leases."""
         self.dropped: set[int] = set()
         """Named in a drop record, and not gone yet."""
 
     def sealed(self) -> set[int]:
-        """Data logs that are neither written to nor needed for replay. REQUIRES: state lock."""
-        newest = self._replayed_data_log
+        """Data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
+        newest = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
 
     def delete_unneeded(self) -> CleanupReport:
@@ -76,11 +82,13 @@ class Cleaner:
         disk refuses to delete is tried again by the next cleanup.
         """
         holders = self._pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
-        copied = self._copy_ahead()
+        leases = self._leases()
+        self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
+        copied = self._copy_ahead(leases)
         with self._maintenance_lock:
             with self._lock:
                 newest = self._replayed_data_log
-                undecided = set(self._transactions.undecided_data_logs)
+                undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
                 doomed = removable(self._index.uses, newest, undecided)
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
@@ -112,7 +120,11 @@ class Cleaner:
         """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
-    def _copy_ahead(self) -> list[int] | None:
+    def _leased(self, leases: Sequence[Lease]) -> set[int]:
+        """Data logs that a reader has not come to the end of. REQUIRES: state lock."""
+        return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
+
+    def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
         """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
 
         The slow part of archiving: no lock is held meanwhile.
@@ -120,7 +132,7 @@ class Cleaner:
         if self._archive is None:
             return None
         with self._lock:
-            undecided = self._transactions.undecided_data_logs
+            undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:

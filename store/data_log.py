@@ -330,6 +330,23 @@ def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, b
     return record, head
 
 
+def seal_of(file: File, header: DataLogHeader) -> tuple[int, Header, bytes] | None:
+    """(offset, header, head) of the directory with which a sealed data log ends; None where it ends otherwise.
+
+    Two reads. That the records are where it says is not looked at.
+    """
+    size = file.size()
+    if size < DATA_LOG_HEADER_BYTES + HEADER_BYTES + _TRAILER.size:
+        return None
+    offset, records, mark = _TRAILER.unpack(file.read(size - _TRAILER.size, _TRAILER.size).ljust(_TRAILER.size, b"\0"))
+    if mark != DIRECTORY_MARK or offset + HEADER_BYTES + 4 * records + _TRAILER.size != size:
+        return None
+    found = record_at(file, header, offset)
+    if found is None or found[0].kind != DIRECTORY or found[0].length != size - offset:
+        return None
+    return offset, *found
+
+
 def used_bytes(file: File, offset: int) -> int:
     """Bytes behind offset up to the last that is not zero: preallocated space is no loss. Reads the file to its end."""
     used = 0

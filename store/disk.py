@@ -264,7 +264,7 @@ class OsDisk:
             parent = os.path.dirname(path)
             self._create_directory(parent)
             _sync_directory(os.path.dirname(parent))
-            os.mkdir(path, 0o700)
+            self._create_directory(path)  # somebody else may be as quick
         except FileExistsError:
             if not os.path.isdir(path):
                 raise

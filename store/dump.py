@@ -15,6 +15,7 @@ from typing import Any, Final
 from .branch import LaneRun, decode_branch, decode_commit, decode_rollback
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
+from .imports import decode_import
 from .journal import location_text
 from .lane import LANE_MASK, LANE_SHIFT
 from .message import HeaderValue, id_prefix
@@ -27,6 +28,7 @@ from .record import (
     DESTINATION,
     DROP,
     HEADER_BYTES,
+    IMPORT,
     KIND_NAMES,
     MESSAGE,
     NEEDS,
@@ -142,11 +144,11 @@ def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names,
         else:
             if own_id is not None:
                 message["message_id"] = own_id
-            yield message | {"headers": _plain(headers)} if with_headers else message
+            yield message | {"headers": plain_headers(headers)} if with_headers else message
         begin += length
 
 
-def _plain(headers: dict[str, HeaderValue]) -> Row:
+def plain_headers(headers: dict[str, HeaderValue]) -> Row:
     return {name: _plain_value(value) for name, value in headers.items()}
 
 
@@ -198,6 +200,9 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         return {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages, "acks": acks}
     if record.kind == ROLLBACK:
         return {"transaction": f"{decode_rollback(payload):x}"}
+    if record.kind == IMPORT:
+        mark, _ = decode_import(payload)
+        return {"load_id": mark.load_id, "messages": mark.messages, "taken": mark.taken}
     if record.kind == ATTEST:
         return {"durable": location_text(record.durable)}
     return {}

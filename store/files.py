@@ -6,6 +6,8 @@
                               quarantine/
                               tmp-storage/tmp-<number>.dat
                               archive/
+                              leases/lease-<name>
+                              import/<load id>.load, import/part-<set>-<number>-<nonce>.data
 
 The lock is the kernel's (flock), so that whatever ends the process frees it;
 the file stays behind and its content is only for the message to whoever comes
@@ -30,6 +32,7 @@ STATE_DIRECTORY = "kr-store/state"
 QUARANTINE = "quarantine"
 TMP_STORAGE = "tmp-storage"
 ARCHIVE = "archive"
+IMPORT = "import"
 LOCK = "lock"
 
 MAX_DATA_LOG_ID = 2**31 - 1
@@ -37,6 +40,8 @@ MAX_BROKER_NAME_CHARACTERS = 64
 
 _DATA_LOG = re.compile(r"data-([1-9][0-9]{0,9})\.log")
 _TMP_FILE = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
+_LOAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_PART = re.compile(r"part-([0-9a-f]{32})-(0|[1-9][0-9]{0,9})-([0-9a-f]{16})\.data")
 _BROKER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _HOLDER = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
 _RETRY_SECONDS = 0.02
@@ -77,6 +82,37 @@ def tmp_file_number(base_name: str) -> int | None:
     """The number in a base name exactly as tmp_file_name makes it; None for any other file."""
     match = _TMP_FILE.fullmatch(base_name)
     return int(match[1]) if match is not None else None
+
+
+def import_name(load_id: str, state: str) -> str:
+    """Name of what says that a load is in that state: "new", "load" (published), "taken" or "refused"."""
+    return f"{IMPORT}/{load_id}.{state}"
+
+
+def import_load_id(base_name: str, state: str) -> str | None:
+    """The load id in a base name as import_name makes it; None for any other file."""
+    load_id = base_name.removesuffix(f".{state}")
+    return load_id if load_id != base_name and _LOAD_ID.fullmatch(load_id) else None
+
+
+def import_part_name(set_id: bytes, number: int, nonce: int) -> str:
+    """Name of a part of an import set. nonce: tells the attempts at one part apart."""
+    return f"{IMPORT}/part-{set_id.hex()}-{number}-{nonce:016x}.data"
+
+
+def import_part(base_name: str) -> tuple[bytes, int, int] | None:
+    """(set id, number, nonce) of a base name as import_part_name makes it; None for any other file."""
+    match = _PART.fullmatch(base_name)
+    return (bytes.fromhex(match[1]), int(match[2]), int(match[3], 16)) if match is not None else None
+
+
+def validate_load_id(load_id: object) -> str:
+    """SettingsError unless a load id may become the name of a file."""
+    if isinstance(load_id, str) and _LOAD_ID.fullmatch(load_id):
+        return load_id
+    raise SettingsError(
+        f"load_id={reprlib.repr(load_id)} cannot name a load: 1 to 100 letters, digits, '-', '_' and '.', no '.' first"
+    )
 
 
 PathArgument = str | os.PathLike[str]

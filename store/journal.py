@@ -301,6 +301,12 @@ class Journal:
                 raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space")
         self.is_refusing = False
 
+    @property
+    def is_short_of_room(self) -> bool:
+        """Another data log would not fit: nothing is kept for a lease."""
+        limit = self._store_limit_bytes
+        return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
+
     def _set_limit(self, size: int) -> None:
         """As far as appends need not look: even the smallest records could not be too many for the directory."""
         if self.is_full:

@@ -21,9 +21,11 @@ from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
+from .imports import Imports
 from .index import Index
 from .journal import OFFSET_BITS, Journal
 from .lane import Lane
+from .leases import Lease, read_leases
 from .mark import Mark, leave_mark, read_mark, write_mark
 from .message import id_prefix
 from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
@@ -98,7 +100,8 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
-        self._are_adds_refused = False
+        self.are_adds_refused = False
+        """The index has no room for more messages: only with persistent_index=False."""
         self._is_postponed = False
         """The last checkpoint found no room."""
         self._store_id = b""
@@ -110,6 +113,7 @@ class MessageStore:
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index)
         self.destinations: dict[int, Destination] = {}
+        self.imports: Imports
         self.journal: Journal
         self.cleaner: Cleaner
         self.relocation: Relocation
@@ -152,7 +156,7 @@ class MessageStore:
             repair_salt=self._random_salt if self._accepts_loss else None,
         )
         self.transactions.forget_open()
-        self.destinations = found.destinations
+        self.destinations, self.imports = found.destinations, found.imports
         self._replay_position = found.replay_position
         self.journal = Journal(
             self._disk,
@@ -199,6 +203,7 @@ class MessageStore:
             replay_position=lambda: self._replay_position,
             is_full=lambda: self.is_full,
             pins=self.pins,
+            leases=self._leases,
         )
         self.relocation = Relocation(
             self.index,
@@ -257,6 +262,7 @@ class MessageStore:
                 sorted(data_logs),
                 branches=transactions.prepared,
                 open_transactions=[branch.number for branch in transactions.open],
+                imports=list(self.imports),
             )
         )
 
@@ -331,11 +337,11 @@ class MessageStore:
 
         The refusal stands in the place of the methods, so that while there is room no message pays for the question.
         """
-        if self._are_adds_refused and are_admitted:
+        if self.are_adds_refused and are_admitted:
             del self.add, self.add_slice, self.transactions.add_slice  # the class's own are found again
-        elif not (self._are_adds_refused or are_admitted):
+        elif not (self.are_adds_refused or are_admitted):
             self.add = self.add_slice = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
-        self._are_adds_refused = not are_admitted
+        self.are_adds_refused = not are_admitted
 
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
         raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
@@ -487,6 +493,7 @@ class MessageStore:
                 data_logs=sorted(set(self.journal.sizes) - self.cleaner.dropped),
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
+                imports=list(self.imports),
             )
         )
 
@@ -542,7 +549,11 @@ class MessageStore:
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.transactions.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        return Pins(*what, replayed=replayed, transactions=transactions)
+        return Pins(*what, replayed=replayed, transactions=transactions, leases=self._leases())
+
+    def _leases(self) -> list[Lease]:
+        """Of readers elsewhere, those that count."""
+        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock_ms())
 
     def sizes(self) -> dict[int, int]:
         """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""

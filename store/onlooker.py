@@ -9,6 +9,7 @@ refuse is refused here as well.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,11 +24,12 @@ from .disk import Disk, File
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
+from .leases import read_leases
 from .metadata_store import MemoryMetadataStore
 from .opening import find_store_id
 from .pins import Pins
 from .recovery import Recovery, _End
-from .state import State
+from .state import Destination, State
 from .subscriptions import Subscriptions
 from .transactions import Transactions
 
@@ -46,19 +48,28 @@ class Look:
 
     pins: Pins
     sizes: dict[int, int]
+    index: Index
+    """All blocks are in RAM."""
+    subscriptions: Subscriptions
+    destinations: dict[int, Destination]
+    reader: Callable[[int], tuple[File, int]]
+    """An open file of a data log, and its salt."""
 
 
-def look(disk: Disk) -> Look:
-    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once."""
+def look(disk: Disk, now_ms: int = 0) -> Look:
+    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
+
+    now_ms: leases that have expired by then are none.
+    """
     for _ in range(LOOKS_MAX - 1):
         try:
-            return _look(disk)
+            return _look(disk, now_ms)
         except FileNotFoundError:
             continue  # the owner deleted a data log between the listing and its turn
-    return _look(disk)
+    return _look(disk, now_ms)
 
 
-def _look(disk: Disk) -> Look:
+def _look(disk: Disk, now_ms: int) -> Look:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
@@ -85,7 +96,9 @@ def _look(disk: Disk) -> Look:
     for data_log in found.sizes:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
-    return Look(Pins(index, lock, found.destinations, newest, reader, transactions=undecided), found.sizes)
+    leases = read_leases(disk, now_ms)
+    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    return Look(pins, found.sizes, index, subscriptions, found.destinations, reader)
 
 
 def _no_block(lane: int, block: int) -> bytes:
@@ -109,7 +122,7 @@ class _Replay(Recovery):
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
             # Searched before the second look: what is whole behind this place was written after it.
-            is_written = not is_last and any(True for _ in Walk(file, header, offset))
+            is_written = not is_last and any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
         return end if is_last or is_written else super()._checked(end)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from .block import Block, Extent
 from .index import Index
 from .lane import LANE_SHIFT
+from .leases import Lease
 from .reading import Readable
 from .record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from .state import QUEUE, Destination
@@ -25,6 +26,7 @@ PENDING_MESSAGE: Final = "pending_message"
 ACK: Final = "ack"
 TRANSACTION: Final = "transaction"
 IN_USE: Final = "in_use"
+LEASE: Final = "lease"
 
 JOURNAL_HOLDER: Final = "journal"
 """Of the data log that is written to."""
@@ -40,7 +42,7 @@ class Pin:
 
     reason: str
     holder: str
-    """A destination ("0:orders" is a queue), the id of a transaction, "journal" or "checkpoint"."""
+    """A destination ("0:orders" is a queue), the id of a transaction, "lease" and its name, "journal", "checkpoint"."""
     messages: int = 0
     """Of the holder, in data_logs: once they are settled, this reason is gone."""
     bytes: int = 0
@@ -87,12 +89,13 @@ class Pins:
         *,
         replayed: int | None = None,
         transactions: Mapping[str, Collection[int]] | None = None,
+        leases: Iterable[Lease] = (),
     ) -> None:
         """lock: guards the index. newest: the data log that is written to.
 
         reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins
         to replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no
-        outcome yet.
+        outcome yet. leases: those that count.
         """
         self._index = index
         self._lock = lock
@@ -100,6 +103,7 @@ class Pins:
         self._replayed = newest if replayed is None else replayed
         self._reader = reader
         self._transactions = transactions or {}
+        self._leases = tuple(leases)
         with lock:
             self._destinations = dict(destinations)
             self._counts = {
@@ -128,24 +132,31 @@ class Pins:
     # ------------------------------------------------------------------ from facts to pins
 
     def _assemble(self, data_log: int, pending: Mapping[int, list[Pin]], *, is_brief: bool = False) -> list[Pin]:
-        pins = [*pending.get(data_log, ()), *self._undecided(data_log)]
+        pins = [*pending.get(data_log, ()), *self._bound(data_log)]
         if data_log >= self._replayed:
             holder = JOURNAL_HOLDER if data_log >= self._newest else CHECKPOINT_HOLDER
             pins.append(Pin(IN_USE, holder, data_logs=(data_log,)))
         if not pins or not is_brief:
             kept_for: dict[str, list[Pin]] = {}
             for root in self._roots(data_log):
-                for pin in (*pending.get(root, ()), *self._undecided(root)):
+                for pin in (*pending.get(root, ()), *self._bound(root)):
                     kept_for.setdefault(pin.holder, []).append(pin)
             pins += [_ack_pin(holder, parts) for holder, parts in kept_for.items()]
         return pins
 
-    def _undecided(self, data_log: int) -> list[Pin]:
-        return [
+    def _bound(self, data_log: int) -> list[Pin]:
+        """What is not about messages that wait for somebody."""
+        undecided = [
             Pin(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()
             if data_log in data_logs
         ]
+        leased = [
+            Pin(LEASE, f"{LEASE} {lease.name}", data_logs=(data_log,))
+            for lease in self._leases
+            if data_log >= lease.data_log
+        ]
+        return undecided + leased
 
     def _roots(self, data_log: int) -> list[int]:
         """The data logs that pin it by its acks: those for which it holds some, for which these hold some, and so on,
@@ -161,7 +172,7 @@ class Pins:
         return sorted(
             found
             for found in reached
-            if found in self._counts and (self._counts[found].pending_messages or self._undecided(found))
+            if found in self._counts and (self._counts[found].pending_messages or self._bound(found))
         )
 
     def _pending(self, wanted: Iterable[int]) -> dict[int, list[Pin]]:

@@ -56,6 +56,8 @@ RANGES_MAX: Final = 4096
 SURVIVOR_RANGES_MAX: Final = 16_384
 RELOCATED: Final = 0x10
 """Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
+IMPORTED: Final = 0x80
+"""Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
@@ -84,6 +86,7 @@ SUBSCRIBE: Final = 13
 UNSUBSCRIBE: Final = 14
 LOST: Final = 15
 DELETE: Final = 16
+IMPORT: Final = 17
 NEEDS: Final = 20
 KIND_NAMES: Final = {
     MESSAGE: "message",
@@ -102,6 +105,7 @@ KIND_NAMES: Final = {
     UNSUBSCRIBE: "unsubscribe",
     LOST: "lost",
     DELETE: "delete",
+    IMPORT: "import",
     NEEDS: "needs",
 }
 LOST_BYTES: Final = HEADER_BYTES + 8

@@ -29,6 +29,7 @@ from .data_log import (
 from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
+from .imports import ImportReport, Imports
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
 from .mark import Mark
@@ -76,6 +77,8 @@ class RecoveryReport:
     seconds: float
     damaged: tuple[DamagedPlace, ...] = ()
     """With on_missing_data_log="report": the places that were given up, once each."""
+    imports: tuple[ImportReport, ...] = ()
+    """Import sets that were found: what was taken over of each, and why not all."""
 
 
 @dataclass(slots=True)
@@ -83,6 +86,7 @@ class Recovered:
     """Where the journal goes on, and what was found."""
 
     destinations: dict[int, Destination]
+    imports: Imports
     next_data_log: int
     next_sequence: int
     epoch: int
@@ -163,7 +167,7 @@ class Recovery:
         """By lane number, from an index that knew more than the journal that is left."""
         self._known = State()
         """Names from there."""
-        self._result = Recovered({}, 1, 0, mark.epoch if mark else 0, {})
+        self._result = Recovered({}, Imports(), 1, 0, mark.epoch if mark else 0, {})
         self.replay = Replay(disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
@@ -201,7 +205,7 @@ class Recovery:
             use.acked_data_logs &= self.replay.expected
             use.committed_data_logs &= self.replay.expected
         self.replay.forget_deleted()
-        result.destinations = self.replay.destinations
+        result.destinations, result.imports = self.replay.destinations, self.replay.imports
         result.end = end.position
         return result
 

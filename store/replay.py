@@ -21,6 +21,7 @@ from .data_log import (
 from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import data_log_name
+from .imports import Imports, decode_import
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, location_text
 from .lane import LANE_MASK, LANE_SHIFT
@@ -31,6 +32,8 @@ from .record import (
     DESTINATION,
     DROP,
     HEADER_BYTES,
+    IMPORT,
+    IMPORTED,
     LOST,
     MESSAGE,
     NEEDS,
@@ -97,6 +100,7 @@ class Replay:
         self.accepts_loss = False
         """What a repair could not bring back is passed over."""
         self.destinations: dict[int, Destination] = {}
+        self.imports = Imports()
         self.expected: set[int] = set()
         """The data logs that exist, as the journal itself tells."""
         self._deleted: set[int] = set()
@@ -112,6 +116,7 @@ class Replay:
         self._subscriptions.reset()
         self._transactions.clear()
         self.destinations.clear()
+        self.imports.restate(())
         self.expected.clear()
         self._deleted.clear()
 
@@ -136,6 +141,8 @@ class Replay:
                 if record.entries > lane.slice_room:
                     raise RecordDamaged("a slice crosses a block")
                 lane.add_slice(data_log, offset, list(part.lengths), index.use(data_log))
+                if record.flags & IMPORTED:
+                    self.imports.count(record.entries)
         elif record.kind == ACK:
             destination, ranges = decode_ranges(record, head)
             index.use(data_log)
@@ -164,6 +171,8 @@ class Replay:
             self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
         elif record.kind == COMMIT:
             self._apply_commit(file, position, record, head)
+        elif record.kind == IMPORT:
+            self.imports.see(decode_import(head, HEADER_BYTES)[0])
         elif record.kind == SURVIVORS:
             relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
             self._keep_survivors(data_log, record, head, relieve)
@@ -212,6 +221,7 @@ class Replay:
             data_logs=sorted(self.expected),
             branches=[*self._transactions.prepared, *self._transactions.open],
             next_log_sequence=next_log_sequence,
+            imports=list(self.imports),
         )
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
@@ -390,6 +400,7 @@ class Replay:
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)
         self._transactions.agree_with(state)
+        self.imports.restate(state.imports)
         self.expected = set(state.data_logs)
 
 

@@ -71,11 +71,16 @@ def _listed(disk: Disk, after: int) -> list[int]:
     return sorted(data_log for data_log in ids if data_log > after)
 
 
-def scan(file: File, header: DataLogHeader) -> Iterator[Found | Damage]:
-    """Read a data log to its end and verify every byte. One pass, in reads of 1 MiB, where nothing is damaged."""
-    offset = DATA_LOG_HEADER_BYTES
-    due: int | None = header.first_sequence
-    expected = header.first_sequence
+def scan(
+    file: File, header: DataLogHeader, *, offset: int | None = None, next_sequence: int | None = None
+) -> Iterator[Found | Damage]:
+    """Read a data log to its end and verify every byte. One pass, in reads of 1 MiB, where nothing is damaged.
+
+    offset, next_sequence: begin at that record, which has that log sequence, instead of the first.
+    """
+    offset = DATA_LOG_HEADER_BYTES if offset is None else offset
+    due: int | None = header.first_sequence if next_sequence is None else next_sequence
+    expected = header.first_sequence if next_sequence is None else next_sequence
     while True:
         walk = Walk(file, header, offset, next_sequence=due, verify_from=0)
         for place, record, head in walk:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .branch import Branch, decode_branch, encode_branch
+from .imports import ImportMark, decode_import, encode_import
 from .record import RecordDamaged
 
 QUEUE: Final = 0
@@ -29,7 +30,9 @@ _SUBSCRIPTION: Final = struct.Struct("<IIBBH")
 _NUMBERS: Final = struct.Struct("<II")
 _BACKLOG: Final = struct.Struct("<QQII")
 _MASKED_BLOCK: Final = struct.Struct("<Q64s")
+_SECTION: Final = struct.Struct("<BI")
 _DURABLE: Final = 0
+_IMPORTS_SECTION: Final = 3
 
 
 class Destination(NamedTuple):
@@ -80,6 +83,8 @@ class State:
     """All durable ones that exist."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
+    imports: list[ImportMark] = field(default_factory=list)
+    """Loads that were taken over, the one under way last."""
 
 
 class LaneCounts(NamedTuple):
@@ -110,6 +115,18 @@ class Backlog(NamedTuple):
 
 
 def encode_state(state: State) -> bytes:
+    return _encode_facts(state) + b"".join(_encode_sections(state))
+
+
+def _encode_sections(state: State) -> Iterator[bytes]:
+    """What most stores have nothing of, behind all the rest: tag u8, bytes u32, and those."""
+    if state.imports:
+        marks = list(map(encode_import, state.imports))
+        yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
+        yield from marks
+
+
+def _encode_facts(state: State) -> bytes:
     return b"".join(
         (
             _COUNT.pack(len(state.destinations)),
@@ -147,13 +164,14 @@ def encode_root(
     ]
     return b"".join(
         (
-            encode_state(state),
+            _encode_facts(state),
             _SEQUENCE.pack(state.next_log_sequence),
             _COUNT.pack(len(packed_lanes)),
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
             *packed_uses,
             *_encode_backlogs(list(backlogs)),
+            *_encode_sections(state),
         )
     )
 
@@ -226,6 +244,19 @@ class _Reader:
         state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
         return state
 
+    def sections(self, state: State) -> None:
+        """What follows to the end, into the state."""
+        while self._at < len(self._data):
+            tag, size = self.numbers(_SECTION)
+            end = self._at + size
+            if tag != _IMPORTS_SECTION:
+                raise RecordDamaged(f"a part {tag} of the state is unknown")
+            while self._at < end:
+                mark, self._at = decode_import(self._data, self._at)
+                state.imports.append(mark)
+            if self._at != end:
+                raise RecordDamaged("a part of the state has another length than it says")
+
     def branch(self) -> Branch:
         branch, self._at = decode_branch(self._data, self._at)
         return branch
@@ -254,7 +285,10 @@ def decode_delete(data: bytes) -> int:
 
 
 def decode_state(data: bytes) -> State:
-    return _Reader(data).state()
+    reader = _Reader(data)
+    state = reader.state()
+    reader.sections(state)
+    return state
 
 
 def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], list[Backlog]]:
@@ -266,4 +300,6 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], 
     for _ in range(reader.count()):
         data_log, messages, size, acked, committed = reader.numbers(_USE)
         uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
-    return state, lanes, uses, [reader.backlog() for _ in range(reader.count())]
+    backlogs = [reader.backlog() for _ in range(reader.count())]
+    reader.sections(state)
+    return state, lanes, uses, backlogs

@@ -27,6 +27,7 @@ from .data_log import (
 from .disk import Disk, File
 from .errors import JournalCorrupt
 from .files import data_log_name
+from .imports import decode_import
 from .journal import OFFSET_BITS
 from .record import (
     ACK,
@@ -36,6 +37,7 @@ from .record import (
     DIRECTORY,
     DROP,
     HEADER_BYTES,
+    IMPORT,
     LOST,
     MESSAGE,
     NEEDS,
@@ -170,13 +172,13 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
         facts.next_sequence = sequence_behind(record, found.head)
         facts.durable = max(facts.durable, record.durable)
         try:
-            _examine_record(facts, found, names, offsets)
+            examine_record(facts, found, names, offsets)
         except RecordDamaged as damage:
             facts.add(found.offset, str(damage))
         offsets.append(found.offset)
 
 
-def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
+def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
     """What the checksums cannot tell: whether the content makes sense."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]
@@ -209,6 +211,8 @@ def _examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], of
         decode_branch(payload)
     elif record.kind == ROLLBACK:
         decode_rollback(payload)
+    elif record.kind == IMPORT:
+        decode_import(payload)
     elif record.kind == LOST:
         facts.has_lost = True
     elif record.kind == DIRECTORY:

@@ -1,8 +1,17 @@
-"""What every test gets: a Hypothesis that neither surprises nor looks at the clock."""
+"""What every test gets: a Hypothesis that neither surprises nor looks at the clock, and one Spark session for all."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # The same examples in every run: a red test is red for its change. Finding new ones is the soak's work.
 settings.register_profile(
@@ -10,3 +19,29 @@ settings.register_profile(
 )
 settings.register_profile("soak", settings.get_profile("house"), derandomize=False, max_examples=5_000)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A small local session, shared because a JVM takes seconds to start. Skips where no Java can be had."""
+    from forebay.pipeline.errors import SparkMissing
+    from forebay.pipeline.session import session
+
+    # Spark looks for data sources on the path alone, where an editable install has no folder of that name.
+    named = tmp_path_factory.mktemp("named")
+    source = Path(__file__).parents[1] / "pipeline" / "pyspark_forebay"
+    (named / "pyspark_forebay").symlink_to(source, target_is_directory=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(named), os.environ.get("PYTHONPATH"))))
+    try:
+        opened = session(
+            "local[2]",
+            configuration={
+                "spark.sql.shuffle.partitions": "4",
+                "spark.driver.memory": "1g",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            },
+        )
+    except SparkMissing as missing:
+        pytest.skip(str(missing))
+    yield opened
+    opened.stop()

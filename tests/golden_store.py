@@ -19,7 +19,9 @@ from forebay.store.message import HeaderValue
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import encode_properties
 from forebay.store.state import TOPIC
+from forebay.store.take_over import take_over
 from forebay.store.topic_store import TopicStore
+from import_sets import Row, bring
 from manual_clock import ManualClock
 from message_stores import OpenStore
 
@@ -92,6 +94,8 @@ def write_golden(root: Path) -> Pending:
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
     _publish(opened)
+    bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
+    take_over(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:

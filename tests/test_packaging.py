@@ -30,11 +30,18 @@ IS_EDITABLE = json.loads(INSTALLED.read_text("direct_url.json") or "{}").get("di
 only_a_wheel = pytest.mark.skipif(IS_EDITABLE, reason="shown by a wheel: make test INSTALL=wheel")
 
 
+FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]
+
+
 def folder_of(package: str) -> Path:
-    return ROOT.joinpath(*package.split(".")[1:])
+    name, *rest = package.split(".")
+    return ROOT.joinpath(FOLDERS[name], *rest)
 
 
 def package_of(folder: Path) -> str:
+    for name, place in FOLDERS.items():
+        if place != "." and folder == ROOT / place:
+            return str(name)
     return ".".join(("forebay", *folder.relative_to(ROOT).parts))
 
 
@@ -68,9 +75,9 @@ def test_tests_have_no_init_file() -> None:
     assert not (ROOT / "tests" / "__init__.py").exists()
 
 
-def test_distribution_installs_one_name() -> None:
+def test_distribution_installs_its_name_and_the_one_that_spark_looks_for() -> None:
     names = {name for name, distributions in packages_distributions().items() if "forebay" in distributions}
-    assert names == {"forebay"}
+    assert names == {"forebay", "pyspark_forebay"}
 
 
 def test_import_takes_the_installed_copy() -> None:
@@ -95,14 +102,14 @@ def test_console_script_is_the_main_function() -> None:
 
 def test_import_leaves_heavy_modules_alone(tmp_path: Path) -> None:
     """A host that only stores messages pays for no picture, no command line and no Spark."""
-    program = "import forebay, sys; print(*sys.modules.keys() & {'argparse', 'psutil', 'pyspark', 'rich'})"
+    program = "import forebay, sys; print(*sys.modules.keys() & {'argparse', 'psutil', 'pyarrow', 'pyspark', 'rich'})"
     loaded = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert loaded.stdout.split() == []
 
 
 @only_a_wheel
 def test_wheel_holds_every_module_and_nothing_else() -> None:
-    installed = {file.as_posix() for file in INSTALLED.files or () if file.parts[0] == "forebay"}
+    installed = {file.as_posix() for file in INSTALLED.files or () if file.parts[0] in FOLDERS}
     listed = {
         "/".join((*package.split("."), module.name))
         for package in PACKAGES

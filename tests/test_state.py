@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.store.branch import Branch
+from forebay.store.imports import ImportMark
 from forebay.store.record import RecordDamaged
 from forebay.store.state import (
     NAME_BYTES_MAX,
@@ -111,6 +113,19 @@ def test_branches_come_back() -> None:
         assert list(branch) == [(20, 2 << 32 | 64, 3)]
         assert list(branch.runs()) == [(36, 5, 2**40 - 5)]
         assert decoded.open_transactions == [2**40 + 1]
+
+
+def test_imports_come_back_and_any_cut_through_them_is_damage() -> None:
+    marks = [ImportMark("day-1", bytes(range(16)), 1000, 300), ImportMark("day-2", bytes(16), 1, 0)]
+    state, bare = replace(STATE, imports=marks), len(encode_state(STATE))
+    assert decode_root(encode_root(state, [], []))[0].imports == marks
+    data = encode_state(state)
+    assert decode_state(data).imports == marks
+    for length in range(bare + 1, len(data)):
+        with pytest.raises(RecordDamaged):
+            decode_state(data[:length])
+    with pytest.raises(RecordDamaged, match="another length"):
+        decode_state(data[: bare + 1] + bytes([data[bare + 1] - 1]) + data[bare + 2 :])
 
 
 def test_empty_state_is_six_counts_and_a_number() -> None:

@@ -1,0 +1,29 @@
+"""The data pipeline: questions over the directories of many brokers, answered by Spark or by one process.
+
+It reads journals only, writes nothing there, and works beside live brokers; `load` alone brings a store something,
+and that in import/, for the store itself to take over.
+Nothing here is imported by `import forebay`, and Spark by nothing before it
+is needed. `forebay.pipeline.local` has the same questions without Spark.
+"""
+
+from .archiving import archive, restore
+from .errors import NotRead, SparkMissing, StoreNotRead
+from .loading import load
+from .session import session
+from .spark import backlog, check, explain_pins, facts, rebuild_index, register
+
+__all__ = [
+    "NotRead",
+    "SparkMissing",
+    "StoreNotRead",
+    "archive",
+    "backlog",
+    "check",
+    "explain_pins",
+    "facts",
+    "load",
+    "rebuild_index",
+    "register",
+    "restore",
+    "session",
+]

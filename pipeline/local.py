@@ -1,0 +1,275 @@
+"""The questions answered by this process alone: no Spark, no Java, the same rows.
+
+What runs on Spark calls these functions, one broker or data log at a time, in
+its workers. A broker of which a part cannot be read raises NotRead or
+JournalCorrupt; with on_damage="report" it has a row that says so, and the
+others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from ..dispatch.explain import explain_data_log
+from ..store.clock import SystemClock
+from ..store.disk import Disk
+from ..store.errors import ForebayError, JournalCorrupt
+from ..store.facts import Wanted
+from ..store.lane import Lane
+from ..store.leases import read_leases
+from ..store.onlooker import Look, look
+from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..store.scan import open_data_logs
+from ..store.state import TOPIC
+from ..store.verify import examine, judge
+from .errors import StoreNotRead
+from .fleet import Directories, Store, disk_of, find_stores, plan
+from .progress import Place, ahead
+from .schema import columns
+
+OnDamage = Literal["refuse", "report"]
+REPORT: Final = "report"
+
+
+class Problem(NamedTuple):
+    """One damaged place, or a broker that could not be examined."""
+
+    broker: str
+    data_log: int | None
+    offset: int | None
+    problem: str
+
+
+class PinRow(NamedTuple):
+    """One reason for which a data log remains: as `bay.explain` says it."""
+
+    broker: str
+    data_log: int | None = None
+    reason: str | None = None
+    holder: str | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    oldest_seconds: float | None = None
+    frees: str | None = None
+    data_logs: str | None = None
+    """Where the holder's messages lie; for acks the other end of the chain."""
+    problem: str | None = None
+
+
+class BacklogRow(NamedTuple):
+    """What is pending for a queue, or for a durable subscription of a topic."""
+
+    broker: str
+    destination: str | None = None
+    subscription: str | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    oldest_seconds: float | None = None
+    problem: str | None = None
+
+
+class LeaseRow(NamedTuple):
+    """What one named reader keeps of a journal, and how far it is behind."""
+
+    broker: str
+    lease: str
+    data_log: int
+    offset: int
+    behind_bytes: int
+    """From there to the end of what is written."""
+    expires_seconds: float
+    """Until it ends, unless the reader comes again."""
+
+
+class IndexRow(NamedTuple):
+    """One block of the index as a checkpoint stores it."""
+
+    broker: str
+    lane: int
+    block: int
+    messages: int
+    """How many of it are pending."""
+    packed: bytes
+
+
+def facts(
+    directories: Directories,
+    *,
+    bodies: bool = False,
+    relocated: bool = False,
+    on_damage: OnDamage = "refuse",
+) -> Iterator[Any]:
+    """The facts of all stores in the directories as pyarrow.RecordBatch. Needs pyarrow and numpy.
+
+    bodies: headers (JSON) and bodies too. relocated: also the copies that relocation made.
+    """
+    from .batches import Request, batches
+
+    reports = on_damage == REPORT
+    asked = columns(bodies=bodies, problems=reports)
+    for store in find_stores(directories):
+        request = Request(store.broker, asked, Wanted(bodies, relocated), reports)
+        for part in plan(disk_of(store)):
+            yield from batches(disk_of(store), request, part)
+
+
+def check(directories: Directories) -> list[Problem]:
+    """Every damaged place of every store, by broker and place. [] where there is none. Reads each byte once."""
+    return [problem for store in find_stores(directories) for problem in check_store(store, disk_of(store))]
+
+
+def check_store(store: Store, disk: Disk) -> list[Problem]:
+    """Of one store. By columns where numpy is installed, ten times as fast."""
+    try:
+        from .checking import examine_by_columns as examine_one
+    except ImportError:
+        examine_one = examine
+    examined = [examine_one(data_log, file) for data_log, file in open_data_logs(disk)]
+    return [Problem(store.broker, *finding) for finding in judge(examined).findings]
+
+
+def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[PinRow]:
+    """Why each data log of every store remains, by broker and data log. Replays each journal once."""
+    return _each(directories, on_damage, pins_of, lambda store, problem: PinRow(store.broker, problem=problem))
+
+
+def backlog(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[BacklogRow]:
+    """What is pending for each queue and each durable subscription, by name. Replays each journal once."""
+    return _each(directories, on_damage, backlog_of, lambda store, why: BacklogRow(store.broker, problem=why))
+
+
+def leases(directories: Directories) -> list[LeaseRow]:
+    """The leases of all stores that have not expired, by broker and name: the lag of streams."""
+    now_ms = SystemClock().time_ms()
+    rows = []
+    for store in find_stores(directories):
+        disk = disk_of(store)
+        for lease in read_leases(disk, now_ms):
+            behind = ahead(disk, Place(lease.data_log, lease.offset), None)[2]
+            seconds = (lease.expires_ms - now_ms) / 1000
+            rows.append(LeaseRow(store.broker, lease.name, lease.data_log, lease.offset, behind, seconds))
+    return rows
+
+
+def rebuild_index(directory: Directories) -> list[IndexRow]:
+    """The blocks of the index that opening would make from the journal alone, by broker, lane and block."""
+    return [row for store in find_stores(directory) for row in index_of(store, disk_of(store), 0)]
+
+
+Row = TypeVar("Row")
+
+
+def _each(
+    directories: Directories,
+    on_damage: OnDamage,
+    ask: Callable[[Store, Disk, int], list[Row]],
+    not_read: Callable[[Store, str], Row],
+) -> list[Row]:
+    rows: list[Row] = []
+    now_ms = SystemClock().time_ms()
+    for store in find_stores(directories):
+        try:
+            rows += ask(store, disk_of(store), now_ms)
+        except (ForebayError, OSError) as error:
+            if on_damage != REPORT:
+                raise named(store, error) from error
+            rows.append(not_read(store, problem_text(error)))
+    return rows
+
+
+def problem_text(error: Exception) -> str:
+    """What goes into a row: the fact without the advice to whoever opens the store."""
+    if isinstance(error, JournalCorrupt):
+        return f"data-{error.data_log}.log at offset {error.offset}: {error.problem}"
+    return str(error)
+
+
+def named(store: Store, error: Exception) -> StoreNotRead:
+    return StoreNotRead(f'{store.broker}: {problem_text(error)}; on_damage="report" goes on with the others')
+
+
+def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
+    """Of one store. JournalCorrupt where opening would be refused."""
+    seen = look(disk, now_ms)
+    rows = []
+    for data_log in sorted(seen.sizes):
+        pins = seen.pins.of(data_log)
+        causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
+        for pin, cause in zip(pins, causes, strict=True):
+            where = ",".join(map(str, pin.data_logs))
+            rows.append(
+                PinRow(
+                    store.broker,
+                    data_log,
+                    cause.reason,
+                    cause.holder,
+                    cause.messages,
+                    cause.bytes,
+                    cause.oldest_seconds,
+                    cause.frees,
+                    where,
+                )
+            )
+    return rows
+
+
+def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
+    """Of one store. JournalCorrupt where opening would be refused."""
+    seen = look(disk)
+    rows = []
+    for destination in seen.destinations.values():
+        if destination.kind != TOPIC:
+            lanes = [lane for lane in seen.index.lanes.values() if lane.destination == destination.number]
+            rows.append(_row(store, destination.name, None, lanes, seen, now_ms))
+    for subscriber in seen.subscriptions.by_number.values():
+        topic = seen.destinations[subscriber.facts.topic].name
+        mine: list[Lane] = []
+        for lane in filter(None, subscriber.lanes):
+            lane.catch_up()
+            mine.append(lane)
+        rows.append(_row(store, topic, subscriber.facts.name, mine, seen, now_ms))
+    return sorted(rows, key=lambda row: (row.destination or "", row.subscription or ""))
+
+
+def _row(
+    store: Store, destination: str, subscription: str | None, lanes: list[Lane], seen: Look, now_ms: int
+) -> BacklogRow:
+    times = [time for lane in lanes if (time := _oldest_ms(lane, seen)) is not None]
+    return BacklogRow(
+        store.broker,
+        destination,
+        subscription,
+        sum(lane.pending_messages for lane in lanes),
+        sum(lane.pending_bytes for lane in lanes),
+        max((now_ms - min(times)) / 1000, 0.0) if times else None,
+    )
+
+
+def _oldest_ms(lane: Lane, seen: Look) -> int | None:
+    """When the first pending message of a lane was sent. One read."""
+    run = lane.pending_run(0, 1)
+    if run is None:
+        return None
+    extent = next(iter(lane.extents(run[0], run[0])))
+    file, salt = seen.reader(extent.data_log)
+    try:
+        head = file.read(extent.offset, SLICE_BYTES + ENTRY_BYTES * 256)
+        header = decode_header(head)
+        verify_head(header, head, salt)
+        return decode_slice(header, head).timestamp
+    except (OSError, RecordDamaged):
+        return None  # deleted meanwhile, or damaged there
+    finally:
+        file.close()
+
+
+def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
+    """Of one store: the blocks that have something pending. JournalCorrupt where opening would be refused."""
+    seen = look(disk)
+    return [
+        IndexRow(store.broker, number, block, found.pending, found.pack())
+        for number, lane in sorted(seen.index.lanes.items())
+        for block, found in sorted(lane.resident.items())
+        if found.pending
+    ]

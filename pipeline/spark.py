@@ -1,0 +1,98 @@
+"""The questions answered by Spark: DataFrames of the same rows that `local.py` gives.
+
+Everything is on the level of DataFrames. A part of a journal that cannot be
+read fails the query with one line that names it; on_damage="report" goes on
+and names it in a row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ..store.verify import judge
+from .fleet import Directories, find_stores
+from .local import OnDamage, Problem
+from .schema import CHECK_COLUMNS, ddl
+from .session import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_registered: WeakSet[Any] = WeakSet()
+
+
+def facts(
+    spark: SparkSession,
+    directories: Directories,
+    *,
+    bodies: bool = False,
+    relocated: bool = False,
+    on_damage: OnDamage = "refuse",
+) -> DataFrame:
+    """One row a message, one a run of other records, else one a record. See `forebay.store.facts.Fact`.
+
+    bodies: also headers (a JSON object) and body. relocated: also the copies that relocation made, so that a message
+    may come more than once.
+    """
+    return _table(spark, directories, "facts", on_damage, bodies=bodies, relocated=relocated)
+
+
+def check(spark: SparkSession, directories: Directories) -> DataFrame:
+    """Every damaged place: broker, data_log, offset, problem. Empty where there is none. Runs at once."""
+    from .checking import from_text
+
+    found: dict[tuple[str, str], list[Any]] = {}
+    for row in _table(spark, directories, "examined", "refuse").collect():
+        found.setdefault((row.broker, row.root), []).append(from_text(row.found))
+    problems = [
+        Problem(broker, *finding)
+        for (broker, _), examined in sorted(found.items())
+        for finding in judge(sorted(examined, key=lambda facts: facts.data_log)).findings
+    ]
+    return spark.createDataFrame([tuple(problem) for problem in problems], ddl(CHECK_COLUMNS))
+
+
+def explain_pins(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
+    """Why data logs remain, a row a reason, as `bay.explain` says it."""
+    return _table(spark, directories, "pins", on_damage)
+
+
+def backlog(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
+    """What is pending, a row a queue and a durable subscription: messages, bytes, oldest_seconds."""
+    return _table(spark, directories, "backlog", on_damage)
+
+
+def rebuild_index(spark: SparkSession, directory: Directories) -> DataFrame:
+    """The blocks of the index, made from the journal: broker, lane, block, messages, packed; sorted."""
+    return _table(spark, directory, "index", "refuse").orderBy("broker", "lane", "block")
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source known to a session that did not find it by itself. Once a session."""
+    require_spark()
+    from .source import ForebaySource
+
+    if spark not in _registered:
+        spark.dataSource.register(ForebaySource)
+        _registered.add(spark)
+
+
+def _table(spark: SparkSession, directories: Directories, table: str, on_damage: OnDamage, **flags: bool) -> DataFrame:
+    register(spark)
+    find_stores(directories)  # what is no directory is said here, in one line
+    reader = spark.read.format("forebay").option("table", table).option("onDamage", on_damage)
+    for name, value in flags.items():
+        reader = reader.option(name, value)
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        reader = reader.option("parallelism", context.defaultParallelism)
+    return reader.load(paths_of(directories))
+
+
+def paths_of(directories: Directories) -> list[str]:
+    """Absolute, because workers have another working directory."""
+    given: Iterable[Any] = [directories] if isinstance(directories, str | os.PathLike) else directories
+    return [os.path.abspath(os.fspath(one)) for one in given]

@@ -1,0 +1,139 @@
+"""What the pipeline says of a journal is what opening it finds, whatever a crash left."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from forebay import Forebay, ForebayError, JournalCorrupt, Settings
+from forebay.dispatch.engine import Engine
+from forebay.pipeline import local
+from forebay.pipeline.fleet import Store, find_stores, plan
+from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.simulated_disk import SimulatedDisk
+from manual_clock import ManualClock
+from pipeline_stores import damaged, data_logs, random_stores, written
+
+HERE = Store("localhost", "")
+
+
+def opened(image: SimulatedDisk) -> Forebay:
+    """The store, its index made from the journal alone."""
+    image.capacity_bytes = 1 << 40
+    settings = Settings(background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB")
+    return Forebay(Engine(image, lambda store_id, cache_bytes: MemoryMetadataStore(), settings, ManualClock(1)), None)
+
+
+def without_index(image: SimulatedDisk) -> SimulatedDisk:
+    image = image.crash_process()
+    for name in ("kr-store/state/mark",):
+        if image.exists(name):
+            image.remove(name)
+    return image
+
+
+def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
+    index = bay._engine.store.index
+    return {
+        (number, block): index.peek(lane, block).pack()
+        for number, lane in index.lanes.items()
+        for first, last in lane.blocks
+        for block in range(first, last + 1)
+        if index.peek(lane, block).pending
+    }
+
+
+def test_rebuilt_index_is_the_one_that_opening_makes() -> None:
+    blocks = 0
+    for image in random_stores(range(70, 90)):
+        rows = local.index_of(HERE, image, 0)
+        own = blocks_of(opened(without_index(image)))
+        assert {(row.lane, row.block): row.packed for row in rows} == own
+        assert [(row.lane, row.block) for row in rows] == sorted(own)
+        blocks += len(own)
+    assert blocks > 100
+
+
+def test_backlog_is_what_the_open_store_counts() -> None:
+    seen: Counter[bool] = Counter()
+    for image in random_stores(range(90, 105)):
+        rows = local.backlog_of(HERE, image, 0)
+        statistics = opened(without_index(image)).statistics()
+        queues = {row.destination: (row.messages, row.bytes) for row in rows if row.subscription is None}
+        own = {name: (found.depth, found.bytes) for name, found in statistics.destinations.items()}
+        assert {name: held for name, held in queues.items() if held[0]} == {
+            name: held for name, held in own.items() if held[0]
+        }
+        for row in rows:
+            seen[row.subscription is None] += bool(row.messages)
+            if row.subscription is not None:
+                assert row.destination is not None
+                topic = statistics.topics[row.destination]
+                assert topic.subscriptions[row.subscription].depth == row.messages
+            assert (row.oldest_seconds is None) == (not row.messages)
+    assert min(seen[True], seen[False]) > 5
+
+
+def test_what_opens_is_read_whole_and_what_does_not_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    random = Random(5)
+    outcomes: Counter[str] = Counter()
+    for n, image in enumerate(random_stores(range(110, 130))):
+        if not data_logs(image):
+            continue
+        directory = written(image, tmp_path / str(n))
+        facts = facts_by_id(directory)
+        bay = opened(without_index(image))
+        for name in bay.destinations():
+            for message in bay.queue(name).browse():
+                # Of a transaction, the rows of the commit tell its number.
+                outcomes["message" if facts[message.message_id or ""] else "in a transaction"] += 1
+        hurt = damaged(image, random)
+        try:
+            opened(without_index(hurt))
+        except JournalCorrupt:
+            outcomes["refused"] += 1
+            with pytest.raises(ForebayError):
+                local.pins_of(HERE, hurt, 0)
+            assert local.check(str(written(hurt, tmp_path / f"hurt-{n}")))
+    assert outcomes["message"] > 50 and outcomes["refused"] > 5
+    assert outcomes["message"] > 2 * outcomes["in a transaction"]
+
+
+def facts_by_id(directory: Path) -> Counter[str]:
+    return Counter(
+        row["message_id"]
+        for batch in local.facts(str(directory), relocated=True)
+        for row in batch.to_pylist()
+        if row["kind"] in ("message", "relocate") and row["message_id"] is not None
+    )
+
+
+def test_plan_leaves_out_what_was_dropped_and_names_what_is_missing() -> None:
+    for image in random_stores(range(130, 136)):
+        before = data_logs(image)
+        if len(before) < 3:
+            continue
+        parts = plan(image)
+        assert [part.data_log for part in parts if part.problem is None] == [
+            part.data_log for part in parts if part.data_log in before
+        ]
+        assert not [part for part in parts if part.problem]
+        needed = [part.data_log for part in parts[:-1]]
+        if needed:
+            gone = image.crash_process()
+            gone.remove(f"journal/data-{needed[0]}.log")
+            [missing] = [part for part in plan(gone) if part.problem]
+            assert missing.data_log == needed[0]
+
+
+def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
+    [image] = list(random_stores(range(140, 141), images_max=0))
+    written(image, tmp_path / "east", "a")
+    written(image, tmp_path / "west", "b")
+    everything = [str(tmp_path / "east"), str(tmp_path / "east" / "a"), str(tmp_path / "*"), str(tmp_path / "west")]
+    assert [store.broker for store in find_stores(everything)] == ["a", "b"]
+    assert [store.broker for store in find_stores(str(tmp_path / "*" / "b"))] == ["b"]
