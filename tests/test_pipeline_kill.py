@@ -76,7 +76,7 @@ def go_on(bay: Forebay, random: Random, sent: Counter[str]) -> None:
     bay.queue(name).send_many(Message(bytes(random.randrange(600))) for _ in range(count))
     sent[name] += count
     with bay.queue(name).subscribe() as consumer:
-        consumer.ack(consumer.take(random.randrange(60)))
+        consumer.ack(consumer.take(random.randrange(1, 60)))
     bay.step()
     if random.random() < 0.2:
         bay.cleanup()
