@@ -18,6 +18,9 @@ import pytest
 
 import forebay
 from forebay import Forebay, Message
+from forebay.store.clock import SystemClock
+from forebay.store.disk import OsDisk
+from forebay.store.leases import Lease, write_lease
 
 pytest.importorskip("pyspark")
 
@@ -91,6 +94,10 @@ def test_each_row_comes_once_whoever_is_killed(tmp_path: Path) -> None:
     with forebay.open(
         tmp_path / "data", memory_limit="8MiB", sync="never", max_file_length="64KiB", background=False
     ) as bay:
+        # Nothing may be deleted before the stream has begun.
+        write_lease(
+            OsDisk(str(tmp_path / "data" / "localhost")), Lease("kills", 1, 64, SystemClock().time_ms() + 3_600_000)
+        )
         go_on(bay, random, sent)
         while killed.total() < KILLS:
             query = Query(tmp_path, "on")
