@@ -2,7 +2,7 @@
 
 A sealed, undamaged data log goes through `heads.py`; everything else, and
 what is rare, through the store's own scan, row by row. Both give the same
-rows in the same order. A batch has the rows of 2 MiB of journal at most, of
+rows in the same order. A batch has the rows of 8 MiB of journal at most, of
 one record where that is larger.
 """
 

@@ -33,7 +33,7 @@ from ..store.record import (
     crc32,
 )
 
-REGION_BYTES: Final = 2 << 20
+REGION_BYTES: Final = 8 << 20
 _HEAD_BYTES: Final = 64
 _ACK_BYTES: Final = HEADER_BYTES + 16
 _TRAILER_BYTES: Final = 12
@@ -100,7 +100,7 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
 def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> Iterator[Heads]:
     """The records of a sealed data log but its directory, region by region. Unusual: from there on, scan.
 
-    offsets: as directory_of gives them. One read of 2 MiB each, more where a record is larger.
+    offsets: as directory_of gives them. One read of 8 MiB each, more where a record is larger.
     """
     epoch = 0
     at, last = 0, len(offsets) - 1

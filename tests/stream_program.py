@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+LIMITS = {"on": "60000", "now": "2000000"}
+
+
 def main(directory: str, checkpoint: str, out: str, mode: str) -> None:
     spark = session("local[2]", configuration={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"})
     register(spark)
@@ -31,7 +34,7 @@ def main(directory: str, checkpoint: str, out: str, mode: str) -> None:
         part.write_text(text)
         os.replace(part, path)
 
-    source = spark.readStream.format("forebay").option("lease", "kills").option("maxBytesPerTrigger", "60000")
+    source = spark.readStream.format("forebay").option("lease", "kills").option("maxBytesPerTrigger", LIMITS[mode])
     writer = source.load(directory).writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
     query = (writer.trigger(availableNow=True) if mode == "now" else writer.trigger(processingTime="0 seconds")).start()
     query.awaitTermination()
