@@ -35,8 +35,14 @@ class ConsumerBell:
         self.called: Callable[[], None] = lambda: None
         """Called in the loop's thread."""
 
+        self.slow_called: Callable[[], None] = lambda: None
+        """The same, when it has become slow."""
+
     def __call__(self) -> None:
         self.bell.ring(self.called)
+
+    def tell_slow(self, consumer: Consumer) -> None:
+        self.bell.ring(self.slow_called)
 
 
 class AsyncConsumer:
@@ -46,6 +52,7 @@ class AsyncConsumer:
         consumer._engine = engine  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
         consumer.when_closed = partial(bell.bell.ring, self._end)
+        consumer.when_moved = partial(bell.bell.ring, self._move)
         self._engine = engine
         self._consumer = consumer
         self._lines = lines
@@ -98,9 +105,9 @@ class AsyncConsumer:
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
         """Nothing is in RAM: have it loaded, or wait for it."""
-        engine, consumer, line = self._engine, self._consumer, self._line
+        engine, consumer = self._engine, self._consumer
         is_called = False  # out of the line: then it must pass on when it leaves
-        if line.is_busy and not search.is_over:
+        if self._line.is_busy and not search.is_over:
             search.has_credit = True
             is_called = await self._wait(search, deadline, was_called=False)
         try:
@@ -109,9 +116,9 @@ class AsyncConsumer:
                 with engine.lock:
                     found = consumer.look(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
-                    if is_waiting and not (search.has_credit and line.is_armed):
+                    if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()
-                        line.is_armed |= search.has_credit
+                        self._line.is_armed |= search.has_credit
                 if engine.targets.ready:
                     engine.call_ready()
                 if found is not None:
@@ -126,7 +133,7 @@ class AsyncConsumer:
                 search.is_scanned = self._interest.selector is not None
         finally:
             if is_called:
-                line.pass_on()
+                self._line.pass_on()
 
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
         """Wait for something to change; whether it was called out of the line."""
@@ -162,6 +169,14 @@ class AsyncConsumer:
             if not in_line:
                 _wake(future)
         self._line.call()
+
+    def _move(self) -> None:
+        """Its messages are dealt from now on: it stands in a line of its own, and what waited in the other looks."""
+        self._lines.exit(self, self._interest)
+        self._interest = self._consumer.interest
+        self._line = self._lines.enter(self, self._interest)
+        for future in self._waits:
+            _wake(future)
 
     def _end(self) -> None:
         """It was closed, by whomever: its takes end, and those of others rely on it no more."""

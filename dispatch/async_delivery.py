@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class AsyncDelivery:
     """What `take` returns. Settle it once, with `ack` or `nack`.
 
-    As Delivery; where that is lazy, `body`, `headers`, `id` and `timestamp`
-    read the journal in the loop's thread. `read` does not.
+    As Delivery; where that is lazy, `body`, `headers`, `id`, `group` and
+    `timestamp` read the journal in the loop's thread. `read` does not.
     """
 
     __slots__ = ("_consumer", "_delivery")
@@ -40,6 +40,11 @@ class AsyncDelivery:
     def id(self) -> str:
         """The message id that send returned."""
         return self._delivery.id
+
+    @property
+    def group(self) -> str | None:
+        """The group it was sent with."""
+        return self._delivery.group
 
     @property
     def timestamp(self) -> int:
@@ -79,7 +84,7 @@ class AsyncDelivery:
 
     def _read(self) -> Message:
         delivery = self._delivery
-        return Message(delivery.body, delivery.headers, delivery.priority, delivery.id)
+        return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, group=delivery.group)
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
         """Done with it: after this returns, or the transaction commits, it is never delivered again."""

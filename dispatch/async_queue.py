@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import ForebayError
@@ -46,6 +47,7 @@ class AsyncSender:
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
+        group: str | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -62,6 +64,7 @@ class AsyncSender:
             message_id=message_id,
             transaction=inner_transaction(transaction),
             persistent=persistent,
+            group=group,
         )
         if engine.owed:
             await engine.confirm()
@@ -91,10 +94,6 @@ class AsyncSender:
                     await engine.confirm()
         return ids
 
-    def _subscribe(self, subscribe: Callable[[ConsumerBell], Consumer]) -> AsyncConsumer:
-        bell = ConsumerBell(self._bay.bell)
-        return self._adopt(subscribe(bell), bell)
-
     def _adopt(self, consumer: Consumer, bell: ConsumerBell) -> AsyncConsumer:
         return AsyncConsumer(self._engine, consumer, self._bay.lines, bell)
 
@@ -107,17 +106,39 @@ class AsyncQueue(AsyncSender):
 
     _sender: Queue
 
-    def subscribe(self, *, selector: str | None = None, prefetch: int | None = None) -> Opening[AsyncConsumer]:
+    def subscribe(
+        self,
+        *,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
+        on_slow: Callable[[AsyncConsumer], None] | None = None,
+    ) -> Opening[AsyncConsumer]:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
         Await it, or enter it with `async with`. As Queue.subscribe; there is
-        no on_ready, because a task can wait in `take`.
+        no on_ready, because a task can wait in `take`. on_slow is called in
+        the loop's thread.
         """
 
         async def subscribe() -> AsyncConsumer:
-            return self._subscribe(
-                lambda bell: self._sender.subscribe(selector=selector, prefetch=prefetch, on_ready=bell)
+            bell = ConsumerBell(self._bay.bell)
+            called = on_slow
+            if called is not None and callable(called):
+                called = bell.tell_slow  # type: ignore[assignment]
+            consumer = self._sender.subscribe(
+                selector=selector,
+                prefetch=prefetch,
+                exclusive=exclusive,
+                priority=priority,
+                on_ready=bell,
+                on_slow=called,  # type: ignore[arg-type]
             )
+            adopted = self._adopt(consumer, bell)
+            if on_slow is not None:
+                bell.slow_called = partial(on_slow, adopted)
+            return adopted
 
         return Opening(subscribe)
 

@@ -27,7 +27,7 @@ from ..cache.budget import Holder
 from ..cache.charge import OVERHEAD_BYTES
 from ..store.block import BLOCK_MESSAGES, BLOCK_SHIFT
 from ..store.message import Message
-from ..store.properties import decode_properties
+from ..store.properties import decode_properties, group_of
 from ..store.reading import Region, StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
@@ -242,6 +242,7 @@ def as_message(area: LaneArea, message: StoredMessage) -> Message:
         priority=area.lane.priority,
         message_id=message_id,
         persistent=area.is_persistent,
+        group=group_of(properties),
     )
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..store.errors import Closed, SettingsError, StoreFull
+from . import exclusive
 from .delivery import Delivery
-from .destination_policy import check_prefetch
+from .destination_policy import check_prefetch, policy_for
 from .eager_loader import Load
 from .queue_area import Interest, LaneArea, QueueArea
 from .transaction import Transaction
@@ -36,6 +37,8 @@ class ConsumerStatistics:
     misses: int
     in_flight: int
     delivered: int
+    is_slow: bool
+    """It has neither taken nor settled anything for `slow_consumer_seconds`, and holds messages or could have some."""
 
 
 @dataclass(slots=True)
@@ -80,14 +83,27 @@ class Consumer:
         self._credited = threading.Condition(engine.lock)
         """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = engine.targets.collect_one
+        self._collect = engine.targets.collect
+        self.priority = 0
+        """Those of higher priority are served first. Read-only for callers."""
+        self.is_exclusive = False
+        """It gets all, or waits to take over. Read-only for callers."""
+        self.on_slow: Callable[[Consumer], None] | None = None
+        """Called, never under a lock, when it has become slow."""
+        self.slow_seconds = policy_for(engine.settings.policies, queue.name).slow_consumer_seconds
+        self.is_slow = False
+        self.moved_at = engine.monotonic()
+        self.seen = (0, 0)
+        """What it had delivered and in flight when somebody last looked whether it is slow."""
+        self.when_moved: Callable[[], None] | None = None
+        """Called under the lock when it has another interest: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
         """Called under the lock, whoever closes it: what an event loop needs to hear."""
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
         """Deliveries so far, which numbers them. Read-only for callers."""
-        if queue.is_paused:
-            self.hold_up()
+        self.equip()
 
     # ------------------------------------------------------------------ taking
 
@@ -103,6 +119,8 @@ class Consumer:
         with engine.lock:
             self._prefetch = prefetch
             self.credit_came()
+            if self._queue.dealer is not None:
+                self._queue.dealer.woken()
         engine.call_ready()
 
     def take(
@@ -131,7 +149,7 @@ class Consumer:
             if self._is_closed:
                 raise Closed("the consumer")
             most = self._credit(max_messages)
-            deliveries = engine.targets.collect(self, most, max_bytes) if most > 0 else []
+            deliveries = self._collect(self, most, max_bytes) if most > 0 else []
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
         if engine.targets.ready:
@@ -147,7 +165,7 @@ class Consumer:
             one = self._collect_one(self)
             if one is not None:
                 return [one]
-        return self._engine.targets.collect(self, most, max_bytes) if most > 0 else []
+        return self._collect(self, most, max_bytes) if most > 0 else []
 
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
@@ -186,7 +204,7 @@ class Consumer:
         search.is_coming = search.has_credit = False
         most = self._credit(search.max_messages)
         while most > 0:
-            deliveries = targets.collect(self, most, search.max_bytes)
+            deliveries = self._collect(self, most, search.max_bytes)
             if deliveries:
                 if search.is_missed:
                     self.interest.misses += len(deliveries)
@@ -231,11 +249,12 @@ class Consumer:
         if not has_credit:
             self._credited.wait(wait_seconds)
             return True
-        self.interest.waiting += 1
+        interest = self.interest  # it may have another one when the wait is over
+        interest.waiting += 1
         try:
-            self.interest.arrived.wait(wait_seconds)
+            interest.arrived.wait(wait_seconds)
         finally:
-            self.interest.waiting -= 1
+            interest.waiting -= 1
         return True
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -367,6 +386,8 @@ class Consumer:
     def _return(self, delivery: Delivery, delay: float) -> None:
         message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._engine.targets.give_back(delivery)
+        if delivery._area.queue.dealer is not None:
+            delivery._area.queue.dealer.comes_back(delivery, is_delayed=bool(delay))
         if delay:
             delivery._area.keep((message,))
             self._engine.park(delay, delivery._area, delivery.sequence)
@@ -404,20 +425,36 @@ class Consumer:
             else:
                 self.interest.is_armed = True
 
-    def hold_up(self) -> None:
-        """Its queue is paused: it has no credit until `go_on`. REQUIRES: the lock.
+    def equip(self) -> None:
+        """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
 
-        What says so stands in the place of two methods, so that no other take asks.
+        What does so stands in the place of methods, so that no other take asks.
         """
-        self._collect_one = _nothing
-        self._credit = _no_credit  # type: ignore[method-assign]
-        self._waits_for_credit = True
+        queue, targets = self._queue, self._engine.targets
+        self._collect = targets.collect if queue.dealer is None else queue.dealer.collect
+        if queue.holds_up(self):
+            self._collect_one = _nothing
+            self._credit = _no_credit if queue.is_paused else self._stand_by  # type: ignore[method-assign]
+            self._waits_for_credit = True
+            return
+        self._collect_one = targets.collect_one if queue.dealer is None else _nothing
+        if self.__dict__.pop("_credit", None) is not None:
+            self.credit_came()
 
-    def go_on(self) -> None:
-        """Its queue is paused no longer. REQUIRES: the lock."""
-        self._collect_one = self._engine.targets.collect_one
-        del self._credit
-        self.credit_came()
+    def _stand_by(self, max_messages: int) -> int:
+        """In the place of _credit, while another consumer is exclusive: what it settles frees its groups."""
+        if self._queue.dealer is not None and not self._is_closed:
+            self._queue.dealer.stand_back(self)
+        return 0
+
+    def move_to(self, interest: Interest) -> None:
+        """Its messages come from there from now on. REQUIRES: the lock."""
+        self.interest = interest
+        self.equip()
+        if self._is_armed:
+            interest.is_armed = True
+        if self.when_moved is not None:
+            self.when_moved()
 
     def _held(self) -> list[Delivery]:
         """What it holds. O(in flight in this queue)."""
@@ -437,21 +474,29 @@ class Consumer:
         if self._is_closed:
             return
         self._is_closed = True
-        interest, targets = self.interest, self._engine.targets
+        interest, targets, dealer = self.interest, self._engine.targets, self._queue.dealer
         held = self._held()
-        interest.consumers.remove(self)
         targets.waits_for_memory.pop(self, None)
         self._queue.delivered += self.delivered
-        if not interest.consumers:
-            targets.unsubscribe(self._queue, interest)
+        if dealer is not None:
+            dealer.leave(self)
+        else:
+            interest.consumers.remove(self)
+            if not interest.consumers:
+                targets.unsubscribe(self._queue, interest)
         for delivery in held:
             self._return(delivery, 0.0)
+        if self.is_exclusive:
+            exclusive.leave(self._queue, self)
+        if dealer is not None:
+            dealer.woken()
         self._credited.notify_all()
         interest.arrived.notify_all()
         if self.when_closed is not None:
             self.when_closed()
         for other in interest.consumers:
-            other.become_ready(targets.ready)
+            if other is not self:
+                other.become_ready(targets.ready)
 
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
@@ -460,7 +505,7 @@ class Consumer:
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the interest), no disk."""
         with self._engine.lock:
-            lists = self.interest.lists
+            lists = list(self.interest.in_turn())
             return ConsumerStatistics(
                 direct_entries=sum(len(target.direct) for target in lists),
                 references=sum(target.references.count + target.returned.count for target in lists),
@@ -469,6 +514,7 @@ class Consumer:
                 misses=self.interest.misses,
                 in_flight=self.in_flight,
                 delivered=self.delivered,
+                is_slow=self.is_slow,
             )
 
     def __enter__(self) -> Consumer:

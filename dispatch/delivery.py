@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..store.message import HeaderValue
-from ..store.properties import decode_properties
+from ..store.properties import decode_properties, group_of
 from ..store.record import RecordDamaged
 
 if TYPE_CHECKING:
@@ -22,7 +22,19 @@ class Delivery:
     journal (or tmp-storage) on access, into the caller's own memory.
     """
 
-    __slots__ = ("_consumer", "_area", "sequence", "_properties", "_body", "_timestamp", "attempts", "_number")
+    __slots__ = (
+        "_consumer",
+        "_area",
+        "sequence",
+        "_properties",
+        "_body",
+        "_timestamp",
+        "attempts",
+        "_number",
+        "_group",
+    )
+    _group: str | None
+    """Of a lazy delivery that a dealer made; else not set."""
 
     def __init__(
         self,
@@ -63,6 +75,15 @@ class Delivery:
         properties = self._load()[1] if self._body is None else self._properties
         try:
             return decode_properties(properties) if properties else ({}, None)
+        except RecordDamaged as damage:
+            raise self._area.not_read(str(damage)) from None
+
+    @property
+    def group(self) -> str | None:
+        """The group it was sent with. O(1); one read of the journal when the delivery is lazy."""
+        properties = self._load()[1] if self._body is None else self._properties
+        try:
+            return group_of(properties)
         except RecordDamaged as damage:
             raise self._area.not_read(str(damage)) from None
 

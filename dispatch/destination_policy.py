@@ -48,6 +48,10 @@ class DestinationPolicy:
     """Seconds that a send waits for room before it raises StoreFull; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
+    slow_consumer_seconds: float | None = 30.0
+    """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
+    could have some; None: none is. More: fewer false alarms, slower to notice."""
+
     # max_bytes as a number.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
@@ -63,6 +67,10 @@ class DestinationPolicy:
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+        seconds = self.slow_consumer_seconds
+        if seconds is not None:
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            _check_number("slow_consumer_seconds", seconds, is_number and 0 < seconds <= TIMEOUT_SECONDS_MAX)
 
     @property
     def is_limiting(self) -> bool:

@@ -312,7 +312,7 @@ class EagerLoader:
         if load.is_stale:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
-        self._area.wake(load.target.interest)
+        load.target.interest.load_ended(self._area.ready)
 
     # ------------------------------------------------------------------ read and install
 
@@ -327,8 +327,12 @@ class EagerLoader:
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
-        if load.is_scan and interest.selector is not None:
+        notes_groups = interest.notes_groups
+        is_judged = load.is_scan and (interest.selector is not None or notes_groups)
+        if is_judged or notes_groups:
             for sequence, message in load.held.items():
+                if not is_judged and message[2] is not None:
+                    continue
                 try:
                     # A lazy one is read for its headers alone and let go again.
                     whole = message if message[2] is not None else area.read_one(sequence)
@@ -337,6 +341,8 @@ class EagerLoader:
                     load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
                     load.unwanted.add(sequence)
                     continue
+                if notes_groups and message[2] is None:
+                    interest.note_group(area, whole)
                 try:
                     is_wanted = interest.wants(area, whole)
                 except RecordDamaged as damage:
@@ -388,7 +394,7 @@ class EagerLoader:
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
                 target.area.give_up(sequence)
-        area.wake(target.interest)
+        target.interest.load_ended(area.ready)
         if area.waits_for_memory:
             area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:

@@ -30,9 +30,11 @@ from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.state import QUEUE
 from ..store.take_over import open_and_take_over
+from . import exclusive
 from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
+from .dealer import Dealer
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
@@ -41,6 +43,7 @@ from .queue_area import LaneArea, QueueArea
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
+from .slowness import notice
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .topic_area import TopicArea
@@ -172,12 +175,15 @@ class Engine:
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
-                    self._add_queue(destination.number, destination.name)
+                    queue = self._add_queue(destination.number, destination.name)
+                    if destination.has_groups:
+                        queue.has_groups = True
+                        Dealer(queue).take_over()
             self.topics.restore()
             for lane in list(self.store.index.lanes.values()):
-                queue = self._queues_by_number.get(lane.destination)
-                if queue is not None:
-                    queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+                found = self._queues_by_number.get(lane.destination)
+                if found is not None:
+                    found.areas[lane.priority] = found.make_lane_area(lane.priority)
             self.transactions.recover()
         _engines.add(self)
         if self.settings.background:
@@ -242,8 +248,6 @@ class Engine:
             if queue.is_deleted:
                 raise Closed("the queue")
             area = queue.volatile_areas[priority]
-            if area is None and queue.is_deleted:
-                raise Closed("the queue")
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)
                 prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
@@ -253,14 +257,27 @@ class Engine:
             return area
 
     def subscribe(
-        self, queue: QueueArea, selector: Selector | None, prefetch: int, on_ready: Callable[[], None] | None
+        self,
+        queue: QueueArea,
+        selector: Selector | None,
+        prefetch: int,
+        on_ready: Callable[[], None] | None,
+        *,
+        is_exclusive: bool = False,
+        priority: int = 0,
+        on_slow: Callable[[Consumer], None] | None = None,
     ) -> Consumer:
         with self.lock:
             self.raise_closed()
             if queue.is_deleted:
                 raise Closed("the queue")
             kind = Consumer if queue.admission is None else LimitedConsumer
-            consumer = self.attach(queue, selector, prefetch, on_ready, kind)
+            if priority and queue.dealer is None:
+                Dealer(queue).take_over()
+            consumer = self.attach(queue, selector, prefetch, on_ready, kind, priority=priority, on_slow=on_slow)
+            if is_exclusive:
+                consumer.is_exclusive = True
+                exclusive.line_up(queue, consumer)
         if self.targets.ready:
             self.call_ready()
         return consumer
@@ -272,13 +289,19 @@ class Engine:
         prefetch: int,
         on_ready: Callable[[], None] | None,
         consumer_type: type[Consumer] = Consumer,
+        *,
+        priority: int = 0,
+        on_slow: Callable[[Consumer], None] | None = None,
     ) -> Consumer:
         """REQUIRES: the lock."""
         interest = self.targets.subscribe(queue, selector)
         consumer = consumer_type(self, queue, interest, prefetch, on_ready)
+        consumer.priority, consumer.on_slow = priority, on_slow
         interest.consumers.append(consumer)
+        if queue.dealer is not None:
+            queue.dealer.join(consumer, interest)
         consumer.arm()
-        if self.targets.starving(interest) is not None:
+        if self.targets.starving(consumer.interest) is not None:
             self.targets.wake(interest)
         return consumer
 
@@ -391,6 +414,7 @@ class Engine:
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
                 self._measured_at = now
+                done += notice(self.targets, self._consumers(), now)
             done += self.overflow.compact()
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
@@ -504,11 +528,12 @@ class Engine:
             depth=queue.depth,
             bytes=queue.depth_bytes,
             consumers=sum(1 for _ in queue.consumers()),
+            slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
             enqueued=queue.enqueued,
             delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
-            misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
+            misses=queue.missed,
             unreadable=sum(area.unreadable for area in areas),
             blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
             blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,

@@ -27,10 +27,10 @@ class LimitedQueue(Queue):
         """As Queue.send. Where the queue is full it waits or raises StoreFull, as its policy says."""
         if type(body) is not bytes:
             return super().send(body, **fields)
-        headers, message_id = fields.get("headers"), fields.get("message_id")
+        headers, message_id, group = fields.get("headers"), fields.get("message_id"), fields.get("group")
         size = len(body)
-        if headers or message_id is not None:
-            size += len(encoded_properties(headers, message_id))
+        if headers or message_id is not None or group is not None:
+            size += len(encoded_properties(headers, message_id, group))
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
         self._admit((size,))

@@ -18,6 +18,7 @@ from ..store.errors import ForebayError, StoreFull
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
+from .dealer import note_groups
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
 
@@ -78,6 +79,8 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
             if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
         ]
         if free:
+            if area.queue.has_groups:
+                note_groups(engine, to)
             with store.journal.uninterrupted():
                 _commit(engine, area, target, free)
         position = store.journal.end
@@ -92,6 +95,8 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
     gone = Runs()
     with engine.lock:
         engine.raise_closed()
+        if area.queue.has_groups:
+            note_groups(engine, to)
         try:
             for sequence, properties, body, timestamp in batch:
                 if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:

@@ -20,7 +20,7 @@ def pause(engine: Engine, queue: QueueArea) -> None:
         engine.raise_closed()
         queue.is_paused = True
         for consumer in queue.consumers():
-            consumer.hold_up()
+            consumer.equip()
 
 
 def resume(engine: Engine, queue: QueueArea) -> None:
@@ -31,7 +31,7 @@ def resume(engine: Engine, queue: QueueArea) -> None:
             queue.is_paused = False
             for interest in queue.interests.values():
                 for consumer in interest.consumers:
-                    consumer.go_on()
+                    consumer.equip()
                 # Messages that came meanwhile each woke one take, which found no credit.
                 interest.arrived.notify_all()
     engine.call_ready()

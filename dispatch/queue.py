@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.message_store import MessageStore
-from ..store.properties import encode_properties
+from ..store.properties import GROUP_BYTES_MAX, encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
 from ..store.topic_store import TopicStore
 from .consumer import Consumer
+from .dealer import use_groups
 from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
 from .finder import find
@@ -27,6 +29,8 @@ from .volatile_area import VolatileArea
 if TYPE_CHECKING:
     from .engine import Engine
 
+CONSUMER_PRIORITY_MIN: Final = -128
+CONSUMER_PRIORITY_MAX: Final = 127
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
 
@@ -46,20 +50,33 @@ def check_name(name: str, what: str = "a destination") -> str:
     return name
 
 
-def encoded_properties(headers: Headers | None, message_id: str | None) -> bytes:
-    """What lies before a body. SettingsError for headers or an id that cannot be."""
+def encoded_properties(headers: Headers | None, message_id: str | None, group: str | None = None) -> bytes:
+    """What lies before a body. SettingsError for headers, an id or a group that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
         raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
         raise SettingsError(f"a message id must be a non-empty str, not {type(message_id).__name__}")
-    return encode_properties(headers, message_id)
+    if group is not None and (
+        not isinstance(group, str) or not 1 <= len(group.encode(errors="replace")) <= GROUP_BYTES_MAX
+    ):
+        raise SettingsError(
+            f"a group must be a str of 1 to {GROUP_BYTES_MAX} bytes of UTF-8, not {reprlib.repr(group)}"
+        )
+    return encode_properties(headers, message_id, group)
 
 
-def check_subscription(selector: str | None, prefetch: int, on_ready: Callable[[], None] | None) -> Selector | None:
+def check_subscription(
+    selector: str | None,
+    prefetch: int,
+    on_ready: Callable[[], None] | None,
+    on_slow: Callable[[Consumer], None] | None = None,
+) -> Selector | None:
     """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
     check_prefetch(prefetch)
     if on_ready is not None and not callable(on_ready):
         raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+    if on_slow is not None and not callable(on_slow):
+        raise SettingsError(f"on_slow must be callable, not {type(on_slow).__name__}")
     return compiled(selector)
 
 
@@ -91,20 +108,27 @@ class Sender:
         message_id: str | None = None,
         transaction: Transaction | None = None,
         persistent: bool = True,
+        group: str | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. In a transaction it counts
-        with the commit. With persistent=False nothing is journaled: the
-        message is lost when the process ends. Raises MessageTooLarge,
-        SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
-        (outcome unknown), TransactionError, Closed; not persistent,
-        SpillFailed (nothing stored) instead of StoreFailed.
+        One journal record and no wait for memory. Messages of one group go to
+        one consumer at a time, in order. In a transaction it counts with the
+        commit. With persistent=False nothing is journaled: the message is lost
+        when the process ends. Raises MessageTooLarge, SettingsError (nothing
+        stored), StoreFull (nothing stored), StoreFailed (outcome unknown),
+        TransactionError, Closed; not persistent, SpillFailed (nothing stored)
+        instead of StoreFailed.
         """
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
+        if headers or message_id is not None or group is not None:
+            properties = encoded_properties(headers, message_id, group)
+            if group is not None and not self._area.has_groups:
+                use_groups(engine, self._area)
+        else:
+            properties = b""
         if len(body) + len(properties) > engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         if persistent is not True:
@@ -193,7 +217,12 @@ class Sender:
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
+        if headers or message_id is not None or message.group is not None:
+            properties = encoded_properties(headers, message_id, message.group)
+            if message.group is not None and not self._area.has_groups:
+                use_groups(self._engine, self._area)
+        else:
+            properties = b""
         if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
@@ -291,18 +320,35 @@ class Queue(Sender):
         *,
         selector: str | None = None,
         prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
         on_ready: Callable[[], None] | None = None,
+        on_slow: Callable[[Consumer], None] | None = None,
     ) -> Consumer:
         """A consumer that competes with the others of this queue for the messages its selector matches.
 
+        exclusive: it gets all and the others nothing, or it waits until the
+        exclusive ones before it are closed. priority, from -128 to 127: those
+        of higher priority get messages as long as their credit goes, the
+        others what is left. on_slow is called with the consumer, never under
+        a lock, when it has become slow (see DestinationPolicy).
         prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
         on_ready is called, never under a lock, when a take would find
         something after one that found nothing. SelectorError, SettingsError, Closed.
         """
         if prefetch is None:
             prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
-        chosen = check_subscription(selector, prefetch, on_ready)
-        return self._engine.subscribe(self._area, chosen, prefetch, on_ready)
+        chosen = check_subscription(selector, prefetch, on_ready, on_slow)
+        if type(exclusive) is not bool:
+            raise SettingsError(f"exclusive must be True or False, not {exclusive!r}")
+        if type(priority) is not int or not CONSUMER_PRIORITY_MIN <= priority <= CONSUMER_PRIORITY_MAX:
+            raise SettingsError(
+                f"a consumer's priority must be an int from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}, "
+                f"not {priority!r}"
+            )
+        return self._engine.subscribe(
+            self._area, chosen, prefetch, on_ready, is_exclusive=exclusive, priority=priority, on_slow=on_slow
+        )
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
         """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
@@ -11,7 +11,7 @@ from ..cache.message_cache import MessageCache
 from ..store.errors import StoreFailed
 from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
-from ..store.properties import decode_properties
+from ..store.properties import decode_properties, group_of
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from .selector import Selector
@@ -20,6 +20,7 @@ from .target_list import TargetList
 if TYPE_CHECKING:
     from .admission import Admission
     from .consumer import Consumer
+    from .dealer import Dealer
     from .delivery import Delivery
     from .eager_loader import Load
     from .target_area import TargetArea
@@ -30,6 +31,8 @@ class Interest:
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses")
+    notes_groups: ClassVar[bool] = False
+    """A load tells it the groups of messages that are too large for RAM."""
 
     def __init__(self, selector: Selector | None, state_lock: threading.Lock) -> None:
         self.selector = selector
@@ -46,6 +49,34 @@ class Interest:
     def is_awaited(self) -> bool:
         """A take waits, or a callback that the next message calls."""
         return self.waiting > 0 or self.is_armed
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Something may be there for its consumers. Callbacks that are due join ready. REQUIRES: the lock."""
+        if self.waiting:
+            self.arrived.notify_all()
+        if self.is_armed:
+            self.is_armed = False
+            for consumer in self.consumers:
+                consumer.become_ready(ready)
+            # Whoever is called first may take all there is: the next time that is another one.
+            self.consumers = self.consumers[1:] + self.consumers[:1]
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """As wake, also for those who wait for just that, whatever it brought. REQUIRES: the lock."""
+        self.wake(ready)
+
+    def in_turn(self) -> Iterable[TargetList]:
+        """The lists in the order in which a hand-out looks at them."""
+        return self.lists
+
+    def is_free(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
+        sequence = message[0]
+        area.drop_copies(sequence)
+        return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
+
+    def note_group(self, area: LaneArea, message: StoredMessage) -> None:
+        """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
 
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
         """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
@@ -65,6 +96,7 @@ class Interest:
                 "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
                 "JMSTimestamp": message[3],
                 "JMSDeliveryMode": area.delivery_mode,
+                "JMSXGroupID": group_of(properties) if "JMSXGroupID" in selector.field_names else None,
             }
         return selector.matches(values)
 
@@ -223,6 +255,14 @@ class QueueArea:
         self.interests: dict[str | None, Interest] = {}
         self.admission: Admission | None = None
         """Of a queue whose policy limits it."""
+        self.has_groups = False
+        """Messages with a group were sent there, once at least."""
+        self.dealer: Dealer | None = None
+        """Where messages have groups or consumers have priorities: who gets what."""
+        self.exclusive: Consumer | None = None
+        """The only one who gets anything."""
+        self.exclusives: list[Consumer] = []
+        """That one and those that wait to take over, in the order in which they came."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
@@ -239,6 +279,23 @@ class QueueArea:
         """Those that exist, highest priority first."""
         both = zip(reversed(self.areas), reversed(self.volatile_areas), strict=True)
         return (area for pair in both for area in pair if area is not None)
+
+    def lists_over(self, area: LaneArea) -> Iterator[TargetList]:
+        """Every list of one of its lanes."""
+        interests: Iterable[Interest] = self.interests.values()
+        if self.dealer is not None:
+            interests = [*interests, *(consumer.interest for consumer in self.consumers())]
+        return (target for interest in interests for target in interest.lists if target.area is area)
+
+    def holds_up(self, consumer: Consumer) -> bool:
+        """Whether a consumer gets nothing, whatever is there."""
+        return self.is_paused or (self.exclusive is not None and self.exclusive is not consumer)
+
+    @property
+    def missed(self) -> int:
+        """Deliveries that had to be loaded first."""
+        dealt = () if self.dealer is None else (consumer.interest.misses for consumer in self.consumers())
+        return self.misses + sum(interest.misses for interest in self.interests.values()) + sum(dealt)
 
     def consumers(self) -> Iterator[Consumer]:
         return (consumer for interest in self.interests.values() for consumer in interest.consumers)

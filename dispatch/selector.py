@@ -42,9 +42,10 @@ from .selector_conditions import (
 )
 from .selector_tokens import END, NAME, NUMBER, STRING, Token, canonical_text, tokenize
 
-FIELD_NAMES: Final = frozenset({"JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSDeliveryMode"})
+FIELD_NAMES: Final = frozenset({"JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSDeliveryMode", "JMSXGroupID"})
 """Names that mean the message itself, never a header: its priority (int), its id (str), its time of sending
-(int, milliseconds since 1970) and 'PERSISTENT' or 'NON_PERSISTENT'. JMSType and JMSCorrelationID are headers."""
+(int, milliseconds since 1970), 'PERSISTENT' or 'NON_PERSISTENT', and its group (str). JMSType and JMSCorrelationID
+are headers."""
 
 CHARACTERS_MAX: Final = 4_096
 """Characters of a selector, as given and in its canonical form."""

@@ -16,6 +16,8 @@ class DestinationStatistics:
     depth: int
     bytes: int
     consumers: int
+    slow_consumers: int
+    """Of them, those that have neither taken nor settled anything for a while; see DestinationPolicy."""
     enqueued: int
     delivered: int
     acknowledged: int

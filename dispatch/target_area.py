@@ -100,10 +100,12 @@ class TargetArea:
         key = selector.text if selector is not None else None
         interest = queue.interests.get(key)
         if interest is None:
-            for other in queue.interests.values():
-                for target in other.lists:
+            for area in queue.lane_areas():
+                for target in queue.lists_over(area):
                     self._lay_open(target)
-            interest = queue.interests[key] = Interest(selector, self.lock)
+            dealer = queue.dealer
+            interest = Interest(selector, self.lock) if dealer is None else dealer.feeder(selector)
+            queue.interests[key] = interest
             for area in queue.lane_areas():
                 self._add_list(area, interest)
             pair(interest)
@@ -116,6 +118,8 @@ class TargetArea:
             self._add_list(area, interest)
             interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
             pair(interest)
+        if area.queue.dealer is not None:
+            area.queue.dealer.add_lane(area)
         self.settle_interests(area.queue)
 
     def _add_list(self, area: LaneArea, interest: Interest) -> None:
@@ -123,17 +127,21 @@ class TargetArea:
         if area.parked:
             target.share()
         interest.lists.append(target)
+        self.adopt(target)
+        self.feed(target)
+
+    def adopt(self, target: TargetList) -> None:
+        """A new list has its share of memory from now on."""
         self.lists[target] = None
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
-        self.feed(target)
 
     def settle_interests(self, queue: QueueArea) -> None:
         """Find each lane's fast path again, after interests or lanes came or went."""
         interests = list(queue.interests.values())
         for area in queue.lane_areas():
             area.sole = None
-            if len(interests) == 1 and interests[0].selector is None:
+            if len(interests) == 1 and interests[0].selector is None and queue.dealer is None:
                 area.sole = next(target for target in interests[0].lists if target.area is area)
         if len(interests) > 1:
             for interest in interests:
@@ -279,12 +287,7 @@ class TargetArea:
 
     def wake(self, interest: Interest) -> None:
         """Something may be there for the consumers of an interest."""
-        if interest.waiting:
-            interest.arrived.notify_all()
-        if interest.is_armed:
-            interest.is_armed = False
-            for consumer in interest.consumers:
-                consumer.become_ready(self.ready)
+        interest.wake(self.ready)
 
     def feed(self, target: TargetList) -> None:
         """Let the loader know that a list runs low."""
@@ -331,14 +334,14 @@ class TargetArea:
         for target in consumer.interest.lists:
             if target.twin is not None:
                 if target.area.is_persistent:
-                    max_bytes, is_empty = self._collect_by_turns(consumer, target, most, max_bytes, deliveries)
+                    max_bytes, is_empty = self.collect_by_turns(consumer, target, most, max_bytes, deliveries)
                     if not is_empty:
                         break
                 continue
             if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
                 break
             if target.direct:
-                max_bytes = self._hand_out(consumer, target, most, max_bytes, deliveries)
+                max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
                     self.feed(target)
                 if len(deliveries) >= most or target.direct:
@@ -347,7 +350,7 @@ class TargetArea:
                 break
         return deliveries
 
-    def _collect_by_turns(
+    def collect_by_turns(
         self, consumer: Consumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from a list and its twin by arrival: what is left of max_bytes, and whether both are empty now."""
@@ -361,13 +364,13 @@ class TargetArea:
             if chosen.returned.count and chosen.returned.first < direct[0][0]:
                 return max_bytes, False
             count = len(direct)
-            max_bytes = self._hand_out(consumer, chosen, most, max_bytes, deliveries, before)
+            max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
                 self.feed(chosen)
             if len(direct) == count:
                 return max_bytes, False
 
-    def _hand_out(
+    def hand_out(
         self,
         consumer: Consumer,
         target: TargetList,
@@ -397,7 +400,7 @@ class TargetArea:
             if is_shared:
                 if sequence > stop:
                     break
-                if not self._is_free(area, sequence):
+                if not target.interest.is_free(area, message):
                     direct.popleft()
                     released += charge
                     continue
@@ -432,14 +435,9 @@ class TargetArea:
         consumer.in_flight += len(deliveries) - already
         return max_bytes
 
-    def _is_free(self, area: LaneArea, sequence: int) -> bool:
-        """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
-        area.drop_copies(sequence)
-        return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
-
     def starving(self, interest: Interest) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
-        for target in interest.lists:
+        for target in interest.in_turn():
             if target.twin is not None:
                 target = turn(target)[0]
             if target.has_supply:
@@ -450,7 +448,7 @@ class TargetArea:
 
     def has_any(self, interest: Interest) -> bool:
         """Whether a take may find something, now or after a load."""
-        return any(target.direct or target.has_supply for target in interest.lists)
+        return any(target.direct or target.has_supply for target in interest.in_turn())
 
     # ------------------------------------------------------------------ settling
 
@@ -505,6 +503,9 @@ class TargetArea:
             return
         if message[2] is not None and not self.pending_cache.put(area.lane.number, message):
             area.keep((message,))
+        if area.queue.dealer is not None:
+            area.queue.dealer.offer_again(area, message)
+            return
         for interest in area.queue.interests.values():
             for target in interest.lists:
                 if target.area is area and target.front > sequence and self._is_wanted(interest, area, message):
@@ -521,10 +522,10 @@ class TargetArea:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
         area.purges += 1
         area.attempts = {sequence: count for sequence, count in area.attempts.items() if sequence not in gone}
-        for interest in area.queue.interests.values():
-            for target in interest.lists:
-                if target.area is area:
-                    self.targets.release(target.forget(gone))
+        for target in area.queue.lists_over(area):
+            self.targets.release(target.forget(gone))
+        if area.queue.dealer is not None:
+            area.queue.dealer.forget(area, gone)
         for cache in (self.pending_cache, self.head_queue_cache):
             cache.forget_runs(area.lane.number, gone)
         self.head_queue_cache.reopen(area.lane.number)

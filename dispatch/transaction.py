@@ -266,6 +266,8 @@ class Transaction:
                 area = engine.lane_area(lane)
                 area.acknowledged += messages
                 area.parked.difference_update(range(first, first + messages))
+                if area.queue.dealer is not None:
+                    area.queue.dealer.settled(area, first, messages)
                 if area.attempts:
                     for sequence in range(first, first + messages):
                         area.attempts.pop(sequence, None)

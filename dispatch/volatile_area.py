@@ -99,10 +99,9 @@ class VolatileArea(LaneArea):
             return
         if not self.overflow.buffer.put(lane.number, message):
             # Lists that have it took the memory: where others come to it later, it must be found.
-            for interest in self.queue.interests.values():
-                for target in interest.lists:
-                    if target.area is self and target.direct and target.direct[-1][0] == sequence:
-                        target_area.targets.release(charge_bytes(target.evict_last()))
+            for target in self.queue.lists_over(self):
+                if target.direct and target.direct[-1][0] == sequence:
+                    target_area.targets.release(charge_bytes(target.evict_last()))
             self.overflow.keep(lane, (message,))
 
     # ------------------------------------------------------------------ leaving RAM

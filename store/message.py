@@ -31,6 +31,8 @@ class Message:
     """None: the store generates one, which `Queue.find` resolves at once."""
     persistent: bool = True
     """False: it is not journaled. It ends with the process, however that ends."""
+    group: str | None = None
+    """Messages of one group go to one consumer at a time, in order; 1 to 255 bytes of UTF-8."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""

@@ -1,4 +1,4 @@
-"""What travels with a body besides the body: headers and a foreign message id, in a tagged encoding of our own.
+"""What travels with a body besides the body: headers, a foreign message id and a group, in an encoding of our own.
 
 Empty properties are no bytes at all. Headers are decoded only when somebody
 looks at them. Nothing here trusts a length before it has seen the bytes.
@@ -22,6 +22,7 @@ _FLOAT: Final = 5
 _STR: Final = 6
 _BYTES: Final = 7
 _MESSAGE_ID: Final = 8
+_GROUP: Final = 9
 _FIXED: Final = {_NONE: 0, _TRUE: 0, _FALSE: 0, _INT: 8, _FLOAT: 8}
 
 _KEY: Final = struct.Struct("<BH")
@@ -31,14 +32,20 @@ _DOUBLE: Final = struct.Struct("<d")
 _LONG_MAX: Final = (1 << 63) - 1
 
 NAME_BYTES_MAX: Final = 65_535
+GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 
 
-def encode_properties(headers: Headers | None, message_id: str | None = None) -> bytes:
-    """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes)."""
+def encode_properties(headers: Headers | None, message_id: str | None = None, group: str | None = None) -> bytes:
+    """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes).
+
+    The message id comes first, then the group, so that `group_of` finds it without decoding the rest.
+    """
     parts: list[bytes] = []
     if message_id is not None:
         parts += _named(_MESSAGE_ID, message_id)
+    if group is not None:
+        parts += _named(_GROUP, group)
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not name:
             raise SettingsError(f"a header's name must be a non-empty str, not {type(name).__name__}")
@@ -104,6 +111,8 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
             elif tag == _MESSAGE_ID:
                 message_id = name
                 continue
+            elif tag == _GROUP:
+                continue
             else:
                 (size,) = _LENGTH.unpack_from(data, at)
                 at += 4
@@ -114,6 +123,22 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     except (struct.error, UnicodeDecodeError):
         raise RecordDamaged("a message's headers cannot be read") from None
     return headers, message_id
+
+
+def group_of(data: bytes) -> str | None:
+    """The group of the message with these properties; None: it is in none. O(1). RecordDamaged as decode_properties."""
+    at = 0
+    try:
+        while at < len(data):
+            tag, length = _KEY.unpack_from(data, at)
+            if tag == _GROUP and at + 3 + length <= len(data):
+                return str(data[at + 3 : at + 3 + length], "utf-8")
+            if tag != _MESSAGE_ID:
+                return None
+            at += 3 + length
+    except (struct.error, UnicodeDecodeError):
+        raise RecordDamaged("a message's group cannot be read") from None
+    return None
 
 
 def _decoded(tag: int, value: bytes) -> HeaderValue:

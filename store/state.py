@@ -33,17 +33,22 @@ _MASKED_BLOCK: Final = struct.Struct("<Q64s")
 _SECTION: Final = struct.Struct("<BI")
 _DURABLE: Final = 0
 _IMPORTS_SECTION: Final = 3
+_HAS_GROUPS: Final = 0x10
+"""Beside the kind of a queue."""
 
 
 class Destination(NamedTuple):
     number: int
     kind: int
     name: str
+    has_groups: bool = False
+    """Messages with a group were sent there, once at least."""
 
 
 def encode_destination(destination: Destination) -> bytes:
     name = destination.name.encode()
-    return _DESTINATION.pack(destination.number, destination.kind, len(name)) + name
+    kind = destination.kind | (_HAS_GROUPS if destination.has_groups else 0)
+    return _DESTINATION.pack(destination.number, kind, len(name)) + name
 
 
 class Subscription(NamedTuple):
@@ -211,7 +216,7 @@ class _Reader:
 
     def destination(self) -> Destination:
         number, kind, size = self.numbers(_DESTINATION)
-        return Destination(number, kind, self.text(size))
+        return Destination(number, kind & ~_HAS_GROUPS, self.text(size), bool(kind & _HAS_GROUPS))
 
     def text(self, size: int) -> str:
         try:

@@ -36,7 +36,7 @@ from forebay.store.state import (
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 NAMES = st.text(max_size=NAME_BYTES_MAX // 4)
-DESTINATIONS = st.builds(Destination, U32, st.integers(0, 255), NAMES)
+DESTINATIONS = st.builds(Destination, U32, st.integers(0, 1), NAMES, st.booleans())
 SUBSCRIPTIONS = st.builds(Subscription, U32, U32, NAMES, st.none() | st.text(min_size=1))
 STATES = st.builds(
     State,

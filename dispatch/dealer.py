@@ -1,0 +1,504 @@
+"""Dealer: hands the messages of a queue to consumers that are not all alike, because of groups or of priorities.
+
+The consumers of one interest share its lists as in any queue: that is the
+*stock*, with one frontier, and every message is looked at there once. Each
+consumer has a *hand* besides: lists of what is its own already, because it
+owns the group or is about to take it. A message is dealt from stock to hand
+when somebody takes, or at once when its owner is known. A hand comes before
+the stock, so a group stays in order.
+
+An owner keeps its groups until it closes, is slow, or another consumer of
+the interest has nothing to do and owns less than its part. What it has not
+been handed goes back to the stock then; a group of which something is in its
+hands stays with it until that is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..cache.charge import charge_bytes
+from ..store.errors import Closed
+from ..store.properties import group_of
+from ..store.reading import StoredMessage
+from ..store.record import RecordDamaged
+from ..store.runs import Runs
+from . import ranks
+from .groups import Groups, bucket_of, put_aside
+from .list_pair import pair, turn
+from .queue_area import Interest, LaneArea, QueueArea
+from .stock import Hand, Stock
+from .target_list import TargetList
+
+if TYPE_CHECKING:
+    from .consumer import Consumer
+    from .delivery import Delivery
+    from .engine import Engine
+    from .selector import Selector
+
+NOTHING_BEHIND = 1 << 62
+"""The frontier of a list that looks for nothing by itself."""
+
+
+class Dealer:
+    """The state lock guards it."""
+
+    def __init__(self, queue: QueueArea) -> None:
+        self.queue = queue
+        self.targets = queue.target_area
+        self.groups = Groups()
+        self.has_ranks = False
+        """Some consumer has a priority of its own."""
+        self.hands: dict[Consumer, Hand] = {}
+        self._known: dict[tuple[LaneArea, int], str] = {}
+        """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
+
+    # ------------------------------------------------------------------ who takes part
+
+    def take_over(self) -> None:
+        """The queue was an ordinary one so far."""
+        self.queue.dealer = self
+        for key, interest in self.queue.interests.items():
+            stock = self.queue.interests[key] = Stock(self, interest.selector)
+            stock.lists, stock.consumers, stock.misses = interest.lists, interest.consumers, interest.misses
+            for target in stock.lists:
+                target.interest = stock
+            for consumer in stock.consumers:
+                self.join(consumer, stock)
+            interest.arrived.notify_all()
+        self.targets.settle_interests(self.queue)
+
+    def feeder(self, selector: Selector | None) -> Stock:
+        return Stock(self, selector)
+
+    def join(self, consumer: Consumer, stock: Interest) -> None:
+        """A consumer of the stock gets a hand."""
+        assert isinstance(stock, Stock)
+        self.has_ranks = self.has_ranks or consumer.priority != 0
+        hand = self.hands[consumer] = Hand(stock, consumer)
+        for area in self.queue.lane_areas():
+            self._add_list(hand, area)
+        pair(hand)
+        stock.hungry[consumer] = None
+        consumer.move_to(hand)
+
+    def add_lane(self, area: LaneArea) -> None:
+        """The stocks have their lists over it already."""
+        for hand in self.hands.values():
+            self._add_list(hand, area)
+            hand.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+            pair(hand)
+
+    def _add_list(self, hand: Hand, area: LaneArea) -> None:
+        target = TargetList(area, hand, 0)
+        target.frontier = NOTHING_BEHIND
+        target.share()
+        hand.lists.append(target)
+        self.targets.adopt(target)
+
+    def leave(self, consumer: Consumer) -> None:
+        """It is closed: others may have what it was not handed. What it was handed is given back after this."""
+        hand = self.hands[consumer]
+        stock = hand.stock
+        for transaction in consumer._engine.transactions.undecided.values():
+            for delivery in transaction.held:
+                group = self._group_in_flight(delivery) if delivery._consumer is consumer else None
+                if group is not None:
+                    self.groups.halt(delivery._area, delivery.sequence, group)
+        if self.groups.owned(consumer):
+            self.groups.release(consumer, list(self.groups.owned(consumer)))
+        self._empty(hand)
+        for target in hand.lists:
+            del self.targets.lists[target]
+        self._offer_withheld(consumer)
+        del self.hands[consumer]
+        stock.hungry.pop(consumer, None)
+        stock.consumers.remove(consumer)
+        self.queue.misses += hand.misses
+        if not stock.consumers:
+            self.targets.unsubscribe(self.queue, stock)
+
+    def stand_back(self, consumer: Consumer) -> None:
+        """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
+        self._release(consumer, ranks.UNLIMITED)
+
+    def woken(self) -> None:
+        """Who was passed over may have something now."""
+        for consumer in {consumer for stock in self._stocks() for consumer in stock.withheld}:
+            if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
+                self._offer_withheld(consumer)
+        for interest in self.queue.interests.values():
+            self.targets.wake(interest)
+
+    # ------------------------------------------------------------------ dealing
+
+    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+        """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
+        deliveries: list[Delivery] = []
+        hand = self.hands[consumer]
+        self._collect(hand, most, max_bytes, deliveries)
+        if not deliveries and self._level(hand):
+            self._collect(hand, most, max_bytes, deliveries)
+        hand.is_hungry = not deliveries
+        if not deliveries:
+            hand.stock.hungry[consumer] = None
+            return deliveries
+        hand.stock.hungry.pop(consumer, None)
+        if self._known:
+            for delivery in deliveries:
+                group = self._known.pop((delivery._area, delivery.sequence), None)
+                if delivery._body is None:
+                    delivery._group = group
+        if self.has_ranks:
+            self.woken()
+        return deliveries
+
+    def _collect(self, hand: Hand, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
+        for own, stock in zip(hand.lists, hand.stock.lists, strict=True):
+            if own.twin is not None and not own.area.is_persistent:
+                continue
+            while True:
+                max_bytes, is_empty = self._hand_out(hand.owner, own, most, max_bytes, deliveries)
+                if not is_empty or len(deliveries) >= most:
+                    return
+                if not self._deal(hand, stock, most - len(deliveries)):
+                    break
+            if stock.direct or stock.has_supply or (stock.twin and (stock.twin.direct or stock.twin.has_supply)):
+                return
+
+    def _hand_out(
+        self, consumer: Consumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> tuple[int | None, bool]:
+        """From one list of a hand, and its twin: what is left of max_bytes, and whether they are empty now."""
+        targets = self.targets
+        if own.twin is not None:
+            return targets.collect_by_turns(consumer, own, most, max_bytes, deliveries)
+        if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
+            max_bytes = targets.hand_out(consumer, own, most, max_bytes, deliveries)
+        if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
+            targets.feed(own)
+        return max_bytes, not own.direct and not own.has_supply
+
+    def _deal(self, hand: Hand, stock: TargetList, most: int) -> bool:
+        """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
+        left = self.left(hand.stock, hand.owner)
+        dealt = 0
+        while dealt < most:
+            source = stock if stock.twin is None else turn(stock)[0]
+            if not source.direct or (source.returned.count and source.returned.first < source.direct[0][0]):
+                break
+            message = source.direct[0]
+            if not source.interest.is_free(source.area, message):
+                self._drop(source)
+                continue
+            group = self.group_of(source.area, message)
+            if group is None or self._is_new(source.area, message[0], group):
+                withholder = self._wanted_above(hand, source.area, message)
+                if withholder is not None:
+                    self._withhold(hand.stock, withholder, source)
+                    continue
+                if left <= 0:
+                    break
+                left -= 1
+                if group is not None:
+                    self.groups.give(group, self._neediest(hand))
+            dealt += self._move(hand, source, group) is hand.owner
+        if source.direct_bytes < source.low_watermark_bytes and source.has_supply:
+            self.targets.feed(source)
+        return dealt > 0
+
+    def deal_owned(self, stock: Stock) -> None:
+        """What comes first in the stock and has an owner, as far as that goes."""
+        for source in stock.lists:
+            while source.twin is None and source.direct:
+                message = source.direct[0]
+                if source.returned.count and source.returned.first < message[0]:
+                    break
+                group = self.group_of(source.area, message)
+                if group is None or self._is_new(source.area, message[0], group):
+                    break
+                if not stock.is_free(source.area, message):
+                    self._drop(source)
+                    continue
+                self._move(None, source, group)
+
+    def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
+        """Nobody owns the group, and it need not wait."""
+        return self.groups.owner(group) is None and not self.groups.is_halted(area, sequence, group)
+
+    def _move(self, hand: Hand | None, source: TargetList, group: str | None) -> Consumer | None:
+        """Move the first direct message of the stock to where it belongs: whose hand got it. hand: who asks."""
+        message, area = source.direct[0], source.area
+        stock = source.interest
+        assert isinstance(stock, Stock)
+        owner = hand.owner if hand is not None else None
+        if group is not None:
+            if self.groups.is_halted(area, message[0], group):
+                self.groups.wait(area, message[0], group)
+                self._drop(source, keeps=True)
+                return None
+            owner = self.groups.owner(group)
+        assert owner is not None
+        found = self.hands[owner]
+        if found.stock is not stock or self.queue.exclusive not in (None, owner):
+            self._withhold(stock, owner, source)
+            return None
+        own = found.list_over(area)
+        charge = charge_bytes(message)
+        has_room = found is hand or own.direct_bytes + charge <= own.high_watermark_bytes
+        is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
+        if has_room and is_last:
+            source.direct.popleft()
+            source.direct_bytes -= charge
+            source.taken_bytes += charge
+            own.append(message, charge)
+        else:
+            self._drop(source, keeps=True)
+            put_aside(area, own.returned, message[0], message[0])
+            self.targets.feed(own)
+        if found is not hand:
+            self.targets.wake(found)
+        return owner
+
+    def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
+        """The first direct message leaves the stock. keeps: it will be wanted again."""
+        message = source.direct.popleft()
+        charge = charge_bytes(message)
+        source.direct_bytes -= charge
+        source.taken_bytes += charge
+        self.targets.targets.release(charge)
+        if keeps:
+            self._keep(source.area, message)
+
+    def _keep(self, area: LaneArea, message: StoredMessage) -> None:
+        """RAM keeps it if it has room."""
+        if message[2] is not None and not self.targets.pending_cache.put(area.lane.number, message):
+            area.keep((message,))
+
+    def is_own(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
+        group = self.group_of(area, message)
+        if group is None:
+            return True
+        if self.groups.owner(group) is not consumer:
+            return False  # it lies between the consumer's own, and is in the stock or with its owner
+        if self.groups.is_halted(area, message[0], group):
+            self.groups.wait(area, message[0], group)
+            self._keep(area, message)
+            return False
+        self._known[area, message[0]] = group
+        return True
+
+    # ------------------------------------------------------------------ who gets what nobody owns
+
+    def left(self, stock: Stock, consumer: Consumer) -> int:
+        """How many messages without an owner it may take beside the others of its stock."""
+        if not self.has_ranks:
+            return ranks.UNLIMITED
+        higher = [other for other in ranks.above(self.queue, consumer) if self.hands[other].stock is stock]
+        return ranks.left(self.queue, stock, consumer, higher) if higher else ranks.UNLIMITED
+
+    def _wanted_above(self, hand: Hand, area: LaneArea, message: StoredMessage) -> Consumer | None:
+        """Who of another interest comes first and wants it."""
+        if not self.has_ranks:
+            return None
+        for other in ranks.above(self.queue, hand.owner):
+            if self.hands[other].stock is not hand.stock and (
+                message[2] is None or self._matches(other, area, message)
+            ):
+                return other
+        return None
+
+    def _matches(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        try:
+            return self.hands[consumer].stock.wants(area, message)
+        except RecordDamaged:
+            return False
+
+    def _neediest(self, hand: Hand) -> Consumer:
+        """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
+        best, fewest = hand.owner, len(self.groups.owned(hand.owner))
+        for other in hand.stock.consumers:
+            if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
+                count = len(self.groups.owned(other))
+                if count < fewest and ranks.credit(self.queue, other) > 0:
+                    best, fewest = other, count
+        return best
+
+    def _level(self, hand: Hand) -> bool:
+        """It has nothing to do: where others own more than their part, what they can give is free again."""
+        consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
+        counts = {other: len(self.groups.owned(other)) for other in consumers}
+        part = -(-sum(counts.values()) // max(len(consumers), 1))
+        if len(counts) < 2 or counts.get(hand.owner, 0) >= sum(counts.values()) // len(counts):
+            return False
+        # A list: each of them is asked.
+        return any([self._release(other, count - part) for other, count in counts.items() if count > part])
+
+    def _release(self, consumer: Consumer, most: int) -> bool:
+        """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
+        hand = self.hands[consumer]
+        owned = self.groups.owned(consumer)
+        in_use = self._in_use(consumer) if owned else set()
+        idle = [bucket for bucket in owned if bucket not in in_use][:most]
+        if not idle and (most < ranks.UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
+            return False
+        if idle:
+            self.groups.release(consumer, idle)
+        self._empty(hand)
+        self._offer_withheld(consumer)
+        return True
+
+    def _in_use(self, consumer: Consumer) -> set[int]:
+        """Buckets of which it holds a message. O(in flight)."""
+        held = [delivery for area in self.queue.lane_areas() for delivery in area.in_flight.values()]
+        for transaction in consumer._engine.transactions.undecided.values():
+            held += transaction.held
+        groups = (self._group_in_flight(delivery) for delivery in held if delivery._consumer is consumer)
+        return {bucket_of(group) for group in groups if group is not None}
+
+    # ------------------------------------------------------------------ giving back
+
+    def _empty(self, hand: Hand) -> None:
+        """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
+        for at, own in enumerate(hand.lists):
+            if not own.direct and not own.has_supply and not own.is_loading:
+                continue
+            messages = list(own.direct)
+            self.targets.targets.release(own.direct_bytes)
+            self.targets.hungry.pop(own, None)
+            del self.targets.lists[own]
+            dealt = own.returned
+            for first, last in own.references:
+                dealt.add(first, last)
+            for message in messages:
+                dealt.add(message[0], message[0])
+                self._keep(own.area, message)
+            self._add_list(hand, own.area)
+            hand.lists[at] = hand.lists.pop()
+            self._offer(hand.stock, own.area, dealt)
+        pair(hand)
+
+    def _offer(self, stock: Stock, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
+        """These are to be dealt, of those before the front of the stock."""
+        target = stock.list_over(area)
+        front = target.front
+        for first, last in runs:
+            if first < front:
+                target.returned.add(first, min(last, front - 1))
+        self.targets.feed(target)
+        self.targets.wake(stock)
+
+    def _withhold(self, stock: Stock, consumer: Consumer, source: TargetList) -> None:
+        """The stock passes its first message, because of another interest's consumer."""
+        self._set_aside(stock, consumer, source.area, source.direct[0][0])
+        self._drop(source, keeps=True)
+
+    def _set_aside(self, stock: Stock, consumer: Consumer, area: LaneArea, sequence: int) -> None:
+        put_aside(area, stock.withheld.setdefault(consumer, {}).setdefault(area, Runs()), sequence, sequence)
+
+    def _offer_withheld(self, consumer: Consumer) -> None:
+        """What stocks passed because of it they look at again."""
+        for stock in self._stocks():
+            for area, runs in stock.withheld.pop(consumer, {}).items():
+                self._offer(stock, area, runs)
+
+    def _stocks(self) -> list[Stock]:
+        return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
+
+    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+        """As TargetArea.offer_again, of a message that is pending, and in the caches if they have room for it."""
+        sequence = message[0]
+        group = self.groups.delayed.get((area, sequence)) or self.group_of(area, message)
+        self._go_on(area, sequence, group)
+        if group is not None and self.groups.is_halted(area, sequence, group):
+            self.groups.wait(area, sequence, group)
+        else:
+            self._offer_run(group, area, sequence, sequence)
+
+    def _go_on(self, area: LaneArea, sequence: int, group: str | None) -> None:
+        for other, runs in self.groups.go_on(area, sequence).items():
+            for first, last in runs:
+                self._offer_run(group, other, first, last)
+
+    def _offer_run(self, group: str | None, area: LaneArea, first: int, last: int) -> None:
+        """To the owner of the group, or to all."""
+        owner = self.groups.owner(group) if group is not None else None
+        if owner is None:
+            for stock in self._stocks():
+                self._offer(stock, area, ((first, last),))
+            return
+        hand = self.hands[owner]
+        own = hand.list_over(area)
+        put_aside(area, own.returned, first, last)
+        self.targets.feed(own)
+        for stock in self._stocks():
+            if stock is not hand.stock:
+                put_aside(area, stock.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)
+        self.targets.wake(hand)
+
+    # ------------------------------------------------------------------ groups
+
+    def group_of(self, area: LaneArea, message: StoredMessage) -> str | None:
+        """Headers that make no sense are in no group."""
+        if message[2] is None:
+            return self._known.get((area, message[0]))
+        try:
+            return group_of(message[1])
+        except RecordDamaged:
+            return None
+
+    def note(self, area: LaneArea, message: StoredMessage) -> None:
+        """The group of a message of which the body stays on disk. REQUIRES: nothing, not even the lock."""
+        group = self.group_of(area, message)
+        if group is not None:
+            self._known[area, message[0]] = group
+
+    def _group_in_flight(self, delivery: Delivery) -> str | None:
+        if delivery._body is None:
+            return getattr(delivery, "_group", None)
+        message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
+        return self.group_of(delivery._area, message)
+
+    def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
+        """A delivery is given back, now or later."""
+        group = self._group_in_flight(delivery)
+        if group is None:
+            return
+        if is_delayed:
+            self.groups.halt(delivery._area, delivery.sequence, group)
+        elif delivery._body is None:
+            self._known[delivery._area, delivery.sequence] = group
+
+    def settled(self, area: LaneArea, first: int, messages: int) -> None:
+        """A transaction has settled these: groups that waited for them go on."""
+        gone = range(first, first + messages)
+        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
+            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+    def forget(self, area: LaneArea, gone: Runs) -> None:
+        """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
+        for key in [key for key in self._known if key[0] is area and key[1] in gone]:
+            del self._known[key]
+        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
+            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+
+def use_groups(engine: Engine, queue: QueueArea) -> None:
+    """The first message with a group is about to be sent to a queue. REQUIRES: no lock."""
+    if queue.is_queue:
+        with engine.lock:
+            engine.raise_closed()
+            if queue.is_deleted:
+                raise Closed("the queue")
+            note_groups(engine, queue)
+
+
+def note_groups(engine: Engine, queue: QueueArea) -> None:
+    """A queue has such messages from now on, also after a restart: one record, once for ever. REQUIRES: the lock."""
+    if not queue.has_groups:
+        engine.store.note_groups(queue.number)
+        queue.has_groups = True
+        if queue.dealer is None:
+            Dealer(queue).take_over()
