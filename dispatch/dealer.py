@@ -48,8 +48,10 @@ class Dealer:
         self.queue = queue
         self.targets = queue.target_area
         self.groups = Groups()
-        self.has_ranks = False
-        """Some consumer has a priority of its own."""
+        self._highest = self._lowest = 0
+        """Priorities of consumers."""
+        self._served = 0
+        """Takes that got something."""
         self.hands: dict[Consumer, Hand] = {}
         self._known: dict[tuple[LaneArea, int], str] = {}
         """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
@@ -69,14 +71,14 @@ class Dealer:
             interest.arrived.notify_all()
         self.targets.settle_interests(self.queue)
 
-    def feeder(self, selector: Selector | None) -> Stock:
+    def make_stock(self, selector: Selector | None) -> Stock:
         return Stock(self, selector)
 
     def join(self, consumer: Consumer, stock: Interest) -> None:
         """A consumer of the stock gets a hand."""
         assert isinstance(stock, Stock)
-        self.has_ranks = self.has_ranks or consumer.priority != 0
         hand = self.hands[consumer] = Hand(stock, consumer)
+        self._rank()
         for area in self.queue.lane_areas():
             self._add_list(hand, area)
         pair(hand)
@@ -113,11 +115,16 @@ class Dealer:
             del self.targets.lists[target]
         self._offer_withheld(consumer)
         del self.hands[consumer]
+        self._rank()
         stock.hungry.pop(consumer, None)
         stock.consumers.remove(consumer)
         self.queue.misses += hand.misses
         if not stock.consumers:
             self.targets.unsubscribe(self.queue, stock)
+
+    def _rank(self) -> None:
+        self._highest = max((consumer.priority for consumer in self.hands), default=0)
+        self._lowest = min((consumer.priority for consumer in self.hands), default=0)
 
     def stand_back(self, consumer: Consumer) -> None:
         """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
@@ -150,7 +157,9 @@ class Dealer:
                 group = self._known.pop((delivery._area, delivery.sequence), None)
                 if delivery._body is None:
                     delivery._group = group
-        if self.has_ranks:
+        self._served += 1
+        hand.served = self._served
+        if consumer.priority > self._lowest:
             self.woken()
         return deliveries
 
@@ -294,14 +303,14 @@ class Dealer:
 
     def left(self, stock: Stock, consumer: Consumer) -> int:
         """How many messages without an owner it may take beside the others of its stock."""
-        if not self.has_ranks:
+        if consumer.priority == self._highest:
             return ranks.UNLIMITED
         higher = [other for other in ranks.above(self.queue, consumer) if self.hands[other].stock is stock]
         return ranks.left(self.queue, stock, consumer, higher) if higher else ranks.UNLIMITED
 
     def _wanted_above(self, hand: Hand, area: LaneArea, message: StoredMessage) -> Consumer | None:
         """Who of another interest comes first and wants it."""
-        if not self.has_ranks:
+        if hand.owner.priority == self._highest:
             return None
         for other in ranks.above(self.queue, hand.owner):
             if self.hands[other].stock is not hand.stock and (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
@@ -83,22 +83,27 @@ class Interest:
         selector = self.selector
         if selector is None:
             return True
-        properties = message[1]
-        if selector.needles and not any(map(properties.__contains__, selector.needles)):
+        if selector.needles and not any(map(message[1].__contains__, selector.needles)):
             return False
-        values: dict[str, HeaderValue] = {}
-        own_id: str | None = None
-        if properties:
-            values, own_id = decode_properties(properties)
-        if selector.field_names:
-            values |= {
-                "JMSPriority": area.lane.priority,
-                "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
-                "JMSTimestamp": message[3],
-                "JMSDeliveryMode": area.delivery_mode,
-                "JMSXGroupID": group_of(properties) if "JMSXGroupID" in selector.field_names else None,
-            }
-        return selector.matches(values)
+        return selector.matches(values_of(area, message, selector.field_names))
+
+
+def values_of(area: LaneArea, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:
+    """What a selector may ask a message for, which of its own fields included. RecordDamaged where that is no text."""
+    properties = message[1]
+    values: dict[str, HeaderValue] = {}
+    own_id: str | None = None
+    if properties:
+        values, own_id = decode_properties(properties)
+    if fields:
+        values |= {
+            "JMSPriority": area.lane.priority,
+            "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
+            "JMSTimestamp": message[3],
+            "JMSDeliveryMode": area.delivery_mode,
+            "JMSXGroupID": group_of(properties) if "JMSXGroupID" in fields else None,
+        }
+    return values
 
 
 class LaneStore(Protocol):
@@ -274,6 +279,10 @@ class QueueArea:
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store
         return LaneArea(self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority))
+
+    def make_interest(self, selector: Selector | None) -> Interest:
+        dealer = self.dealer
+        return Interest(selector, self.target_area.lock) if dealer is None else dealer.make_stock(selector)
 
     def lane_areas(self) -> Iterator[LaneArea]:
         """Those that exist, highest priority first."""

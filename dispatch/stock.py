@@ -38,7 +38,8 @@ class Stock(Interest):
         """What has an owner is dealt at once; for the rest everybody is woken who found nothing."""
         self.dealer.deal_owned(self)
         if self.hungry and any(target.direct or target.has_supply for target in self.lists):
-            for consumer in list(self.hungry):
+            # Whoever was served last comes last: no other is passed over twice for it.
+            for consumer in sorted(self.hungry, key=lambda consumer: self.dealer.hands[consumer].served):
                 if self.dealer.left(self, consumer):
                     del self.hungry[consumer]
                     consumer.interest.wake(ready)
@@ -59,7 +60,7 @@ class Stock(Interest):
 class Hand(Interest):
     """What is one consumer's own, before it has taken it."""
 
-    __slots__ = ("stock", "owner", "_is_armed", "is_hungry")
+    __slots__ = ("stock", "owner", "_is_armed", "is_hungry", "served")
     notes_groups = True
 
     def __init__(self, stock: Stock, owner: Consumer) -> None:
@@ -69,6 +70,8 @@ class Hand(Interest):
         self.consumers.append(owner)
         self.is_hungry = False
         """Its last take found nothing."""
+        self.served = 0
+        """How many takes of the queue had been served when one of its own was, the last time."""
 
     @property
     def is_armed(self) -> bool:

@@ -103,9 +103,7 @@ class TargetArea:
             for area in queue.lane_areas():
                 for target in queue.lists_over(area):
                     self._lay_open(target)
-            dealer = queue.dealer
-            interest = Interest(selector, self.lock) if dealer is None else dealer.feeder(selector)
-            queue.interests[key] = interest
+            interest = queue.interests[key] = queue.make_interest(selector)
             for area in queue.lane_areas():
                 self._add_list(area, interest)
             pair(interest)

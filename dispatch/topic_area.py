@@ -8,18 +8,62 @@ moment; the others find theirs in the index when somebody comes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..store.message import HeaderValue
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
 from ..store.topic_lane import SubscriptionLane
-from .queue_area import Interest, LaneArea, QueueArea
-from .selector import Selector
+from .queue_area import Interest, LaneArea, QueueArea, values_of
+from .selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
     from .target_area import TargetArea
+
+
+class Verdicts:
+    """Which selectors match the message that is just arriving: each text is evaluated once, however many use it."""
+
+    __slots__ = ("message", "_values", "_matches")
+
+    def __init__(self) -> None:
+        self.message: StoredMessage | None = None
+        self._values: dict[str, HeaderValue] | None = None
+        self._matches: dict[str, bool] = {}
+
+    def begin(self, message: StoredMessage | None) -> None:
+        """The next message; None: there is none for now."""
+        self.message = message
+        self._values = None
+        self._matches.clear()
+
+    def matches(self, selector: Selector, area: LaneArea, message: StoredMessage) -> bool:
+        """REQUIRES: it is the message; the lock."""
+        found = self._matches.get(selector.text)
+        if found is None:
+            if self._values is None:
+                self._values = values_of(area, message, FIELD_NAMES)
+            found = self._matches[selector.text] = selector.matches(self._values)
+        return found
+
+
+class SubscriptionInterest(Interest):
+    """That of a subscription's consumer."""
+
+    __slots__ = ("_verdicts",)
+
+    def __init__(self, selector: Selector | None, state_lock: threading.Lock, verdicts: Verdicts) -> None:
+        super().__init__(selector, state_lock)
+        self._verdicts = verdicts
+
+    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+        """See Interest. A message that is just arriving is judged together with all others who want to know."""
+        if self.selector is None or self._verdicts.message is not message:
+            return super().wants(area, message)
+        return self._verdicts.matches(self.selector, area, message)
 
 
 class TopicArea(QueueArea):
@@ -33,6 +77,7 @@ class TopicArea(QueueArea):
         """By name of the subscription."""
         self.online: list[SubscriptionArea] = []
         """Those with a consumer, durable or not."""
+        self.verdicts = Verdicts()
 
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store
@@ -49,14 +94,27 @@ class TopicLaneArea(LaneArea):
     def arrive(self, message: StoredMessage) -> None:
         """Each subscription that is read gets it. O(those)."""
         self.published = message[0] + 1
-        for area in self._readers(message[0]):
+        self._offer(message, self._readers(message[0]))
+
+    def _offer(self, message: StoredMessage, areas: Iterable[LaneArea]) -> None:
+        verdicts = self.queue.verdicts
+        verdicts.begin(message)
+        for area in areas:
             area.arrive(message)
+        verdicts.begin(None)
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """Each subscription that is read gets them, as one where it can. O(those)."""
         self.published = messages[-1][0] + 1
+        one_by_one: list[LaneArea] = []
         for area in self._readers(messages[0][0]):
-            area.queue.target_area.arrive_many(area, messages)
+            if area.sole is None:
+                one_by_one.append(area)
+            else:
+                area.queue.target_area.arrive_many(area, messages)
+        if one_by_one:
+            for message in messages:
+                self._offer(message, one_by_one)
 
     def _readers(self, sequence: int) -> Iterator[LaneArea]:
         """Not those that subscribed after it was stored and before it was published."""
@@ -92,6 +150,9 @@ class SubscriptionArea(QueueArea):
         self.selector = selector
         self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
+
+    def make_interest(self, selector: Selector | None) -> Interest:
+        return SubscriptionInterest(selector, self.target_area.lock, self.topic.verdicts)
 
     @property
     def is_durable(self) -> bool:
