@@ -299,6 +299,19 @@ class Dealer:
         self._known[area, message[0]] = group
         return True
 
+    def may_have(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether a message that is free would be this consumer's if it took now."""
+        group = self.group_of(area, message)
+        owner = None
+        if group is not None:
+            if self.groups.is_halted(area, message[0], group):
+                return False
+            owner = self.groups.owner(group)
+        hand = self.hands[consumer]
+        if owner is None:
+            return self.left(hand.stock, consumer) > 0 and self._wanted_above(hand, area, message) is None
+        return owner is consumer
+
     # ------------------------------------------------------------------ who gets what nobody owns
 
     def left(self, stock: Stock, consumer: Consumer) -> int:

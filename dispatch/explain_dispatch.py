@@ -20,6 +20,7 @@ from ..store.state import QUEUE, TOPIC
 from .consumer import Consumer
 from .delivery import Delivery
 from .explain import MEMORY, Cause, Explanation, memory_causes, plural, size_text
+from .explain_dealt import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
 from .list_pair import turn
 from .queue import Queue
 from .queue_area import LaneArea, QueueArea
@@ -180,6 +181,8 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     places = _places(engine, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
+    if places.free and queue.exclusive not in (None, consumer):
+        return [exclusive_cause(queue, places.free)]
     found = _within_reach(engine, consumer) if places.free else None
     if found is None:
         return _elsewhere(engine, consumer, places)
@@ -191,7 +194,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     if consumer.in_flight and targets.is_short:
         return _in_flight_memory(engine)
     if is_direct:
-        direct = sum(len(other.direct) for other in consumer.interest.lists)
+        direct = sum(len(other.direct) for other in consumer.interest.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(engine):
         return memory_causes(engine.budget.statistics())
@@ -201,12 +204,17 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
 def _within_reach(engine: Engine, consumer: Consumer) -> tuple[TargetList, bool] | None:
     """The list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
-    for target in _in_turn(consumer.interest.lists):
-        direct = next((message[0] for message in target.direct if _is_free(target.area, message[0])), _END)
+    dealer = consumer._queue.dealer
+    for target in _in_turn(consumer.interest.in_turn()):
+        able = (message for message in target.direct if _is_free(target.area, message[0]))
+        if dealer is not None:
+            able = (message for message in able if dealer.may_have(consumer, target.area, message))
+        direct = next((message[0] for message in able), _END)
         if _first_free(target.area, target.returned, direct) is not None:
             return target, False
         if direct < _END:
             is_next = target.twin is None or not target.twin.has_supply or target.direct[0][0] == direct
+            is_next = is_next or dealer is not None
             is_next = is_next and not (target.returned and target.returned.first < direct)
             return target, is_next and not is_behind
         behind = [(target.frontier, target.area.published - 1)]
@@ -305,6 +313,9 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
                 unmatched += 1
         places.in_flight = wanted
     causes = _holders(engine, places, consumer)
+    dealt = dealt_causes(consumer, places.free)
+    causes += dealt
+    unmatched -= sum(cause.messages for cause in dealt)
     unreadable = min(unmatched, places.unreadable) if interest.selector is not None else unmatched
     if unreadable:
         causes.append(_unreadable(consumer._queue, unreadable))
@@ -359,7 +370,11 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     consumers = list(queue.consumers())
     if not consumers:
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
+    waiting = min(waiting_messages(queue), free)
     reached = [(consumer, found) for consumer in consumers if (found := _within_reach(engine, consumer)) is not None]
+    if not reached and waiting:
+        free -= waiting
+        return [group_delayed_cause(waiting), *([_unreadable(queue, free)] if free else [])]
     if not reached:
         unreadable = free
         if all(consumer.interest.selector is not None for consumer in consumers):
@@ -372,7 +387,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
-        if not (consumer.prefetch and consumer.in_flight >= consumer.prefetch)
+        if not (consumer.prefetch and consumer.in_flight >= consumer.prefetch) and queue.exclusive in (None, consumer)
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
     if queue.is_paused:
@@ -437,6 +452,12 @@ def _because(cause: Cause) -> str:
             return f"memory is used up, most of it by {cause.holder} ({size_text(cause.bytes)})"
         case "loading":
             return f"its next messages must be read from disk first, up to {cause.messages:,}"
+        case "exclusive":
+            return f"another consumer is exclusive, with {messages} that nobody holds"
+        case "group":
+            return f"the groups of {messages} are owned by {cause.holder}"
+        case "priority":
+            return f"a consumer of higher priority takes all, {messages} now"
         case "selector":
             return f"its selector does not match {messages}"
     return _state(cause)
@@ -453,6 +474,7 @@ def _state(cause: Cause) -> str:
         TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",
+        GROUP_DELAYED: f"{messages} {wait} for a delayed one of the same group",
         SELECTOR: f"no selector of a consumer matches {messages}",
         NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
         PAUSED: f"{messages} {wait} for the queue to be resumed",

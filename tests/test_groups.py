@@ -456,3 +456,76 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
             consumer.ack(deliveries)
     assert queue.depth == 0 and not any(watch.pending.values())
     bay.check()
+
+
+# ---------------------------------------------------------------------- why a consumer gets nothing
+
+
+def reasons(bay: SimulatedBay, subject: Consumer | Queue) -> list[str]:
+    explanation = bay.bay.explain(subject)
+    assert all(str(cause.messages) in explanation.sentence for cause in explanation.causes if cause.reason != "empty")
+    return [cause.reason for cause in explanation.causes]
+
+
+def test_an_idle_consumer_is_told_who_owns_the_groups(bay: SimulatedBay, queue: Queue) -> None:
+    a, b = queue.subscribe(prefetch=1), queue.subscribe()
+    send(queue, "g1", "g2", "g3")
+    a.take()
+    assert b.take() == []
+    assert reasons(bay, b) == ["in_flight", "group"]
+    assert "the groups of 2 messages are owned by 1 other consumer" in bay.bay.explain(b).sentence
+    assert reasons(bay, a) == ["prefetch"]
+    assert reasons(bay, queue) == ["in_flight", "prefetch"]
+
+
+def test_an_idle_consumer_is_told_of_a_delay_in_the_group(bay: SimulatedBay, queue: Queue) -> None:
+    consumer = queue.subscribe()
+    send(queue, "g1", "g2", "g3")
+    consumer.take()[0].nack(delay=5.0)
+    assert consumer.take() == []
+    assert reasons(bay, consumer) == ["delayed", "group_delayed"]
+    assert reasons(bay, queue) == ["delayed", "group_delayed"]
+    bay.clock.advance(5.0)
+    assert reasons(bay, consumer) in (["ready"], ["loading"])
+
+
+def test_an_idle_consumer_is_told_of_an_exclusive_one(bay: SimulatedBay, queue: Queue) -> None:
+    consumer, _ = queue.subscribe(), queue.subscribe(exclusive=True)
+    assert reasons(bay, consumer) == ["empty"]
+    send(queue, "g1", "g2")
+    assert reasons(bay, consumer) == ["exclusive"]
+    assert "another consumer is exclusive" in bay.bay.explain(consumer).sentence
+
+
+def test_an_idle_consumer_is_told_of_one_with_a_higher_priority(bay: SimulatedBay, queue: Queue) -> None:
+    low, high = queue.subscribe(), queue.subscribe(priority=1)
+    queue.send(b"x")
+    assert low.take() == []
+    assert reasons(bay, low) == ["priority"]
+    assert "a consumer of higher priority takes all" in bay.bay.explain(low).sentence
+    assert reasons(bay, high) in (["ready"], ["loading"])
+
+
+def test_a_consumer_with_something_in_reach_is_told_so(bay: SimulatedBay, queue: Queue) -> None:
+    a, b = queue.subscribe(), queue.subscribe()
+    send(queue, "g1")
+    a.take()
+    mine = next(f"h{n}" for n in range(9) if bucket_of(f"h{n}") != bucket_of("g"))
+    queue.send(b"x", group=mine)
+    assert reasons(bay, b) == ["ready"]
+
+
+# ---------------------------------------------------------------------- what else a take can do
+
+
+def test_max_bytes_prefetch_and_ack_up_to_do_what_they_do_elsewhere(queue: Queue) -> None:
+    consumer = queue.subscribe(prefetch=3)
+    queue.send_many(Message(b"x" * 1000, group=f"g{number % 3}") for number in range(10))
+    assert len(consumer.take(10, max_bytes=2100)) == 2
+    assert len(consumer.take(10)) == 1 and consumer.take(10) == []
+    consumer.prefetch = 5
+    last = consumer.take(10)[-1]
+    consumer.ack_up_to(last)
+    assert consumer.in_flight == 0 and queue.depth == 5
+    consumer.prefetch = 0
+    assert len(consumer.take(10)) == 5
