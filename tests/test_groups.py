@@ -8,6 +8,7 @@ import pytest
 
 from forebay import Consumer, Delivery, Message, Queue, SettingsError
 from forebay.dispatch.groups import BUCKETS, RUNS_MAX, bucket_of
+from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from simulated_bay import SimulatedBay
 
 
@@ -529,3 +530,36 @@ def test_max_bytes_prefetch_and_ack_up_to_do_what_they_do_elsewhere(queue: Queue
     assert consumer.in_flight == 0 and queue.depth == 5
     consumer.prefetch = 0
     assert len(consumer.take(10)) == 5
+
+
+def test_no_power_cut_leaves_a_group_in_a_queue_that_does_not_know_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay, random = SimulatedBay(sync="always"), Random(1)
+    images: list[SimulatedDisk] = []
+    enter = SimulatedDisk._enter
+
+    def watched(disk: SimulatedDisk, call: str, name: str) -> object:
+        if disk is bay.disk and call != "read":
+            images.append(disk.crash_power(random, PowerCut.ANY))
+        return enter(disk, call, name)
+
+    monkeypatch.setattr(SimulatedDisk, "_enter", watched)
+    queue = bay.queue()
+    queue.send(b"before")
+    send(queue, "g1", "g2")
+    with bay.bay.transaction() as transaction:
+        bay.queue("others").send(b"x", group="h", transaction=transaction)
+    queue.move("third")
+    monkeypatch.undo()
+    assert len(images) > 15
+    known = 0
+    for image in images:
+        left = SimulatedBay()
+        left.bay.close()
+        left.disk = image
+        left.crash(is_index_lost=True)
+        for name in left.bay.destinations():
+            found = left.queue(name)
+            if any(message.group for message in found.browse()):
+                known += 1
+                assert found._area.has_groups
+    assert known > 5
