@@ -67,12 +67,6 @@ DISPATCH_BUGS = (
             "tests/test_consumer.py",
         ),
         (
-            "two consumers get one message",
-            "        return sequence not in area.in_flight and sequence",
-            "        return sequence",
-            "tests/test_consumer.py",
-        ),
-        (
             "lower priorities come first",
             "key=lambda target: (-target.area.lane.priority,",
             "key=lambda target: (target.area.lane.priority,",
@@ -193,6 +187,81 @@ DISPATCH_BUGS = (
             "            admitted = 0 if self._waiting else self._reserve(sizes)\n",
             "            admitted = self._reserve(sizes)\n",
             "tests/test_admission.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/queue_area.py",
+        (
+            "two consumers get one message",
+            "        return sequence not in area.in_flight and sequence",
+            "        return sequence",
+            "tests/test_consumer.py",
+        ),
+        (
+            "the first of equal consumers is called first every time",
+            "            self.consumers = self.consumers[1:] + self.consumers[:1]\n",
+            "",
+            "tests/test_fairness.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/dealer.py",
+        (
+            "a group goes to another while its owner holds a message of it",
+            "        idle = [bucket for bucket in owned if bucket not in in_use][:most]\n",
+            "        idle = list(owned)[:most]\n",
+            "tests/test_groups.py",
+        ),
+        (
+            "a group goes on while a transaction holds a message of its closed owner",
+            "                    self.groups.halt(delivery._area, delivery.sequence, group)\n",
+            "                    pass\n",
+            "tests/test_groups.py",
+        ),
+        (
+            "what was dealt to a closed consumer is lost",
+            "            self._offer(hand.stock, own.area, dealt)\n",
+            "",
+            "tests/test_groups.py",
+        ),
+        (
+            "what another interest's owner kept is not offered when it closes",
+            "        self._offer_withheld(consumer)\n        del self.hands[consumer]\n",
+            "        del self.hands[consumer]\n",
+            "tests/test_groups.py",
+        ),
+        (
+            "a delayed message holds back nobody",
+            "        if is_delayed:\n",
+            "        if is_delayed and not group:\n",
+            "tests/test_groups.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/ranks.py",
+        (
+            "a slow consumer keeps its precedence",
+            " and not other.is_slow",
+            "",
+            "tests/test_consumer_priority.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/exclusive.py",
+        (
+            "nobody takes over from an exclusive consumer",
+            "    if queue.exclusive is consumer:\n        _choose(queue)\n",
+            "",
+            "tests/test_exclusive.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/topic_area.py",
+        (
+            "equal selectors of a topic are evaluated again and again",
+            "        if found is None:\n            if self._values is None:\n",
+            "        if True:\n            if self._values is None:\n",
+            "tests/test_fairness.py",
         ),
     ),
 )
