@@ -113,6 +113,7 @@ class Dealer:
         self._empty(hand)
         for target in hand.lists:
             del self.targets.lists[target]
+        hand.lists.clear()
         self._offer_withheld(consumer)
         del self.hands[consumer]
         self._rank()
@@ -350,6 +351,8 @@ class Dealer:
 
     def _level(self, hand: Hand) -> bool:
         """It has nothing to do: where others own more than their part, what they can give is free again."""
+        if not self.groups.has_owners:
+            return False
         consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
         counts = {other: len(self.groups.owned(other)) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
@@ -501,7 +504,7 @@ class Dealer:
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
-        for key in [key for key in self._known if key[0] is area and key[1] in gone]:
+        for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
             del self._known[key]
         for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
             self._go_on(other, sequence, self.groups.delayed[other, sequence])

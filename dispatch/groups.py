@@ -71,6 +71,10 @@ class Groups:
     def owner(self, group: str) -> Consumer | None:
         return self._owners.get(bucket_of(group))
 
+    @property
+    def has_owners(self) -> bool:
+        return bool(self._owners)
+
     def give(self, group: str, consumer: Consumer) -> None:
         """Nobody owned it so far."""
         bucket = bucket_of(group)

@@ -84,7 +84,7 @@ class Hand(Interest):
             self.stock.hungry[self.owner] = None
 
     def in_turn(self) -> Iterable[TargetList]:
-        return (target for pair in zip(self.lists, self.stock.lists, strict=True) for target in pair)
+        return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
 
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
         """What lies between its own messages is loaded with them, and is for others."""

@@ -459,6 +459,21 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
     bay.check()
 
 
+def test_a_closed_owner_answers_and_its_transaction_still_ends(bay: SimulatedBay, queue: Queue) -> None:
+    other = queue.subscribe()
+    consumer = queue.subscribe(prefetch=1, on_ready=lambda: None)
+    send(queue, "g1")
+    with bay.bay.transaction() as transaction:
+        consumer.take()[0].ack(transaction)
+        assert consumer.take() == []
+        consumer.close()
+        assert consumer.statistics().direct_entries == 0
+        transaction.rollback()
+    assert bodies(other.take()) == [b"g1"]
+    other.close()
+    assert consumer.statistics().in_flight == 0
+
+
 # ---------------------------------------------------------------------- why a consumer gets nothing
 
 
