@@ -48,8 +48,10 @@ class Dealer:
         self.queue = queue
         self.targets = queue.target_area
         self.groups = Groups()
+        self.ranked: list[Consumer] = []
+        """Its consumers, those of the highest priority first."""
         self._highest = self._lowest = 0
-        """Priorities of consumers."""
+        """Their priorities."""
         self._served = 0
         """Takes that got something."""
         self.hands: dict[Consumer, Hand] = {}
@@ -82,7 +84,7 @@ class Dealer:
         for area in self.queue.lane_areas():
             self._add_list(hand, area)
         pair(hand)
-        stock.hungry[consumer] = None
+        stock.is_hungry(consumer)
         consumer.move_to(hand)
 
     def add_lane(self, area: LaneArea) -> None:
@@ -117,15 +119,15 @@ class Dealer:
         self._offer_withheld(consumer)
         del self.hands[consumer]
         self._rank()
-        stock.hungry.pop(consumer, None)
+        stock.is_fed(consumer)
         stock.consumers.remove(consumer)
         self.queue.misses += hand.misses
         if not stock.consumers:
             self.targets.unsubscribe(self.queue, stock)
 
     def _rank(self) -> None:
-        self._highest = max((consumer.priority for consumer in self.hands), default=0)
-        self._lowest = min((consumer.priority for consumer in self.hands), default=0)
+        self.ranked = sorted(self.hands, key=lambda consumer: -consumer.priority)
+        self._highest, self._lowest = (self.ranked[0].priority, self.ranked[-1].priority) if self.ranked else (0, 0)
 
     def stand_back(self, consumer: Consumer) -> None:
         """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
@@ -150,9 +152,9 @@ class Dealer:
             self._collect(hand, most, max_bytes, deliveries)
         hand.is_hungry = not deliveries
         if not deliveries:
-            hand.stock.hungry[consumer] = None
+            hand.stock.is_hungry(consumer)
             return deliveries
-        hand.stock.hungry.pop(consumer, None)
+        hand.stock.is_fed(consumer)
         if self._known:
             for delivery in deliveries:
                 group = self._known.pop((delivery._area, delivery.sequence), None)
@@ -192,7 +194,7 @@ class Dealer:
 
     def _deal(self, hand: Hand, stock: TargetList, most: int) -> bool:
         """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
-        left = self.left(hand.stock, hand.owner)
+        left = self.left(hand.stock, hand.owner.priority)
         dealt = 0
         while dealt < most:
             source = stock if stock.twin is None else turn(stock)[0]
@@ -310,23 +312,20 @@ class Dealer:
             owner = self.groups.owner(group)
         hand = self.hands[consumer]
         if owner is None:
-            return self.left(hand.stock, consumer) > 0 and self._wanted_above(hand, area, message) is None
+            return self.left(hand.stock, consumer.priority) > 0 and self._wanted_above(hand, area, message) is None
         return owner is consumer
 
     # ------------------------------------------------------------------ who gets what nobody owns
 
-    def left(self, stock: Stock, consumer: Consumer) -> int:
-        """How many messages without an owner it may take beside the others of its stock."""
-        if consumer.priority == self._highest:
-            return ranks.UNLIMITED
-        higher = [other for other in ranks.above(self.queue, consumer) if self.hands[other].stock is stock]
-        return ranks.left(self.queue, stock, consumer, higher) if higher else ranks.UNLIMITED
+    def left(self, stock: Stock, priority: int) -> int:
+        """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
+        return ranks.UNLIMITED if priority == self._highest else ranks.left(self, stock, priority)
 
     def _wanted_above(self, hand: Hand, area: LaneArea, message: StoredMessage) -> Consumer | None:
         """Who of another interest comes first and wants it."""
-        if hand.owner.priority == self._highest:
+        if hand.owner.priority == self._highest or len(self.queue.interests) < 2:
             return None
-        for other in ranks.above(self.queue, hand.owner):
+        for other in ranks.above(self, hand.owner.priority):
             if self.hands[other].stock is not hand.stock and (
                 message[2] is None or self._matches(other, area, message)
             ):

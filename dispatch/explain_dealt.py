@@ -43,7 +43,7 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting
-    if rest and not dealer.left(stock, consumer):
+    if rest and not dealer.left(stock, consumer.priority):
         causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
     return causes
 

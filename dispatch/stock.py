@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Stock(Interest):
     """What the consumers with one selector share, from which is dealt."""
 
-    __slots__ = ("dealer", "withheld", "hungry")
+    __slots__ = ("dealer", "withheld", "_hungry")
     notes_groups = True
 
     def __init__(self, dealer: Dealer, selector: Selector | None) -> None:
@@ -27,8 +27,8 @@ class Stock(Interest):
         self.dealer = dealer
         self.withheld: dict[Consumer, dict[LaneArea, Runs]] = {}
         """What it has passed because it is, or may be, another interest's consumer's."""
-        self.hungry: dict[Consumer, None] = {}
-        """Those who found nothing, since something came."""
+        self._hungry: dict[int, dict[Consumer, None]] = {}
+        """By priority, those who found nothing since something came."""
 
     @property
     def is_awaited(self) -> bool:
@@ -37,18 +37,30 @@ class Stock(Interest):
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """What has an owner is dealt at once; for the rest everybody is woken who found nothing."""
         self.dealer.deal_owned(self)
-        if self.hungry and any(target.direct or target.has_supply for target in self.lists):
-            # Whoever was served last comes last: no other is passed over twice for it.
-            for consumer in sorted(self.hungry, key=lambda consumer: self.dealer.hands[consumer].served):
-                if self.dealer.left(self, consumer):
-                    del self.hungry[consumer]
-                    consumer.interest.wake(ready)
+        if self._hungry and any(target.direct or target.has_supply for target in self.lists):
+            for priority in sorted(self._hungry, reverse=True):
+                if self.dealer.left(self, priority):
+                    self._call(self._hungry.pop(priority), ready)
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
         self.dealer.deal_owned(self)
-        hungry, self.hungry = self.hungry, {}
-        for consumer in hungry:
+        hungry, self._hungry = self._hungry, {}
+        for priority in sorted(hungry, reverse=True):
+            self._call(hungry[priority], ready)
+
+    def _call(self, consumers: Iterable[Consumer], ready: list[Callable[[], None]]) -> None:
+        # Whoever was served last comes last: no other is passed over twice for it.
+        for consumer in sorted(consumers, key=lambda consumer: self.dealer.hands[consumer].served):
             consumer.interest.wake(ready)
+
+    def is_hungry(self, consumer: Consumer) -> None:
+        """It has found nothing."""
+        self._hungry.setdefault(consumer.priority, {})[consumer] = None
+
+    def is_fed(self, consumer: Consumer) -> None:
+        """It has got something, or wants nothing more."""
+        if self._hungry:
+            self._hungry.get(consumer.priority, {}).pop(consumer, None)
 
     def note_group(self, area: LaneArea, message: StoredMessage) -> None:
         self.dealer.note(area, message)
@@ -81,7 +93,7 @@ class Hand(Interest):
     def is_armed(self, is_armed: bool) -> None:
         self._is_armed = is_armed
         if is_armed:
-            self.stock.hungry[self.owner] = None
+            self.stock.is_hungry(self.owner)
 
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)

@@ -198,6 +198,22 @@ def test_a_hundred_owners_of_groups_cost_less_than_twice_what_one_costs() -> Non
     assert cost(100, 6400, {}, group) <= 2 * cost(1, 6400, {}, group)
 
 
+def test_a_hundred_consumers_of_two_priorities_cost_less_than_twice_what_two_cost() -> None:
+    def calls_a_message(consumers: int) -> float:
+        queue, messages = SimulatedBay().queue(), 1600
+        ready = [queue.subscribe(priority=number % 2, prefetch=4) for number in range(consumers)]
+        for _ in range(messages):
+            queue.send(b"x")
+        with counted_calls() as calls:
+            for number in range(messages):
+                queue.send(b"x")
+                consumer = ready[number % consumers]
+                consumer.ack(consumer.take())
+        return calls.total() / messages
+
+    assert calls_a_message(100) <= 2 * calls_a_message(2)
+
+
 def test_a_message_is_matched_once_for_a_hundred_consumers_with_one_selector(
     bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
