@@ -54,8 +54,9 @@ class Stock(Interest):
             consumer.interest.wake(ready)
 
     def is_hungry(self, consumer: Consumer) -> None:
-        """It has found nothing."""
-        self._hungry.setdefault(consumer.priority, {})[consumer] = None
+        """It has found nothing. A closed one is not asked again, though a transaction may still give it credit."""
+        if consumer in self.dealer.hands:
+            self._hungry.setdefault(consumer.priority, {})[consumer] = None
 
     def is_fed(self, consumer: Consumer) -> None:
         """It has got something, or wants nothing more."""
