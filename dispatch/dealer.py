@@ -523,6 +523,16 @@ def note_groups(engine: Engine, queue: QueueArea) -> None:
     """A queue has such messages from now on, also after a restart: one record, once for ever. REQUIRES: the lock."""
     if not queue.has_groups:
         engine.store.note_groups(queue.number)
-        queue.has_groups = True
-        if queue.dealer is None:
-            Dealer(queue).take_over()
+        know_groups(queue)
+
+
+def know_groups(queue: QueueArea) -> None:
+    """A queue has, or had, messages with groups: they are dealt from now on. REQUIRES: the lock."""
+    queue.has_groups = True
+    deal(queue)
+
+
+def deal(queue: QueueArea) -> None:
+    """The queue's messages are dealt from now on. REQUIRES: the lock."""
+    if queue.dealer is None:
+        Dealer(queue).take_over()

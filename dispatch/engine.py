@@ -34,7 +34,7 @@ from . import exclusive
 from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
-from .dealer import Dealer
+from .dealer import deal, know_groups
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
@@ -175,15 +175,14 @@ class Engine:
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
-                    queue = self._add_queue(destination.number, destination.name)
+                    area = self._add_queue(destination.number, destination.name)
                     if destination.has_groups:
-                        queue.has_groups = True
-                        Dealer(queue).take_over()
+                        know_groups(area)
             self.topics.restore()
             for lane in list(self.store.index.lanes.values()):
-                found = self._queues_by_number.get(lane.destination)
-                if found is not None:
-                    found.areas[lane.priority] = found.make_lane_area(lane.priority)
+                queue = self._queues_by_number.get(lane.destination)
+                if queue is not None:
+                    queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
             self.transactions.recover()
         _engines.add(self)
         if self.settings.background:
@@ -272,11 +271,10 @@ class Engine:
             if queue.is_deleted:
                 raise Closed("the queue")
             kind = Consumer if queue.admission is None else LimitedConsumer
-            if priority and queue.dealer is None:
-                Dealer(queue).take_over()
+            if priority:
+                deal(queue)
             consumer = self.attach(queue, selector, prefetch, on_ready, kind, priority=priority, on_slow=on_slow)
             if is_exclusive:
-                consumer.is_exclusive = True
                 exclusive.line_up(queue, consumer)
         if self.targets.ready:
             self.call_ready()
@@ -289,7 +287,6 @@ class Engine:
         prefetch: int,
         on_ready: Callable[[], None] | None,
         consumer_type: type[Consumer] = Consumer,
-        *,
         priority: int = 0,
         on_slow: Callable[[Consumer], None] | None = None,
     ) -> Consumer:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 def line_up(queue: QueueArea, consumer: Consumer) -> None:
     """An exclusive consumer has come: it gets all, or waits for the one that does. REQUIRES: the lock."""
+    consumer.is_exclusive = True
     queue.exclusives.append(consumer)
     if queue.exclusive is None:
         _choose(queue)

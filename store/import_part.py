@@ -27,7 +27,7 @@ from .data_log import (
 )
 from .disk import Disk, File
 from .files import import_part_name
-from .properties import decode_properties, encode_properties
+from .properties import decode_properties, encode_properties, group_of
 from .record import (
     DESTINATION,
     DIRECTORY,
@@ -352,8 +352,8 @@ class PartReader:
             if properties_bytes > length or crc32(data[at : at + length]) != crc:
                 raise RecordDamaged(f"message {index // 3} of a slice does not verify")
             properties, body = data[at : at + properties_bytes], data[at + properties_bytes : at + length]
-            if encode_properties(*decode_properties(properties)) != properties:
-                raise RecordDamaged(f"message {index // 3} of a slice has more than headers and an id")
+            if encode_properties(*decode_properties(properties), group_of(properties)) != properties:
+                raise RecordDamaged(f"message {index // 3} of a slice has more than headers, an id and a group")
             contents.append((properties, body))
             at += length
         return ImportedSlice(name, part.priority, part.timestamp, contents)

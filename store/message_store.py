@@ -254,10 +254,9 @@ class MessageStore:
 
     def note_groups(self, number: int) -> None:
         """From here on a queue has messages with groups, also after a restart. REQUIRES: state lock."""
-        destination = self.destinations[number]._replace(has_groups=True)
-        with self.journal.uninterrupted():
+        if not self.destinations[number].has_groups:
+            destination = self.destinations[number] = self.destinations[number]._replace(has_groups=True)
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
-            self.destinations[number] = destination
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}

@@ -33,6 +33,7 @@ from .import_set import (
 from .imports import IMPORTS_KEPT, ImportMark, ImportReport, encode_import
 from .lane import Lane
 from .message_store import MessageStore
+from .properties import group_of
 from .record import IMPORT as IMPORT_KIND
 from .record import IMPORTED, RecordDamaged
 from .recovery import RecoveryReport
@@ -199,6 +200,8 @@ class _TakeOver:
                 raise _Waits(_BUSY)
             contents = found.contents[at : at + lane.slice_room]
             with self._lock:
+                if any(properties and group_of(properties) is not None for properties, _ in contents):
+                    self._store.note_groups(lane.destination)
                 self._append_slice(lane, found.timestamp, contents)
             at += len(contents)
             self._taken += len(contents)
