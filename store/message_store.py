@@ -254,9 +254,9 @@ class MessageStore:
 
     def note_groups(self, number: int) -> None:
         """From here on a queue has messages with groups, also after a restart. REQUIRES: state lock."""
-        if not self.destinations[number].has_groups:
-            destination = self.destinations[number] = self.destinations[number]._replace(has_groups=True)
-            self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
+        if not (known := self.destinations[number]).has_groups:
+            self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
+            self.destinations[number] = known._replace(has_groups=True)
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
