@@ -106,5 +106,6 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
         return known
     # Of what was examined so far, this share was for this list.
     examined = max(target.frontier - area.first_sequence, 0) * charge
-    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / len(area.queue.interests)
+    interests = max(len(area.queue.interests), 1)  # there is none left when the last list ends
+    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / interests
     return known + unseen * min(share, 1.0)

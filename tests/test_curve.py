@@ -178,3 +178,14 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         sampler.end(track)
     assert sampler._waiting == pytest.approx(0, abs=1)
     assert sampler._pending == pytest.approx([0] * 4, abs=1)
+
+
+def test_last_list_may_end_far_behind_what_it_has_seen() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    send(bay.queue(), 5000, 1000, kind="a")
+    consumer = bay.queue().subscribe(selector="kind = 'a'")
+    bay.reopen()
+    consumer = bay.queue().subscribe(selector="kind = 'a'")
+    assert consumer.take(1)
+    consumer.close()
+    assert bay.bay.statistics().memory.curve.deliveries == 1
