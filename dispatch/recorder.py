@@ -25,6 +25,7 @@ from ..store.trace import (
     ACK,
     ARRIVE,
     GONE,
+    HEADER,
     LANES_MAX,
     LET_GO,
     LIST,
@@ -53,7 +54,8 @@ logger = logging.getLogger("forebay.dispatch.recorder")
 TRACE_BYTES_MAX: Final = 1 << 32
 """So large a file is enough: recording ends."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""So many may wait for housekeeping; beyond it who makes the next one writes them, under the lock."""
+"""So many may wait for housekeeping; beyond it who makes the next one writes them, under the lock. Four times as many
+may wait for a write that is under way."""
 TURN_MESSAGES: Final = 256
 """Arrivals that are noted together are noted in turns of so many a lane."""
 TAKES_BETWEEN_LOOKS: Final = 256
@@ -190,11 +192,22 @@ class Recorder:
         encoder.put(kind, lane, first, count, extra)
         if encoder.is_full:
             self._blocks.append(encoder.block())
-            if len(self._blocks) >= UNWRITTEN_BLOCKS_MAX:
+            if len(self._blocks) < UNWRITTEN_BLOCKS_MAX:
+                self.wants_writing()
+            else:
+                self._write_here()
+
+    def _write_here(self) -> None:
+        """Nobody came to write. REQUIRES: the lock."""
+        if self._writing.acquire(blocking=False):  # who writes already has earlier blocks
+            try:
                 blocks, self._blocks = self._blocks, []
                 self._append(blocks)
-            else:
-                self.wants_writing()
+            finally:
+                self._writing.release()
+        elif len(self._blocks) >= 4 * UNWRITTEN_BLOCKS_MAX:
+            self._blocks.clear()
+            self._stop("its disk is too slow")
 
     def write(self) -> int:
         """Bring what was noted to the file; how many blocks. REQUIRES: no lock."""
@@ -242,11 +255,14 @@ def new_trace(path: str) -> File:
     try:
         if disk.exists(name):
             earlier = disk.open_for_reading(name)
-            start = earlier.read(0, len(MAGIC))
+            start, size = earlier.read(0, len(MAGIC)), earlier.size()
             earlier.close()
             if start and start != MAGIC:
                 raise SettingsError(f"record_trace={path!r} is there already and is no trace: name another file")
-            disk.rename(name, f"{name}.old")
+            if size > HEADER.size:
+                disk.rename(name, f"{name}.old")
+            else:
+                disk.remove(name)  # nothing was recorded: not worth the earlier one
         return disk.open(name, create=True)
     except OSError as error:
         raise SettingsError(f"record_trace={path!r} can't be written ({error.strerror})") from None

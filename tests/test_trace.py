@@ -256,6 +256,37 @@ def test_what_waits_for_housekeeping_is_bounded(monkeypatch: pytest.MonkeyPatch)
     bay.bay.close()
 
 
+def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 3)
+    bay = RecordedBay()
+    own = bay.engine.recorder
+    assert own is not None
+    with own._writing:  # somebody is at it
+        for _ in range(70):
+            bay.queue().send_many(Message(bytes(size)) for size in range(1000))
+            bay.engine.targets.measure(1.0)
+        assert 3 <= len(own._blocks) < 12
+        assert bay.trace.size() == 0
+    bay.bay.close()
+    reader = TraceReader(bay.trace)
+    assert sum(event[3] for event in reader.events() if event[0] == ARRIVE) == 70_000
+    assert reader.unread_bytes == 0
+
+
+def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 1)
+    bay = RecordedBay()
+    own = bay.engine.recorder
+    assert own is not None
+    with own._writing:
+        for _ in range(100):
+            bay.queue().send_many(Message(bytes(size)) for size in range(1000))
+            bay.engine.targets.measure(1.0)
+    assert not own.is_recording
+    assert not own._blocks
+    bay.bay.close()
+
+
 def test_store_records_where_it_is_told_and_keeps_the_last_trace(tmp_path: Path) -> None:
     path = tmp_path / "traffic"
     for bodies in (1, 2):
@@ -267,6 +298,15 @@ def test_store_records_where_it_is_told_and_keeps_the_last_trace(tmp_path: Path)
         reader = TraceReader(disk.open_for_reading(name.name))
         assert sum(event[3] for event in reader.events() if event[0] == ARRIVE) == arrived
         assert reader.header.memory_limit_bytes == 8 << 20
+
+
+def test_open_that_records_nothing_costs_no_earlier_trace(tmp_path: Path) -> None:
+    path = tmp_path / "traffic"
+    disk, name = user_place(path)
+    for content in (HEADER.encode() + b"x", b"", HEADER.encode(), b""):
+        new_trace(str(path)).append(content) if content else new_trace(str(path))
+    assert (tmp_path / "traffic.old").read_bytes() == HEADER.encode() + b"x"
+    assert disk.list("") == [name, "traffic.old"]
 
 
 def test_another_file_is_never_written_over(tmp_path: Path) -> None:
