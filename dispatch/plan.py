@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..cache.curve import Curve, CurvePoint
+from ..store.block import BLOCK_MESSAGES
 from ..store.disk import File
 from ..store.errors import SettingsError
 from ..store.runs import Runs
-from ..store.trace import LIST, TAKE, TraceHeader, TraceReader
+from ..store.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, TraceHeader, TraceReader
 from ..store.user_file import user_place
 from .resizing import shares_of
-from .settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from .settings import MAX_MESSAGE_BYTES, MIN_MEMORY_LIMIT_BYTES, Settings
 from .sizes import MIB, format_size, parse_size
 from .trace_player import TracePlayer
 
@@ -109,17 +110,48 @@ def _settings(header: TraceHeader, limit_bytes: int) -> Settings:
 
 
 def _survey(reader: TraceReader) -> tuple[dict[int, Runs], int, int]:
-    """What each list with a selector takes, how many events there are, and how long they lasted."""
+    """What each list with a selector takes, how many events there are, and how long they lasted.
+
+    SettingsError: an event that cannot follow on those before it. What passes can be played, in memory and time that
+    follow from the size of the file.
+    """
     wanted: dict[int, Runs] = {}
+    lists: dict[int, int] = {}
+    """Lane of each that is open."""
+    open_lists: set[tuple[int, int]] = set()
+    """(lane, number), and -1 for the number of one without a selector: there is at most one."""
+    stored: dict[int, int] = {}
+    """Messages of each lane so far."""
+    ends: dict[int, int] = {}
     events = milliseconds = 0
-    for kind, _, first, count, extra in reader.events():
+    for kind, lane, first, count, extra in reader.events():
         events += 1
-        if kind == LIST and extra & 1:
-            wanted[extra >> 1] = Runs()
-        elif kind == TAKE and extra in wanted:
-            wanted[extra].add(first, first + count - 1)
-        elif not kind:
+        if kind in (ARRIVE, WAITING):
+            most_bytes = MAX_MESSAGE_BYTES * (count if kind == WAITING else 1)
+            is_sound = 0 < count <= BLOCK_MESSAGES and extra <= most_bytes and first >= ends.get(lane, 0)
+            ends[lane] = first + count
+            stored[lane] = stored.get(lane, 0) + count
+        elif kind == LIST:
+            place = (lane, extra >> 1 if extra & 1 else -1)
+            is_sound = extra >> 1 not in lists and place not in open_lists
+            lists[extra >> 1] = lane
+            open_lists.add(place)
+            if extra & 1:
+                wanted[extra >> 1] = Runs()
+        elif kind == UNLIST:
+            is_sound = lists.pop(extra, None) == lane
+            open_lists.discard((lane, extra if extra in wanted else -1))
+        elif kind == TICK:
+            is_sound = first >= milliseconds
             milliseconds = first
+        else:
+            is_sound = kind == GONE or 0 < count <= stored.get(lane, 0)
+            if kind == TAKE:
+                is_sound = is_sound and lists.get(extra) == lane
+                if is_sound and extra in wanted:
+                    wanted[extra].add(first, first + count - 1)
+        if not is_sound:
+            raise SettingsError(f"event {events:,} of the trace cannot follow on those before it")
     return wanted, events, milliseconds
 
 

@@ -258,7 +258,7 @@ class TracePlayer:
 
     def _take(self, number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
-        first -= self._lanes[number].base
+        first -= self._lane(number).base
         end = first + count
         while count > 0:
             deliveries = self.targets.collect(cast(Consumer, consumer), count, None)
@@ -280,7 +280,7 @@ class TracePlayer:
     # ------------------------------------------------------------------ what is settled
 
     def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lanes[number]
+        lane = self._lane(number)
         area, first = lane.area, first - lane.base
         in_flight = area.in_flight
         settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
@@ -295,17 +295,16 @@ class TracePlayer:
             self.targets.settle_run(area, [found for found in deliveries if found._consumer is consumer])
 
     def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lanes[number]
+        lane = self._lane(number)
         for sequence in range(first - lane.base, first - lane.base + count):
             delivery = lane.area.in_flight.get(sequence)
             if delivery is not None:
                 self.targets.settle(delivery)
 
     def _offer(self, number: int, first: int, count: int, extra: int) -> None:
-        lane = self._lanes[number]
+        lane = self._lane(number)
         sequence = first - lane.base
-        delivery = lane.area.in_flight.get(sequence)
-        if delivery is not None:
+        if sequence in lane.area.in_flight:
             return
         if lane.lane.is_pending(sequence):
             length = lane.lane.lengths(sequence, sequence)[0]

@@ -20,7 +20,21 @@ from forebay.dispatch.resizing import shares_of
 from forebay.dispatch.settings import Settings
 from forebay.dispatch.trace_player import TracePlayer
 from forebay.store.disk import File
-from forebay.store.trace import TAKE, TraceReader
+from forebay.store.simulated_disk import SimulatedDisk
+from forebay.store.trace import (
+    ACK,
+    ARRIVE,
+    KINDS,
+    LIST,
+    TAKE,
+    TICK,
+    UNLIST,
+    WAITING,
+    Encoder,
+    Event,
+    TraceHeader,
+    TraceReader,
+)
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 
 MIB = 1 << 20
@@ -49,6 +63,7 @@ def played(file: File, limit_bytes: int) -> PlannedLimit:
     return only
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [4, 8, 16])
 @pytest.mark.parametrize(
     "traffic",
@@ -300,3 +315,49 @@ def test_takes_of_a_trace_are_what_was_delivered(trace: str) -> None:
     place, name = user_place(trace)
     takes = sum(event[3] for event in TraceReader(place.open_for_reading(name)).events() if event[0] == TAKE)
     assert takes == found.curve.deliveries == 24_000
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [(TAKE, 0, 0, 1, 0)],
+        [(ARRIVE, 0, 0, 1, 10), (TAKE, 0, 0, 1, 7)],
+        [(ARRIVE, 0, 0, 1, 10), (LIST, 0, 0, 0, 0), (TAKE, 0, 0, 2, 0)],
+        [(ARRIVE, 0, 0, 1, 10), (LIST, 1, 0, 0, 0), (TAKE, 0, 0, 1, 0)],
+        [(LIST, 0, 0, 0, 0), (LIST, 1, 0, 0, 0)],
+        [(UNLIST, 0, 0, 0, 0)],
+        [(ARRIVE, 0, 0, 1 << 40, 10)],
+        [(ARRIVE, 0, 0, 1, 1 << 40)],
+        [(WAITING, 0, 5, 1, 10), (ARRIVE, 0, 5, 1, 10)],
+        [(ACK, 0, 0, 1 << 40, 0)],
+        [(TICK, 0, 5, 0, 0), (TICK, 0, 4, 0, 0)],
+    ],
+)
+def test_events_that_cannot_be_are_refused(events: list[Event]) -> None:
+    with pytest.raises(SettingsError, match=f"event {len(events)} of the trace"):
+        plan(written(events))
+
+
+def written(events: list[Event]) -> File:
+    file = SimulatedDisk().open("trace", create=True)
+    encoder = Encoder()
+    for event in events:
+        encoder.put(*event)
+    file.append(TraceHeader(8 * MIB, 0, False).encode() + encoder.block())
+    return file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_any_events_that_verify_are_played_or_refused(seed: int) -> None:
+    random = Random(seed)
+    events: list[Event] = []
+    for _ in range(200):
+        more = (random.randrange(KINDS), random.randrange(2), random.randrange(40), random.randrange(1, 9), 0)
+        event = (*more[:4], random.randrange(3) if more[0] in (LIST, UNLIST, TAKE) else random.randrange(2000))
+        try:
+            plan(written([*events, event]), [4 * MIB])
+        except SettingsError:
+            continue
+        events.append(event)
+    assert len(events) > 40
