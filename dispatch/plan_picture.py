@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..store.errors import SettingsError
 from ..store.user_file import write_user_file
@@ -64,7 +64,7 @@ def picture(found: Plan) -> bytes:
         figure.legend(loc="outside upper right", ncols=2, frameon=False)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-        content = _Text()
+        content: Any = _Text()
         figure.savefig(content, format="svg", metadata={"Date": None})
     return "".join(content.parts).encode()
 
