@@ -59,6 +59,12 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
     if given[:1] == ["pipeline"]:
         _add_pipeline(pipeline)
+    plan = commands.add_parser("plan", help="play recorded traffic with other memory limits, and recommend one")
+    plan.add_argument("trace", metavar="TRACE", help="a file that Settings(record_trace=...) wrote")
+    plan.add_argument("--limits", metavar="SIZES", help='such as "16MiB,24MiB" (4MiB doubled up to 512MiB)')
+    plan.add_argument("--svg", metavar="FILE", help="draw the curve (needs forebay[tools])")
+    plan.add_argument("--json", action="store_true", help="print one JSON object")
+    plan.set_defaults(run=_plan)
     settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
     settings.add_argument("file", metavar="FILE", help="the configuration of an ActiveMQ broker")
     settings.set_defaults(run=_settings)
@@ -120,6 +126,12 @@ def _dump(arguments: Namespace) -> int:
     from forebay.dispatch.offline import dump_command
 
     return dump_command(arguments, print)
+
+
+def _plan(arguments: Namespace) -> int:
+    from forebay.dispatch.plan import plan_command
+
+    return plan_command(arguments, print)
 
 
 def _settings(arguments: Namespace) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from .curve import Curve
+
 SPARE_BYTES: Final = 128 * 1024
 """A falling limit stays so much above what is held, for `reserve_last`."""
 
@@ -28,6 +30,8 @@ class MemoryStatistics:
     held_bytes_max: int
     """The most there ever was, also under an earlier limit."""
     holders: dict[str, int]
+    curve: Curve = Curve()
+    """What other limits would bring, from the traffic since the directory was opened."""
 
 
 class Holder:

@@ -20,16 +20,31 @@ class PendingCache(MessageCache):
     def __init__(self, holder: Holder, head_queue_cache: HeadQueueCache, share_bytes: int) -> None:
         super().__init__(holder, share_bytes)
         self._head_queue_cache = head_queue_cache
+        self._ends: dict[int, int] = {}
+        """Of each lane, behind which arrival nothing was turned away, or given back, yet."""
 
     def put_overflow(self, lane: int, message: StoredMessage, *, is_next: bool) -> bool:
         """Keep an arrival that a list could not take, if nothing between that list and it has to be read anyway.
 
-        is_next: the list is loaded up to this message. Else the one before it must be here: behind a gap the loader
-        comes so late that whatever is kept only takes room from what is nearer.
+        is_next: the list is loaded up to this message. Else the one before it must be here, or have been here when
+        another list took it: behind a gap the loader comes so late that whatever is kept only takes room from what is
+        nearer.
         """
-        if is_next or self.peek(lane, message[0] - 1) is not None:
-            return self.put(lane, message)
+        sequence = message[0]
+        is_kept = is_next or self._ends.get(lane) == sequence or self.peek(lane, sequence - 1) is not None
+        if is_kept and self.put(lane, message):
+            self._ends[lane] = sequence + 1
+            return True
         return False
+
+    def give_back(self, wanted_bytes: int) -> int:
+        """See MessageCache: what came last goes, so what comes next would leave a gap."""
+        self._ends.clear()
+        return super().give_back(wanted_bytes)
+
+    def forget(self, lane: int) -> None:
+        self._ends.pop(lane, None)
+        super().forget(lane)
 
     def put(self, lane: int, message: StoredMessage) -> bool:
         """Keep the message, taking room from the HeadQueueCache; False when the share or the budget is used up."""

@@ -7,19 +7,21 @@ background is a step that can be called by hand (`background=False`).
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import logging
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from ..cache.budget import Budget
 from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
-from ..store.disk import Disk
+from ..store.disk import Disk, File
 from ..store.errors import Closed, ForebayError, StoreFailed
 from ..store.files import after_fork_in_child
 from ..store.lane import LANE_SHIFT
@@ -34,12 +36,14 @@ from . import exclusive
 from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
+from .curve_watch import CurveWatch
 from .dealer import deal, know_groups
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
+from .recorder import RecordedTargetArea, Recorder
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
@@ -74,10 +78,11 @@ class Engine:
         settings: Settings,
         clock: Clock,
         archive_disk: Disk | None = None,
+        trace: File | None = None,
     ) -> None:
         """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
 
-        REQUIRES: the directory lock is held.
+        trace: an empty file to record in. REQUIRES: the directory lock is held.
         """
         self.settings = settings
         self.lock = threading.Lock()
@@ -119,9 +124,8 @@ class Engine:
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         self.overflow = self._make_overflow(disk, clock)
         assert self.budget.free_bytes == shares.available_bytes
-        self.targets = TargetArea(
-            self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
-        )
+        self.recorder = Recorder(trace, settings, self.lock) if trace is not None else None
+        self.targets = self._make_targets(shares)
         self.loader = EagerLoader(self.targets, reading)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
@@ -155,6 +159,14 @@ class Engine:
         overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
 
+    def _make_targets(self, shares: Shares) -> TargetArea:
+        make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
+        targets: TargetArea = make(
+            self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
+        )
+        targets.watch = CurveWatch(targets, self.settings, shares_of)
+        return targets
+
     def _charge_whole(self, shares: Shares) -> None:
         """What the metadata store has in RAM, and the buffers of writing, whatever they hold now."""
         for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
@@ -184,6 +196,9 @@ class Engine:
                 if queue is not None:
                     queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
             self.transactions.recover()
+            if self.recorder is not None:
+                self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
+                self.recorder.wants_writing = self._housekeeping_wanted.set
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
@@ -413,6 +428,8 @@ class Engine:
                 self._measured_at = now
                 done += notice(self.targets, self._consumers(), now)
             done += self.overflow.compact()
+        if self.recorder is not None:
+            done += self.recorder.write()
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
         if self.topics.sift():
@@ -504,9 +521,8 @@ class Engine:
         with self.lock:
             destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
             topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
-            return Statistics(
-                self.budget.statistics(), self.store.statistics(), self.overflow.statistics, destinations, topics
-            )
+            memory = dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve())
+            return Statistics(memory, self.store.statistics(), self.overflow.statistics, destinations, topics)
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         with self.lock:
@@ -569,6 +585,8 @@ class Engine:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+        if self.recorder is not None:
+            self.recorder.close()
         self.store.close()
 
     def die_in_child(self) -> None:

@@ -18,6 +18,7 @@ from .explain import Explanation, explain
 from .explain_dispatch import explain_subject
 from .limited_queue import LimitedQueue
 from .queue import Queue, check_name
+from .recorder import new_trace
 from .resizing import ResizeReport
 from .settings import Settings, settings_from
 from .statistics import Statistics
@@ -168,7 +169,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         return VolatileMetadataStore(cache_bytes)
 
     try:
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk)
+        trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
+        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace)
     except BaseException:
         lock.release()
         raise

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
 from ..cache.message_cache import MessageCache
-from ..store.errors import StoreFailed
+from ..store.errors import SettingsError, StoreFailed
 from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, group_of
@@ -238,8 +238,20 @@ class LaneArea:
         return ()
 
     def read_one(self, sequence: int) -> StoredMessage:
-        """Read a message that is still pending. One or two reads of the journal; takes the state lock."""
-        return self.queue.target_area.read_one(self, sequence)
+        """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
+        target_area = self.queue.target_area
+        with target_area.lock:
+            target_area.store.raise_if_closed()
+            if not self.lane.is_pending(sequence):
+                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
+            in_ram = self.peek(sequence)
+            if in_ram is not None:
+                return in_ram
+            regions = self.store.plan(self.lane, [(sequence, sequence)])
+        messages, unreadable = self.store.read(regions)
+        if unreadable:
+            raise self.not_read(unreadable[0][1])
+        return messages[0]
 
     def not_read(self, problem: str) -> StoreFailed:
         return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")

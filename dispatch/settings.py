@@ -110,6 +110,10 @@ class Settings:
     """Directory in which the archive is a folder of the broker's name; None: `archive/` in the store's folder.
     Another one may be of another file system: each data log is copied, not renamed."""
 
+    record_trace: str | None = None
+    """File in which traffic is recorded for `forebay plan`, without names, headers or bodies; None: it is not.
+    A file: a message that passes alone writes 13 bytes and costs 5 µs of CPU; in batches a tenth. It ends at 4 GiB."""
+
     # Performance: the same promises at another price.
 
     sync_interval_seconds: float = 1.0
@@ -170,7 +174,8 @@ class Settings:
         _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
         for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index", "archive_data_logs"):
             _check_choice(name, getattr(self, name), (True, False))
-        _check_directory("archive_directory", self.archive_directory)
+        _check_path("archive_directory", self.archive_directory)
+        _check_path("record_trace", self.record_trace)
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
@@ -261,7 +266,7 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
         raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
 
 
-def _check_directory(name: str, value: object) -> None:
+def _check_path(name: str, value: object) -> None:
     if value is not None and (not isinstance(value, str) or not value or "\0" in value):
         raise SettingsError(f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters")
 

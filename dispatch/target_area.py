@@ -18,11 +18,11 @@ from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..cache.head_queue_cache import HeadQueueCache
 from ..cache.pending_cache import PendingCache
 from ..cache.policy import Shares, high_watermark_bytes
-from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
+from .curve_watch import Watch
 from .delivery import Delivery
 from .list_pair import pair, turn
 from .overflow import Overflow
@@ -38,7 +38,7 @@ UNREADABLE_MAX: Final = 1024
 
 
 class TargetArea:
-    """The state lock guards it; every method but `read_one` requires it held."""
+    """The state lock guards it; every method requires it held."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class TargetArea:
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
+        self.watch = Watch()
         self.take_shares(shares)
 
     def take_shares(self, shares: Shares) -> None:
@@ -105,7 +106,7 @@ class TargetArea:
                     self._lay_open(target)
             interest = queue.interests[key] = queue.make_interest(selector)
             for area in queue.lane_areas():
-                self._add_list(area, interest)
+                self.add_list(area, interest)
             pair(interest)
             self.settle_interests(queue)
         return interest
@@ -113,14 +114,14 @@ class TargetArea:
     def add_lane(self, area: LaneArea) -> None:
         """A lane came into being: each interest gets a list over it."""
         for interest in area.queue.interests.values():
-            self._add_list(area, interest)
+            self.add_list(area, interest)
             interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
             pair(interest)
         if area.queue.dealer is not None:
             area.queue.dealer.add_lane(area)
         self.settle_interests(area.queue)
 
-    def _add_list(self, area: LaneArea, interest: Interest) -> None:
+    def add_list(self, area: LaneArea, interest: Interest) -> None:
         target = TargetList(area, interest, 0)
         if area.parked:
             target.share()
@@ -131,6 +132,7 @@ class TargetArea:
     def adopt(self, target: TargetList) -> None:
         """A new list has its share of memory from now on."""
         self.lists[target] = None
+        self.watch.begin(target)
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
 
@@ -161,6 +163,7 @@ class TargetArea:
         for target in interest.lists:
             self.hungry.pop(target, None)
             del self.lists[target]
+            self.watch.end(target)
             self.targets.release(target.direct_bytes)
             lane = target.area.lane.number
             self.head_queue_cache.reopen(lane)
@@ -183,9 +186,11 @@ class TargetArea:
                 rate = (taken_bytes - target.measured_bytes) / seconds
                 target.measured_bytes = taken_bytes
             self._move_high_watermark(target, rate)
+            self.watch.look(target)
 
     def _move_high_watermark(self, target: TargetList, rate: float | None) -> None:
         """What is above it goes to the PendingCache where it fits. rate: see high_watermark_bytes."""
+        target.rate = rate
         target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), rate))
         evicted: list[StoredMessage] = []
         while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
@@ -324,6 +329,8 @@ class TargetArea:
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
             self.feed(target)
+        if target.taken_bytes >= target.look_at:
+            self.watch.look(target)
         return delivery
 
     def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
@@ -431,6 +438,8 @@ class TargetArea:
             self.targets.release(released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
+        if target.taken_bytes >= target.look_at:
+            self.watch.look(target)
         return max_bytes
 
     def starving(self, interest: Interest) -> TargetList | None:
@@ -556,21 +565,6 @@ class TargetArea:
                 evicted.append(fullest.evict_last())
                 self.targets.release(charge_bytes(evicted[-1]))
             fullest.area.spill(evicted)
-
-    def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
-        """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
-        with self.lock:
-            self.store.raise_if_closed()
-            if not area.lane.is_pending(sequence):
-                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
-            in_ram = area.peek(sequence)
-            if in_ram is not None:
-                return in_ram
-            regions = area.store.plan(area.lane, [(sequence, sequence)])
-        messages, unreadable = area.store.read(regions)
-        if unreadable:
-            raise area.not_read(unreadable[0][1])
-        return messages[0]
 
     def audit(self) -> dict[str, int]:
         """What each holder's charge should be, found by walking the live objects."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from ..cache.charge import charge_bytes
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
+from ..store.volatile_lane import NOWHERE
 
 if TYPE_CHECKING:
     from .eager_loader import Load
@@ -50,6 +51,8 @@ class TargetList:
         "is_plain",
         "taken_bytes",
         "measured_bytes",
+        "rate",
+        "look_at",
     )
 
     def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
@@ -76,6 +79,10 @@ class TargetList:
         """Neither shared nor with a twin: what is direct can be handed out without a second look."""
         self.taken_bytes = 0
         self.measured_bytes = 0
+        self.rate: float | None = None
+        """Bytes a second that were taken in the last measurement; None: nothing was measured yet."""
+        self.look_at = NOWHERE
+        """When so many bytes were taken, the curve looks at this list."""
 
     @property
     def is_loading(self) -> bool:

@@ -1,4 +1,4 @@
-"""A file that the user names, outside of any store: read whole, once, and bounded.
+"""A file that the user names, outside of any store: read whole, once, and bounded; or its place, as a disk.
 
 Links are followed, because such files are often one; what is no regular file
 is refused, because reading a pipe could wait for ever.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
+from .disk import OsDisk
 from .errors import SettingsError
 from .files import PathArgument
 
@@ -32,3 +33,28 @@ def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
     if len(content) > max_bytes:
         raise SettingsError(f"{path!s} has more than {max_bytes:,} bytes")
     return bytes(content)
+
+
+def user_place(path: PathArgument) -> tuple[OsDisk, str]:
+    """The directory of that file, as a disk, and the file's name in it. SettingsError: it is no path of a file."""
+    try:
+        directory, name = os.path.split(os.path.abspath(os.fspath(path)))
+    except (TypeError, ValueError):
+        raise SettingsError(f"{path!r} is not a path") from None
+    if not isinstance(name, str) or not name or "\0" in f"{directory}{name}":
+        raise SettingsError(f"{path!r} is not the path of a file")
+    return OsDisk(directory), name
+
+
+def write_user_file(path: PathArgument, content: bytes) -> None:
+    """Make it, or replace what it holds. SettingsError where that can't be done."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        finally:
+            os.close(descriptor)
+    except (OSError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path!s} can't be written ({getattr(error, 'strerror', None) or error})") from None

@@ -202,7 +202,7 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
-        cached = bay.engine.targets.read_one(target.area, 50)
+        cached = target.area.read_one(50)
         assert bay.engine.targets.pending_cache.put(target.area.lane.number, cached)
         other = bay.engine.budget.holder("others")
         assert other.reserve(bay.engine.budget.free_bytes)

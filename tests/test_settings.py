@@ -159,6 +159,7 @@ REFUSED: list[tuple[str, object, str]] = [
     ("archive_directory", "", "a non-empty str path"),
     ("archive_directory", "a\0b", "a non-empty str path"),
     ("archive_directory", b"archive", "a non-empty str path"),
+    ("record_trace", "", "a non-empty str path"),
     ("background", 1, "True or False"),
     ("background", "false", "True or False"),
     ("background", None, "True or False"),

@@ -1,0 +1,229 @@
+"""What another memory limit would bring: the hit ratio as a function of the limit, from live traffic.
+
+A *hit* is a delivery whose message never left RAM between its arrival and its
+hand-out: nobody had to read the journal for it, neither a take nor the
+loader. Misses of a take would tell nothing: the loader prevents them at any
+limit, and reading is what it costs.
+
+The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger:
+"Evaluation techniques for storage hierarchies", 1970): one pass over the
+traffic tells for every size at once what would have been kept. Sampled, it
+costs next to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC
+Construction with SHARDS", 2015). A queue differs from a cache of blocks: a
+message is used once, in order, so its distance is the backlog before it, and
+what is kept is the front. Sampling messages would lose the moments at which a
+list overflows and catches up. So time is sampled: whenever a list has handed
+out QUANTUM_BYTES, and once a second, its backlog is known exactly; for each
+limit the state between two such moments follows by the rules of policy.py,
+as for a fluid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from . import policy
+from .policy import Shares
+
+QUANTUM_BYTES: Final = 128 * 1024
+"""A list is looked at when it has handed out so much. Smaller: nearer to the truth, and slower."""
+QUANTUM_MESSAGES: Final = 16
+"""And at least about so many messages."""
+QUANTUM_SHARE: Final = 32
+"""And of a long backlog at least such a part."""
+GOOD_ENOUGH: Final = 0.01
+"""So much hit ratio is not worth a larger limit."""
+LOAD_MESSAGES: Final = 512
+
+
+def quantum_bytes(waiting: float, charge: float) -> int:
+    """How much a list with that backlog, of messages of that charge, hands out before it is looked at again."""
+    return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_SHARE))
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    limit_bytes: int
+    hit_ratio: float
+    """Of the deliveries, the share that needed no read of the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Hit ratio against memory limit, by limit."""
+
+    points: tuple[CurvePoint, ...] = ()
+    deliveries: int = 0
+    """How many it is made from; estimated where traffic is live. 0: nothing was delivered, and it says nothing."""
+
+    @property
+    def recommended_limit_bytes(self) -> int | None:
+        """The smallest limit of the curve that comes within 0.01 of its best; None while it says nothing."""
+        if not self.deliveries:
+            return None
+        best = max(point.hit_ratio for point in self.points)
+        return min(point.limit_bytes for point in self.points if point.hit_ratio >= best - GOOD_ENOUGH)
+
+
+class Track:
+    """One list as each limit would have it, in bytes of charge. Of the first `behind` limits only: others hold all."""
+
+    __slots__ = ("waiting", "taken", "charge", "behind", "direct", "pending", "outside")
+
+    def __init__(self, waiting: float, charge: float) -> None:
+        self.waiting = waiting
+        """What was behind the list's front when it was last looked at."""
+        self.taken = 0
+        self.charge = charge
+        self.behind = 0
+        self.direct: list[float] = []
+        self.pending: list[float] = []
+        self.outside: list[float] = []
+        """What only the journal has."""
+
+
+class CurveSampler:
+    """Follows the lists of a store. The state lock guards it."""
+
+    def __init__(self, shares: Sequence[Shares]) -> None:
+        """shares: of the limits that are asked about, the smallest first."""
+        self._shares = shares
+        self._pending = [0.0] * len(shares)
+        """What the PendingCache of each limit would hold."""
+        self._waiting = 0.0
+        """Of all lists together."""
+        self._not_direct = [0.0] * len(shares)
+        """How much of that would not be direct, by limit."""
+        self._missed = [0.0] * len(shares)
+        self._delivered = 0.0
+        self._watermarks: dict[tuple[int, float | None], list[int]] = {}
+
+    def begin(self, waiting: float, in_ram: float, charge: float) -> Track:
+        """A list over a lane in which so much waits already, of which the HeadQueueCache saw the last in_ram arrive."""
+        track = Track(waiting, charge)
+        self._waiting += waiting
+        if waiting > 0:
+            for at, shares in enumerate(self._shares):
+                kept = min(in_ram, waiting, shares.head_queue_cache_bytes)
+                self._fall_behind(track, at, 0.0, kept, waiting - kept)
+        return track
+
+    def look(
+        self, track: Track, waiting: float, taken: int, charge: float, lists: int, rate: float | None, in_flight: float
+    ) -> None:
+        """What became of a list since the last look. O(limits that would be behind).
+
+        waiting: what is behind its front now. taken: what it handed out, from its beginning. charge: mean of its
+        messages. rate: as in policy.high_watermark_bytes.
+        """
+        went = taken - track.taken
+        came = max(waiting - track.waiting + went, 0.0)
+        watermarks = self._watermarks_of(lists, rate)
+        shares = self._shares
+        peak = track.waiting - went / 2 + came
+        at = track.behind
+        while at < len(shares) and peak > min(watermarks[at], self._room(track, at, in_flight)):
+            self._fall_behind(track, at, track.waiting, 0.0, 0.0)
+            at += 1
+        for at in range(track.behind):
+            left = self._room(track, at, in_flight)
+            self._not_direct[at] -= track.waiting - track.direct[at]
+            self._flow(track, at, came, went, waiting, min(watermarks[at], left), left, charge)
+            self._not_direct[at] += waiting - track.direct[at]
+        self._waiting += waiting - track.waiting
+        track.waiting, track.taken, track.charge = waiting, taken, charge
+        while track.behind and not track.pending[-1] and not track.outside[-1]:
+            track.behind -= 1
+            self._drop_last(track)
+        self._delivered += went / charge
+
+    def end(self, track: Track) -> None:
+        """The list is no more."""
+        while track.behind:
+            track.behind -= 1
+            self._drop_last(track)
+        self._waiting -= track.waiting
+
+    def curve(self) -> Curve:
+        delivered = self._delivered
+        ratios = [1.0 - min(missed / delivered, 1.0) if delivered else 1.0 for missed in self._missed]
+        points = zip(self._shares, ratios, strict=True)
+        return Curve(tuple(CurvePoint(shares.limit_bytes, ratio) for shares, ratio in points), int(delivered))
+
+    def _watermarks_of(self, lists: int, rate: float | None) -> list[int]:
+        found = self._watermarks.get((lists, rate))
+        if found is None:
+            if len(self._watermarks) >= 64:
+                self._watermarks.clear()
+            found = [policy.high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
+            self._watermarks[lists, rate] = found
+        return found
+
+    def _room(self, track: Track, at: int, in_flight: float) -> float:
+        """What a limit leaves to this list, direct and pending, when all others have theirs."""
+        shares = self._shares[at]
+        direct, pending = (track.direct[at], track.pending[at]) if at < track.behind else (track.waiting, 0.0)
+        others = self._waiting - self._not_direct[at] - direct + self._pending[at] - pending
+        return shares.available_bytes - min(in_flight, shares.dispatch_bytes_max) - others
+
+    def _fall_behind(self, track: Track, at: int, direct: float, pending: float, outside: float) -> None:
+        assert at == track.behind
+        track.behind += 1
+        track.direct.append(direct)
+        track.pending.append(pending)
+        track.outside.append(outside)
+        self._pending[at] += pending
+        self._not_direct[at] += track.waiting - direct
+
+    def _drop_last(self, track: Track) -> None:
+        self._pending[track.behind] -= track.pending.pop()
+        self._not_direct[track.behind] -= track.waiting - track.direct.pop()
+        track.outside.pop()
+
+    def _flow(
+        self, track: Track, at: int, came: float, went: float, waiting: float, room: float, left: float, charge: float
+    ) -> None:
+        """Half of what went, all that came, the other half; at one limit. left: for direct and pending together."""
+        shares = self._shares[at]
+        direct, pending, outside = track.direct[at], track.pending[at], track.outside[at]
+        others = self._pending[at] - pending
+        missed = 0.0
+        share = max(shares.pending_cache_bytes - others, 0.0)
+        load = min(shares.load_bytes_max, room / 2)
+        filled = room - load + min(load, LOAD_MESSAGES * charge) / 2
+        for arriving in (came, 0.0):
+            direct -= went / 2
+            if direct > room:  # the watermark fell
+                kept = min(direct - room, max(min(share, left - direct) - pending, 0.0))
+                outside += direct - room - kept
+                pending += kept
+                direct = room
+            while direct < room / 2 and (pending > 0 or outside > 0):
+                wanted = max(filled, 0.0) - direct
+                taken = min(wanted, pending)
+                pending -= taken
+                read = min(wanted - taken, outside)
+                outside -= read
+                missed += read
+                direct += taken + read
+            direct = max(direct, 0.0)
+            if not outside:
+                if not pending:
+                    kept = min(arriving, max(room - direct, 0.0))
+                    direct += kept
+                    arriving -= kept
+                kept = min(arriving, max(min(share, left - direct) - pending, 0.0))
+                pending += kept
+                arriving -= kept
+            outside += arriving
+        # The backlog is known better than what became of each part of it.
+        surplus = direct + pending + outside - waiting
+        if surplus > 0 or outside:
+            outside, surplus = max(outside - surplus, 0.0), max(surplus - outside, 0.0)
+        pending, surplus = max(pending - max(surplus, 0.0), 0.0), surplus - min(max(surplus, 0.0), pending)
+        direct -= surplus
+        self._pending[at] = others + pending
+        self._missed[at] += missed / charge
+        track.direct[at], track.pending[at], track.outside[at] = direct, pending, outside
