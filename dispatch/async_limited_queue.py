@@ -56,12 +56,14 @@ class AsyncLimitedQueue(AsyncQueue):
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
+        expires_in: float | None = None,
+        delay: float = 0.0,
     ) -> str:
         """As AsyncQueue.send. Where the queue is full it waits or raises StoreFull, as its policy says.
 
         Cancelled while it waits, it is not stored.
         """
-        message = Message(body, headers, priority, message_id)
+        message = Message(body, headers, priority, message_id, persistent, expires_in, delay)
         sizes = (self._size(message),)
         await self._room(sizes)
         own_id = self._within(
@@ -73,6 +75,8 @@ class AsyncLimitedQueue(AsyncQueue):
                 message_id=message_id,
                 transaction=inner_transaction(transaction),
                 persistent=persistent,
+                expires_in=expires_in,
+                delay=delay,
             ),
         )
         if self._engine.owed:

@@ -46,6 +46,8 @@ class AsyncSender:
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
+        expires_in: float | None = None,
+        delay: float = 0.0,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -62,6 +64,8 @@ class AsyncSender:
             message_id=message_id,
             transaction=inner_transaction(transaction),
             persistent=persistent,
+            expires_in=expires_in,
+            delay=delay,
         )
         if engine.owed:
             await engine.confirm()

@@ -31,6 +31,10 @@ class Message:
     """None: the store generates one, which `Queue.find` resolves at once."""
     persistent: bool = True
     """False: it is not journaled. It ends with the process, however that ends."""
+    expires_in: float | None = None
+    """Seconds from its send on after which nobody is handed it any more; None: never."""
+    delay: float = 0.0
+    """Seconds from its send or its commit on before which nobody is handed it."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""
