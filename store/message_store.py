@@ -45,7 +45,6 @@ from .timetable import Timetable
 from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")
-cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
@@ -115,7 +114,7 @@ class MessageStore:
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index, self.steady.now_ms)
-        self.timetable = Timetable(self, self._find_timed)
+        self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -343,7 +342,6 @@ class MessageStore:
         The refusal stands in the place of the methods, so that while there is room no message pays for the question.
         """
         if self.are_adds_refused and are_admitted:
-            # The class's own are found again.
             del self.add, self.add_slice, self.timetable.add, self.transactions.add_slice
         elif not (self.are_adds_refused or are_admitted):
             self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
@@ -403,14 +401,6 @@ class MessageStore:
             self._doubt_index(damage)
             raise
 
-    def _find_timed(self, *question: Any) -> list[tuple[int, int]]:
-        assert self._metadata is not None
-        try:
-            return self._metadata.timed(*question)
-        except MetadataDamaged as damage:
-            self._doubt_index(damage)
-            raise
-
     def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
         """What is stored is damaged: recovery rebuilds it at once; raises StoreFailed where it is in use."""
         if self._is_serving:
@@ -436,8 +426,8 @@ class MessageStore:
                 if self.journal.failure is not None:
                     raise self.journal.failure
                 position = self.journal.end
-                has_more = self.subscriptions.touched_blocks or self.index.is_filling
-                if position == self._checkpoint_end and not is_closing and not has_more:
+                has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
+                if position == self._checkpoint_end and not has_more:
                     return True
                 with self.journal.uninterrupted():
                     self.subscriptions.sweep(SWEEP_BLOCKS)
@@ -467,8 +457,7 @@ class MessageStore:
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
-                self._checkpoint_end = position
-                self._replay_position = position
+                self._checkpoint_end = self._replay_position = position
             return is_stored
 
     def _sweep(self) -> None:

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from .block import BLOCK_SHIFT
+from .census import MetadataDamaged
 from .lane import Lane
 from .record import TIMED
 from .times import DUE, EXPIRY, NEVER, Times, runs_of
@@ -21,22 +22,27 @@ from .volatile_lane import VolatileLane
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
+    from .metadata_store import MetadataStore
 
 PAGE_ROWS: Final = 256
 EXPIRED_BLOCKS_MAX: Final = 16_384
 """One sweep finds no more blocks of a lane: eight million messages."""
 
-FindTimed = Callable[[int, int, tuple[int, int], int, int], list[tuple[int, int]]]
-"""As MetadataStore.timed."""
-
 
 class Timetable:
     """The state lock guards it; every method REQUIRES it held."""
 
-    def __init__(self, store: MessageStore, find_timed: FindTimed) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        metadata: Callable[[], MetadataStore | None],
+        doubt: Callable[[MetadataDamaged], None],
+    ) -> None:
+        """metadata: the one that is open. doubt: may raise another error where it can't be read."""
         self._store = store
         self._index = store.index
-        self._find_timed = find_timed
+        self._metadata = metadata
+        self._doubt = doubt
 
     def add(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], times: Sequence[Times]) -> int:
         """As MessageStore.add_slice, of messages of which some have times, as their properties say."""
@@ -110,13 +116,22 @@ class Timetable:
         """(time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
         behind = (0, -1)
         while True:
-            page = self._find_timed(kind, lane.number, behind, until_ms, PAGE_ROWS)
+            page = self._page(kind, lane.number, behind, until_ms)
             for time, number in page:
                 if number in lane.blocks and number not in lane.resident:
                     yield time, number
             if len(page) < PAGE_ROWS:
                 return
             behind = page[-1]
+
+    def _page(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int) -> list[tuple[int, int]]:
+        metadata = self._metadata()
+        assert metadata is not None
+        try:
+            return metadata.timed(kind, lane, behind, until_ms, PAGE_ROWS)
+        except MetadataDamaged as damage:
+            self._doubt(damage)
+            raise
 
 
 class VolatileTimetable:
