@@ -79,8 +79,7 @@ class Engine:
         """
         self.settings = settings
         self.lock = threading.Lock()
-        self.clock_ms = clock.time_ms
-        self.monotonic = clock.monotonic
+        self.clock_ms, self.monotonic = clock.time_ms, clock.monotonic
         self.syncs_always = settings.sync == "always"
         self.is_closed = False
         self.budget = Budget(settings.memory_limit_bytes)
