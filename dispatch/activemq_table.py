@@ -69,6 +69,13 @@ def milliseconds(text: str) -> float:
     return number(text) / 1000
 
 
+def period(text: str) -> float:
+    """Of what ActiveMQ does not do at all where it is 0."""
+    if number(text) <= 0:
+        raise ValueError("expired messages are always swept: give it a longer period")
+    return milliseconds(text)
+
+
 def percent(text: str) -> str:
     return f"{number(text)}%"
 
@@ -127,6 +134,7 @@ DIRECTORY: Final = "give it to forebay.open: its first argument is the directory
 _HASH_INDEX = "of a hash index; forebay's is a B-tree"
 _PAGES = "how ActiveMQ's own index is written"
 _MEMORY = "RAM is shared by all destinations under memory_limit; max_bytes of a DestinationPolicy bounds a backlog"
+_NO_EXPIRED_DEAD_LETTERS = "what has expired is removed: nothing brings it to a dead-letter queue yet"
 _FOUND_BY_ITSELF = "found from measured rates"
 _CONFIRMED = "a confirmed message is in the journal, always"
 _LOCK = "the directory has one owner by flock; see lock_wait_seconds"
@@ -250,12 +258,12 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("lazyDispatch", convert=only("true", "a consumer never gets more than it asks for")),
         Row("prioritizedMessages", convert=only("true", "queues deliver by priority, always")),
         Row("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
-        Row("expireMessagesPeriod", "expiry_sweep_seconds", milliseconds),
+        Row("expireMessagesPeriod", "expiry_sweep_seconds", period),
     ),
-    "sharedDeadLetterStrategy": (Row("processExpired", "expired_to_dead_letter", truth),),
+    "sharedDeadLetterStrategy": (Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),),
     "individualDeadLetterStrategy": (
         Row("queuePrefix", "dead_letter_queue", dead_letter_prefix),
-        Row("processExpired", "expired_to_dead_letter", truth),
+        Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),
     ),
     "redeliveryPolicy": (
         Row("maximumRedeliveries", "max_attempts", attempts),

@@ -52,6 +52,11 @@ class AsyncDelivery:
         return self._delivery.timestamp
 
     @property
+    def expires_at(self) -> int | None:
+        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
+        return self._delivery.expires_at
+
+    @property
     def priority(self) -> int:
         return self._delivery.priority
 

@@ -57,12 +57,14 @@ class AsyncLimitedQueue(AsyncQueue):
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
         group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
     ) -> str:
         """As AsyncQueue.send. Where the queue is full it waits or raises StoreFull, as its policy says.
 
         Cancelled while it waits, it is not stored.
         """
-        message = Message(body, headers, priority, message_id, group=group)
+        message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay)
         sizes = (self._size(message),)
         await self._room(sizes)
         own_id = self._within(
@@ -75,6 +77,8 @@ class AsyncLimitedQueue(AsyncQueue):
                 transaction=inner_transaction(transaction),
                 persistent=persistent,
                 group=group,
+                expires_in=expires_in,
+                delay=delay,
             ),
         )
         if self._engine.owed:

@@ -48,6 +48,8 @@ class AsyncSender:
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
         group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -65,6 +67,8 @@ class AsyncSender:
             transaction=inner_transaction(transaction),
             persistent=persistent,
             group=group,
+            expires_in=expires_in,
+            delay=delay,
         )
         if engine.owed:
             await engine.confirm()

@@ -66,9 +66,11 @@ class Browsers:
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
         """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
+        is_expired = self._engine.timing.is_expired
         for area, messages in self.walk(queue, selector):
             for message in messages:
-                yield as_message(area, message)
+                if not is_expired(message[1]):
+                    yield as_message(area, message)
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, group_of
 from ..store.record import RecordDamaged
+from ..store.times import times_of
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -97,6 +98,12 @@ class Delivery:
     def timestamp(self) -> int:
         """When it was sent, in ms since 1970 (UTC)."""
         return self._load()[3] if self._body is None else self._timestamp
+
+    @property
+    def expires_at(self) -> int | None:
+        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
+        properties = self._load()[1] if self._body is None else self._properties
+        return times_of(properties).expires_at or None
 
     @property
     def priority(self) -> int:

@@ -20,6 +20,7 @@ WhenFull = Literal["block", "fail"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
+SWEEP_SECONDS_MIN: Final = 0.1
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -51,6 +52,13 @@ class DestinationPolicy:
     slow_consumer_seconds: float | None = 30.0
     """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
     could have some; None: none is. More: fewer false alarms, slower to notice."""
+    expiry_sweep_seconds: float = 30.0
+    """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
+    More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
+
+    expired_to_dead_letter: bool = False
+    """True is refused so far: what has expired is removed, and nothing brings it to a dead-letter queue.
+    True: nothing would be lost unseen, and somebody must empty that queue."""
 
     # max_bytes as a number.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
@@ -71,6 +79,17 @@ class DestinationPolicy:
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             _check_number("slow_consumer_seconds", seconds, is_number and 0 < seconds <= TIMEOUT_SECONDS_MAX)
+
+        seconds = self.expiry_sweep_seconds
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not SWEEP_SECONDS_MIN <= seconds <= TIMEOUT_SECONDS_MAX:
+            bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
+            raise SettingsError(f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}")
+        if self.expired_to_dead_letter is not False:
+            raise SettingsError(
+                f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be False: "
+                "what has expired is removed, there are no dead-letter queues yet"
+            )
 
     @property
     def is_limiting(self) -> bool:

@@ -160,7 +160,7 @@ class EagerLoader:
     def _gather(self, target: TargetList, runs: Runs) -> list[tuple[int, int]]:
         """The first pending ones of runs in one block, as many as one load may bring, at least one if there is one.
 
-        What is no longer pending is taken out of runs.
+        What is no longer pending, or not due yet, is taken out of runs.
         """
         lane = target.area.lane
         room = min(self._area.shares.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
@@ -168,7 +168,7 @@ class EagerLoader:
         at = 0
         while (run := runs.next_from(at)) is not None:
             first, last = run
-            found = lane.pending_run(first, LOAD_MESSAGES_MAX)
+            found = lane.ready_run(first, LOAD_MESSAGES_MAX)
             if found is None or found[0] > first:
                 at = last + 1 if found is None else min(found[0], last + 1)
                 runs.remove(first, at - 1)

@@ -50,6 +50,7 @@ from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .slowness import notice
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
+from .timing import Timing
 from .topic_area import TopicArea
 from .topics import Topics
 from .transaction_area import TransactionArea
@@ -86,8 +87,7 @@ class Engine:
         """
         self.settings = settings
         self.lock = threading.Lock()
-        self.clock_ms = clock.time_ms
-        self.monotonic = clock.monotonic
+        self.clock_ms, self.monotonic = clock.time_ms, clock.monotonic
         self.syncs_always = settings.sync == "always"
         self.is_closed = False
         self.budget = Budget(settings.memory_limit_bytes)
@@ -132,6 +132,7 @@ class Engine:
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
+        self.timing = Timing(self)
         self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
@@ -199,6 +200,7 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
                 self.recorder.wants_writing = self._housekeeping_wanted.set
+            self.timing.restore()
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
@@ -234,6 +236,7 @@ class Engine:
     def remove_queue(self, queue: QueueArea) -> None:
         """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
         del self.queues[queue.name], self._queues_by_number[queue.number]
+        self.timing.forget(queue)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -390,11 +393,17 @@ class Engine:
         return ((due, area, sequence) for due, _, area, sequence in self._parked)
 
     def next_due(self) -> float | None:
-        return self._parked[0][0] if self._parked else None
+        """When the next message is due, of those that were put off by a nack or by their senders."""
+        parked = self._parked[0][0] if self._parked else None
+        seconds = self.timing.due_seconds
+        if seconds is None:
+            return parked
+        due = self.monotonic() + seconds
+        return due if parked is None else min(due, parked)
 
     def release_due(self) -> int:
-        """Offer the parked messages whose time has come. REQUIRES: the lock."""
-        released = 0
+        """Offer the messages whose time has come. REQUIRES: the lock."""
+        released = self.timing.release_due()
         while self._parked and self._parked[0][0] <= self.monotonic():
             _, _, area, sequence = heapq.heappop(self._parked)
             area.parked.discard(sequence)
@@ -403,6 +412,10 @@ class Engine:
         return released
 
     # ------------------------------------------------------------------ background
+
+    def wake_housekeeper(self) -> None:
+        """There is something to do in the background now."""
+        self._housekeeping_wanted.set()
 
     def step(self) -> int:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
@@ -432,6 +445,7 @@ class Engine:
             done += self.recorder.write()
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
+        done += self.timing.sweep_due()
         if self.topics.sift():
             done += 1
             self._housekeeping_wanted.set()
@@ -445,6 +459,8 @@ class Engine:
         if is_due or now >= self._checkpoint_at:
             self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
             done += self.store.checkpoint()
+            with self.lock:
+                done += self.timing.release_due()  # what found no room in the index before
         done += self.store.relocation.run_due(now, self.store.checkpoint)
         if now >= self._cleanup_at or self.store.relocation.wants_cleanup:
             self._cleanup_at = now + self.settings.cleanup_interval_seconds
@@ -488,7 +504,7 @@ class Engine:
     def _housekeeping_pause(self) -> float:
         """Seconds until something is due."""
         now = self.monotonic()
-        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS)
+        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, self.timing.next_sweep)
         if self.settings.sync == "interval":
             due = min(due, self._sync_at)
         if self.store.relocation.is_wanted:
@@ -548,6 +564,7 @@ class Engine:
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.missed,
             unreadable=sum(area.unreadable for area in areas),
+            expired=sum(area.expired for area in areas),
             blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
             blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
             is_paused=queue.is_paused,

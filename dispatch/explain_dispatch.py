@@ -1,8 +1,8 @@
 """Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
-Each pending message is in one place: in flight, put off by a delay, decided
-about by a transaction, passed over because it can't be read, not synced yet,
-or free. A consumer gets what is free and matches its selector, if it may
+Each pending message is in one place: in flight, put off by a delay, not due
+yet, expired, decided about by a transaction, passed over because it can't be
+read, not synced yet, or free. A consumer gets what is free and matches its selector, if it may
 take. Whatever keeps it from that is the cause.
 """
 
@@ -17,6 +17,7 @@ from ..store.block import BLOCK_MESSAGES
 from ..store.errors import SettingsError
 from ..store.record import RecordDamaged
 from ..store.state import QUEUE, TOPIC
+from ..store.times import DUE, NEVER, runs_of
 from .consumer import Consumer
 from .delivery import Delivery
 from .explain import MEMORY, Cause, Explanation, memory_causes, plural, size_text
@@ -25,7 +26,7 @@ from .list_pair import turn
 from .queue import Queue
 from .queue_area import LaneArea, QueueArea
 from .target_list import TargetList
-from .topic_area import SubscriptionArea
+from .topic_area import SubscriptionArea, SubscriptionLaneArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -38,6 +39,8 @@ LOADING: Final = "loading"
 READY: Final = "ready"
 IN_FLIGHT: Final = "in_flight"
 DELAYED: Final = "delayed"
+DUE_LATER: Final = "due_later"
+EXPIRED: Final = "expired"
 TRANSACTION: Final = "transaction"
 SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
@@ -80,6 +83,11 @@ class _Places:
     """When the first of them may go, on the engine's clock."""
     transactions: dict[str, _Part] = field(default_factory=dict)
     """By transaction, with what it is."""
+    due_later: _Part = field(default_factory=_Part)
+    """Put off by their senders."""
+    due_ms: int = NEVER
+    """When the first of those may go."""
+    expired: _Part = field(default_factory=_Part)
     unreadable: int = 0
     unsynced: _Part = field(default_factory=_Part)
 
@@ -87,7 +95,8 @@ class _Places:
     def free(self) -> int:
         """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
-        return self.depth - taken - self.delayed.messages - self.unsynced.messages
+        timed = self.delayed.messages + self.due_later.messages + self.expired.messages
+        return self.depth - taken - timed - self.unsynced.messages
 
 
 def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
@@ -137,7 +146,7 @@ def destination_text(queue: QueueArea) -> str:
 
 
 def _places(engine: Engine, queue: QueueArea) -> _Places:
-    """O(in flight + parked + what transactions acknowledged in it)."""
+    """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
     places = _Places(queue.depth, queue.depth_bytes)
     areas = list(queue.lane_areas())
     for area in areas:
@@ -145,6 +154,8 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
             places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
         _count(places.unsynced, area, [(area.published, _END)])
         places.unreadable += area.unreadable
+        if area.is_timed:
+            _count_timed(engine, area, places)
     for due, area, sequence in engine.parked():
         if area in areas:
             _count(places.delayed, area, [(sequence, sequence)])
@@ -157,6 +168,27 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
             state = "prepared" if transaction.is_prepared else "open"
             places.transactions[f"{transaction._branch.number:x} ({state})"] = part
     return places
+
+
+def _count_timed(engine: Engine, area: LaneArea, places: _Places) -> None:
+    """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
+    timed = area.topic_area if isinstance(area, SubscriptionLaneArea) else area
+    now_ms = engine.store.steady.now_ms()
+    at = 0
+    if timed.lane.earliest[DUE] < NEVER:
+        places.due_ms = min(places.due_ms, timed.lane.earliest[DUE])
+        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < area.published:
+            _count(places.due_later, area, runs_of(area.lane.waiting(*found), found[0]))
+            at = found[1] + 1
+    for number in timed.store.timetable.expired_blocks(timed.lane, now_ms):
+        runs = list(timed.store.timetable.expired(timed.lane, number, now_ms))
+        free = engine.timing.free([area], runs)
+        for first, last in free:
+            for low, high in runs_of(area.lane.waiting(first, last), first):
+                free.remove(low, high)
+        for sequence in area.parked:
+            free.remove(sequence, sequence)
+        _count(places.expired, area, free)
 
 
 def _count(part: _Part, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
@@ -239,18 +271,25 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
 def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> int | None:
     """The first sequence of runs, before end, that can be handed out. O(those before it)."""
     for at, last in runs:
-        while at <= last and (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None:
+        while at <= last and (found := area.lane.ready_run(at, BLOCK_MESSAGES)) is not None:
             for sequence in range(found[0], found[1] + 1):
                 if sequence > last or sequence >= end:
                     break
-                if sequence not in area.in_flight and sequence not in area.parked:
+                if sequence not in area.in_flight and sequence not in area.parked and not _is_late(area, sequence):
                     return sequence
             at = found[1] + 1
     return None
 
 
 def _is_free(area: LaneArea, sequence: int) -> bool:
-    return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
+    is_held = sequence in area.in_flight or sequence in area.parked
+    return not is_held and area.lane.is_pending(sequence) and not _is_late(area, sequence)
+
+
+def _is_late(area: LaneArea, sequence: int) -> bool:
+    """It has expired."""
+    now_ms = area.queue.target_area.store.steady.now_ms
+    return area.is_timed and 0 < area.lane.times_of(sequence).expires_at <= now_ms()
 
 
 def _is_starved(engine: Engine) -> bool:
@@ -355,6 +394,12 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
         causes.append(
             _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
+    if places.due_later.messages:
+        seconds = max(places.due_ms - engine.store.steady.now_ms(), 0) / 1000
+        holder = f"due in {seconds:,.0f} s at the earliest"
+        causes.append(_cause(engine, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
+    if places.expired.messages:
+        causes.append(_cause(engine, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
     for holder, part in places.transactions.items():
         causes.append(_cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
@@ -471,6 +516,8 @@ def _state(cause: Cause) -> str:
     return {
         IN_FLIGHT: f"{messages} {verb} in flight with {cause.holder}",
         DELAYED: f"{messages} {verb} put off by a delay",
+        DUE_LATER: f"{messages} {verb} {cause.holder}",
+        EXPIRED: f"{messages} {'has' if one else 'have'} expired and {'leaves' if one else 'leave'} soon",
         TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",

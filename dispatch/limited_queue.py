@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..store.times import TIMES_BYTES
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
@@ -31,6 +32,8 @@ class LimitedQueue(Queue):
         size = len(body)
         if headers or message_id is not None or group is not None:
             size += len(encoded_properties(headers, message_id, group))
+        if fields.get("delay") or fields.get("expires_in") is not None:
+            size += TIMES_BYTES
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
         self._admit((size,))

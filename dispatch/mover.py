@@ -18,6 +18,7 @@ from ..store.errors import ForebayError, StoreFull
 from ..store.reading import StoredMessage
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
+from ..store.times import has_times, with_times
 from .dealer import note_groups
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
@@ -78,6 +79,8 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
             for message in batch
             if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
         ]
+        if area.is_timed:
+            free = [_with_times(area, message) for message in free]
         if free:
             if area.queue.has_groups:
                 note_groups(engine, to)
@@ -86,6 +89,12 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
         position = store.journal.end
     engine.after_write(position)
     return len(free)
+
+
+def _with_times(area: LaneArea, message: StoredMessage) -> StoredMessage:
+    """Its times as they are now: a delay that a transaction began ends when it would have ended."""
+    sequence, properties, body, timestamp = message
+    return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
 
 
 def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
@@ -100,7 +109,11 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
         try:
             for sequence, properties, body, timestamp in batch:
                 if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
-                    target.add(timestamp, properties, body)
+                    if has_times(properties):
+                        target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
+                        engine.timing.note(target)
+                    else:
+                        target.add(timestamp, properties, body)
                     area.store.remove_one(area.lane, sequence)
                     gone.add(sequence, sequence)
         except ForebayError as error:
@@ -137,8 +150,11 @@ def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[Sto
     if area.queue.admission is not None:
         area.queue.admission.room_came()
     for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
-        arrived = [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)]
-        engine.arrive(target, arrived)
+        if placed.is_timed:
+            engine.timing.note(target)
+            engine.arrive(target, range(placed.first, placed.first + placed.messages))
+        else:
+            engine.arrive(target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)])
 
 
 def _write(
@@ -148,7 +164,8 @@ def _write(
     written: list[tuple[int, list[int], list[StoredMessage]]] = []
     for part in _slices(messages, target.lane.slice_room, engine.slice_messages_max):
         contents = [(properties, body or b"") for _, properties, body, _ in part]
-        lengths = engine.store.transactions.add_slice(branch, target.lane, part[0][3], contents)
+        is_timed = any(has_times(properties) for properties, _ in contents)
+        lengths = engine.store.transactions.add_slice(branch, target.lane, part[0][3], contents, is_timed=is_timed)
         written.append((branch.last_position, lengths, part))
     return written
 

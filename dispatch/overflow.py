@@ -22,6 +22,7 @@ from ..cache.spill_buffer import SpillBuffer
 from ..store.disk import Disk
 from ..store.errors import Closed, SpillFailed, StoreFull
 from ..store.reading import StoredMessage
+from ..store.timetable import VolatileTimetable
 from ..store.tmp_file import SpilledMessage, TmpRegion, read_regions
 from ..store.tmp_storage import TmpStorage, TmpStorageStatistics
 from ..store.volatile_lane import VolatileLane
@@ -63,6 +64,7 @@ class Overflow:
             paid_buffer_bytes=paid_buffer_bytes,
         )
         self.lanes: dict[int, VolatileLane] = {}
+        self.timetable = VolatileTimetable()
         self._buffers = (self.buffer,)
         self.caches: tuple[MessageCache, ...] = self._buffers
         """Where a message may be that is in no list: the SpillBuffer, and what others add."""

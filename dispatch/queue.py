@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
@@ -12,8 +13,9 @@ from ..store.message_store import MessageStore
 from ..store.properties import GROUP_BYTES_MAX, encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
+from ..store.times import Times, encode_times, has_times, times_of
 from ..store.topic_store import TopicStore
-from .consumer import Consumer
+from .consumer import Consumer, check_seconds
 from .dealer import use_groups
 from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
@@ -109,17 +111,25 @@ class Sender:
         transaction: Transaction | None = None,
         persistent: bool = True,
         group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         One journal record and no wait for memory. Messages of one group go to
         one consumer at a time, in order. In a transaction it counts with the
         commit. With persistent=False nothing is journaled: the message is lost
-        when the process ends. Raises MessageTooLarge, SettingsError (nothing
-        stored), StoreFull (nothing stored), StoreFailed (outcome unknown),
+        when the process ends. expires_in, delay: seconds after which, and
+        before which, nobody is handed it; a delay in a transaction counts from
+        the commit. Raises MessageTooLarge, SettingsError (nothing stored),
+        StoreFull (nothing stored), StoreFailed (outcome unknown),
         TransactionError, Closed; not persistent, SpillFailed (nothing stored)
         instead of StoreFailed.
         """
+        if delay or expires_in is not None:
+            return self._send_timed(
+                Message(body, headers, priority, message_id, persistent, group, expires_in, delay), transaction
+            )
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
@@ -152,6 +162,17 @@ class Sender:
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
+    def _send_timed(self, message: Message, transaction: Transaction | None) -> str:
+        """As send, of a message that has times. What limits a queue has let it pass already."""
+        engine = self._engine
+        checked = self._checked(transaction) if transaction is not None else None
+        content = self._content(message, checked)
+        ids: list[str] = []
+        Sender._store(self, message.priority, message.persistent, [content], [message.message_id], ids, checked)
+        if checked is None:
+            engine.after_write(engine.position())
+        return ids[0]
+
     def _add_volatile(
         self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
     ) -> tuple[int, str]:
@@ -181,18 +202,25 @@ class Sender:
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
         priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, engine.slice_messages_max
+        was_timed = False
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self._checked(transaction) if transaction is not None else None
         try:
             for message in messages:
-                content = self._content(message)
+                content = self._content(message, checked)
+                is_timed = message.expires_in is not None or message.delay != 0.0
                 size = len(content[0]) + len(content[1])
                 is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
-                if batch and (is_full or message.priority != priority or message.persistent is not is_persistent):
+                if batch and (
+                    is_full
+                    or message.priority != priority
+                    or message.persistent is not is_persistent
+                    or is_timed is not was_timed  # those with times are slices of their own
+                ):
                     self._store(priority, is_persistent, batch, batch_ids, ids, checked)
                     batch, batch_ids, batch_bytes = [], [], 0
-                priority, is_persistent = message.priority, message.persistent
+                priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
                 batch.append(content)
                 batch_ids.append(message.message_id)
                 batch_bytes += size
@@ -211,7 +239,8 @@ class Sender:
         """TransactionError unless it is open and of this store."""
         return self._engine.transactions.checked(transaction)
 
-    def _content(self, message: Message) -> tuple[bytes, bytes]:
+    def _content(self, message: Message, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
+        """Properties and body, as they are stored."""
         if not isinstance(message, Message):
             raise SettingsError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
@@ -223,9 +252,24 @@ class Sender:
                 use_groups(self._engine, self._area)
         else:
             properties = b""
+        if message.delay or message.expires_in is not None:
+            properties = self._times(message, transaction is not None) + properties
         if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
+
+    def _times(self, message: Message, is_relative: bool) -> bytes:
+        """What its properties begin with. SettingsError for times that cannot be."""
+        expires_in, delay = message.expires_in, message.delay
+        check_seconds("delay", delay)
+        if expires_in is not None:
+            check_seconds("expires_in", expires_in)
+            if not expires_in:
+                raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
+        now_ms = self._engine.store.steady.now_ms()
+        expires_at = 0 if expires_in is None else now_ms + max(int(expires_in * 1000), 1)
+        delay_ms = ceil(delay * 1000)
+        return encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
 
     def _store(
         self,
@@ -245,6 +289,9 @@ class Sender:
         timestamp = engine.clock_ms()
         if transaction is not None:
             ids += transaction.add(area, timestamp, batch, batch_ids)
+            return
+        if has_times(batch[0][0]):
+            self._store_timed(area, batch, batch_ids, ids)
             return
         begin = 0
         with engine.lock:
@@ -267,6 +314,39 @@ class Sender:
         if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
             engine.after_write(engine.position())
 
+    def _store_timed(
+        self,
+        area: LaneArea,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+    ) -> None:
+        """As _store, of messages with times."""
+        engine = self._engine
+        begin = 0
+        with engine.lock:
+            timestamp = engine.store.steady.now_ms()
+            while begin < len(batch):
+                part = batch[begin : begin + area.lane.slice_room]
+                times = [times_of(properties) for properties, _ in part]
+                first = self._add_timed(area, timestamp, part, times)
+                engine.timing.note(area)
+                if any(due_at for _, due_at in times):
+                    engine.arrive(area, range(first, first + len(part)))
+                else:
+                    engine.arrive(area, [(first + at, *content, timestamp) for at, content in enumerate(part)])
+                own_ids = batch_ids[begin : begin + len(part)]
+                ids += [own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids, first)]
+                begin += len(part)
+        if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
+            engine.after_write(engine.position())
+
+    def _add_timed(
+        self, area: LaneArea, timestamp: int, part: list[tuple[bytes, bytes]], times: Sequence[Times]
+    ) -> int:
+        """REQUIRES: the lock."""
+        return self._engine.store.timetable.add(area.lane, timestamp, part, times)
+
     def _store_volatile(
         self,
         persistent: bool,
@@ -284,8 +364,13 @@ class Sender:
         with engine.lock:
             if engine.is_closed:
                 raise Closed("the store")
+            is_timed = has_times(batch[0][0])
             for (properties, body), own in zip(batch, batch_ids, strict=True):
-                sequence = area.add(timestamp, properties, body)
+                if is_timed:
+                    sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+                    engine.timing.note(area)
+                else:
+                    sequence = area.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")
 
     def _too_large(self, size: int) -> MessageTooLarge:

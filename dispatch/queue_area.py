@@ -109,6 +109,10 @@ def values_of(area: LaneArea, message: StoredMessage, fields: Set[str]) -> dict[
 class LaneStore(Protocol):
     """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
 
+    @property
+    def timetable(self) -> LaneTimetable:
+        """What finds the messages whose time has come."""
+
     def remove(self, lane: Any, first: int, last: int) -> int:
         """Acknowledge a run; returns how many were pending. REQUIRES: the lock."""
 
@@ -120,6 +124,18 @@ class LaneStore(Protocol):
 
     def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+
+
+class LaneTimetable(Protocol):
+    """As Timetable. Every method REQUIRES the lock."""
+
+    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+
+    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]: ...
+
+    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+
+    def look(self, lane: Any) -> None: ...
 
 
 class LaneArea:
@@ -140,6 +156,8 @@ class LaneArea:
         "unreadable",
         "purges",
         "unwanted",
+        "is_timed",
+        "expired",
         "syncs",
         "store",
         "caches",
@@ -169,6 +187,9 @@ class LaneArea:
         """How often messages were taken out of the middle: a load that began before must look again."""
         self.unwanted: Runs | None = None
         """For a subscription with a selector: what does not match and is to be acknowledged for it."""
+        self.is_timed = False
+        """Some messages have, or had, times: see timing.py."""
+        self.expired = 0
         target_area = queue.target_area
         self.syncs = target_area.syncs_always
         """Acks are durable before they are confirmed."""
@@ -206,6 +227,10 @@ class LaneArea:
             interest.arrived.notify()
         if interest.is_armed:
             target_area.wake(interest)
+
+    def arrive_unloaded(self, end: int) -> None:
+        """All before end may be dispatched; what is new of it is not in RAM, or not due yet."""
+        self.queue.target_area.arrive_unloaded(self, end)
 
     def keep(self, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these: the journal has them."""

@@ -317,11 +317,11 @@ class RecordedTargetArea(TargetArea):
         self._recorder.tick(seconds)
         super().measure(seconds)
 
-    def _arrive_unloaded(self, area: LaneArea, end: int) -> None:
+    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
         if area.queue.is_queue:
             self._recorder.look(area)
             self._recorder.unloaded(area, end)
-        super()._arrive_unloaded(area, end)
+        super().arrive_unloaded(area, end)
 
     def collect_one(self, consumer: Consumer) -> Delivery | None:
         delivery = super().collect_one(consumer)

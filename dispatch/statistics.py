@@ -26,6 +26,8 @@ class DestinationStatistics:
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int
     """Messages passed over because their bytes do not verify; they stay in the journal."""
+    expired: int
+    """Messages that left because they were too old."""
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool

@@ -68,6 +68,7 @@ class TargetArea:
         self.wake_loader: Callable[[], None] = lambda: None
         self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
+        self.drop_expired: Callable[[TargetList, int], None]
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
         self.watch = Watch()
@@ -196,11 +197,10 @@ class TargetArea:
         while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
             evicted.append(target.evict_last())
             self.targets.release(charge_bytes(evicted[-1]))
-        dropped: list[StoredMessage] = []
-        for message in reversed(evicted):
-            if message[2] is not None and not self.pending_cache.put(target.area.lane.number, message):
-                dropped.append(message)
-        target.area.keep(dropped)
+        put, lane = self.pending_cache.put, target.area.lane.number
+        target.area.keep(
+            [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
+        )
 
     # ------------------------------------------------------------------ arrivals
 
@@ -228,7 +228,7 @@ class TargetArea:
         if first > area.published:
             self._pass_holes(area, first)
         if isinstance(messages, range):
-            self._arrive_unloaded(area, messages.stop)
+            area.arrive_unloaded(messages.stop)
         else:
             self.arrive_many(area, messages)
 
@@ -240,8 +240,8 @@ class TargetArea:
                     target.frontier = first
         area.published = first
 
-    def _arrive_unloaded(self, area: LaneArea, end: int) -> None:
-        """All before end may be dispatched; what is new of it lies in the journal alone."""
+    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
+        """See LaneArea.arrive_unloaded."""
         area.published = end
         if not area.queue.interests:
             self.head_queue_cache.stop(area.lane.number)
@@ -385,6 +385,8 @@ class TargetArea:
         before: int = NOWHERE,
     ) -> int | None:
         """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
+        if target.is_timed:
+            self.drop_expired(target, most - len(deliveries))
         area, direct, dispatch = target.area, target.direct, self.dispatch
         in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
         room = self.dispatch_bytes_max - dispatch.held_bytes

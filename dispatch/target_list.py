@@ -49,6 +49,7 @@ class TargetList:
         "is_shared",
         "twin",
         "is_plain",
+        "is_timed",
         "taken_bytes",
         "measured_bytes",
         "rate",
@@ -75,8 +76,10 @@ class TargetList:
         """Other interests may take, or may have taken, what stands here: check before handing out."""
         self.twin: TargetList | None = None
         """The list of the same interest and priority that has the messages of the other delivery mode."""
-        self.is_plain = True
-        """Neither shared nor with a twin: what is direct can be handed out without a second look."""
+        self.is_plain = not area.is_timed
+        """Neither shared nor timed nor with a twin: what is direct can be handed out without a second look."""
+        self.is_timed = area.is_timed
+        """Some of what stands here may have expired: look before handing out."""
         self.taken_bytes = 0
         self.measured_bytes = 0
         self.rate: float | None = None
@@ -122,6 +125,10 @@ class TargetList:
 
     def share(self) -> None:
         self.is_shared = True
+        self.is_plain = False
+
+    def watch_times(self) -> None:
+        self.is_timed = True
         self.is_plain = False
 
     def pair(self, twin: TargetList) -> None:

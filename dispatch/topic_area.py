@@ -116,6 +116,12 @@ class TopicLaneArea(LaneArea):
             for message in messages:
                 self._offer(message, one_by_one)
 
+    def arrive_unloaded(self, end: int) -> None:
+        """Each subscription that is read may have them. O(those)."""
+        self.published = end
+        for area in self._readers(end - 1):
+            area.arrive_unloaded(end)
+
     def _readers(self, sequence: int) -> Iterator[LaneArea]:
         """Not those that subscribed after it was stored and before it was published."""
         for subscription in self.queue.online:
@@ -127,11 +133,13 @@ class TopicLaneArea(LaneArea):
 class SubscriptionLaneArea(LaneArea):
     """One lane of one subscription."""
 
-    __slots__ = ("examined",)
+    __slots__ = ("examined", "topic_area")
     lane: SubscriptionLane
 
     def __init__(self, queue: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
         super().__init__(queue, lane, topic_area.id_prefix)
+        self.topic_area = topic_area
+        self.is_timed = topic_area.is_timed
         self.published = topic_area.published
         self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
         self.examined = 0

@@ -16,6 +16,7 @@ from ..store.errors import Closed, ForebayError, SettingsError, StoreFull, Trans
 from ..store.lane import LANE_SHIFT
 from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ..store.times import has_times, split_times
 from .delivery import Delivery
 from .queue_area import LaneArea
 
@@ -46,7 +47,7 @@ ROLLED_BACK: Final = "was rolled back"
 class _Gathered:
     """Messages of one lane that become one slice."""
 
-    __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths")
+    __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
 
     def __init__(self, area: LaneArea, timestamp: int) -> None:
         self.area = area
@@ -56,6 +57,8 @@ class _Gathered:
         self.position = 0
         """Where the slice lies, once it is written."""
         self.lengths: list[int] = []
+        self.is_timed = False
+        """Some are due later, or expire."""
 
     @property
     def charge_bytes(self) -> int:
@@ -113,7 +116,8 @@ class Transaction:
                     if own_id is None:
                         # Sequences come with the commit, and the id is wanted now.
                         own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
-                        properties = encode_properties(None, own_id) + properties
+                        times, properties = split_times(properties)
+                        properties = times + encode_properties(None, own_id) + properties
                     self._gather(area, timestamp, properties, body)
                     self._sent += 1
                     ids.append(own_id)
@@ -147,11 +151,13 @@ class Transaction:
             self._write_all()
             alone = _Gathered(area, timestamp)
             alone.contents.append((properties, body))
+            alone.is_timed = has_times(properties)
             self._write_slice(alone)
             return
         if gathered is None:
             gathered = self._gathered[area] = _Gathered(area, timestamp)
         gathered.contents.append((properties, body))
+        gathered.is_timed = gathered.is_timed or has_times(properties)
         gathered.content_bytes += size
         self._gathered_bytes += charge
 
@@ -177,7 +183,11 @@ class Transaction:
         engine.transactions.charge(SLICE_CHARGE_BYTES)
         try:
             gathered.lengths = engine.store.transactions.add_slice(
-                branch, gathered.area.lane, gathered.timestamp, gathered.contents
+                branch,
+                gathered.area.lane,
+                gathered.timestamp,
+                gathered.contents,
+                is_timed=gathered.is_timed,
             )
         except BaseException:
             engine.transactions.holder.release(SLICE_CHARGE_BYTES)
@@ -287,11 +297,15 @@ class Transaction:
         written = {gathered.position: gathered for gathered in self._written}
         unloaded: dict[LaneArea, range] = {}
         area: LaneArea | None = None
-        for lane, first, position, messages in self._branch.committed():
+        for lane, first, position, messages, is_timed in self._branch.committed():
             if area is None or area.lane.number != lane:
                 area = engine.lane_area(lane)
             gathered = written.get(position)
-            if gathered is None:
+            if is_timed:
+                engine.timing.note(area)
+                if gathered is not None:
+                    self._let_go(gathered)
+            if gathered is None or is_timed:
                 known = unloaded.get(area)
                 unloaded[area] = range(first if known is None else known.start, first + messages)
                 continue

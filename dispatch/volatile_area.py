@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..store.errors import Closed
 from ..store.reading import StoredMessage
+from ..store.times import Times
 from ..store.volatile_lane import VolatileLane
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
@@ -82,6 +83,27 @@ class VolatileArea(LaneArea):
             self.arrive(message)
         elif sole.interest.is_awaited:
             self.queue.target_area.wake(sole.interest)
+        return sequence
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """As add, of a message that is due later, or expires, or both. Until it is due no list has it."""
+        lane = self.lane
+        lane.admit_times()
+        if not times.due_at:
+            sequence = self.add(timestamp, properties, body)
+            lane.put_times(sequence, times)
+            return sequence
+        before = self.persistent.published if self.persistent is not None else lane.newest_turn
+        if before != lane.newest_turn:
+            lane.take_turn(before)
+        sequence = lane.add(len(properties) + len(body))
+        try:
+            self.overflow.take_in(lane, (sequence, properties, body, timestamp))
+        except BaseException:
+            self.lane.retract()
+            raise
+        lane.put_times(sequence, times)
+        self.arrive_unloaded(sequence + 1)
         return sequence
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from .moved import Moved, Stretch
 from .record import ENTRY_BYTES, SLICE_BYTES
+from .times import TIMES_BLOCKS, BlockTimes, packed_times
 
 BLOCK_SHIFT: Final = 9
 BLOCK_MESSAGES: Final = 1 << BLOCK_SHIFT
@@ -28,12 +29,20 @@ MOVED_BLOCKS: Final = 3
 
 _HAS_STARTS: Final = 1
 _HAS_MOVED: Final = 2
+_HAS_TIMES: Final = 4
+_HAS_TIMES_BYTE: Final = bytes((_HAS_TIMES,))
+_PARTS_OFFSET: Final = 6
 _PACKED: Final = struct.Struct("<HHHBB64s")
 
 
 def packed_messages(packed: bytes) -> int:
     """How many messages a block has that Block.pack packed, those that are gone included."""
     return int.from_bytes(packed[:2], "little")
+
+
+def packed_earliest(packed: bytes) -> tuple[int, int]:
+    """When the first pending message of a packed block is due, and when the first one expires; 0: none has to."""
+    return packed_times(packed) if packed[_PARTS_OFFSET : _PARTS_OFFSET + 1] >= _HAS_TIMES_BYTE else (0, 0)
 
 
 class BlockDamaged(Exception):
@@ -85,7 +94,19 @@ class Singles(NamedTuple):
 class Block:
     """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
 
-    __slots__ = ("number", "offsets", "lengths", "starts", "file_starts", "file_ids", "gone", "is_dirty", "moved")
+    __slots__ = (
+        "number",
+        "offsets",
+        "lengths",
+        "starts",
+        "file_starts",
+        "file_ids",
+        "gone",
+        "is_dirty",
+        "moved",
+        "times",
+        "extra_blocks",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -104,6 +125,10 @@ class Block:
         self.is_dirty = False
         self.moved: Moved | None = None
         """Where those lie that are not where the columns say; None while there is none."""
+        self.times: BlockTimes | None = None
+        """When they are due and expire; None while none of them has such a time."""
+        self.extra_blocks = 0
+        """As so many blocks more it counts, for what the last two hold."""
 
     @property
     def pending(self) -> int:
@@ -184,6 +209,12 @@ class Block:
             first = end + 1
             at += 1
 
+    def waiting(self, low: int, high: int) -> int:
+        """A bit for each message from index low to high that is not due yet, the lowest for the first."""
+        if self.times is None:
+            return 0
+        return self.times.waiting >> low & (1 << (high - low + 1)) - 1
+
     def pending_run(self, first: int, most: int) -> tuple[int, int] | None:
         """The first run of pending messages at or behind index first, cut to most messages."""
         end = len(self.lengths)
@@ -237,13 +268,16 @@ class Block:
         planes = [lengths[plane::4] for plane in range(4)]
         while planes and not planes[-1].strip(b"\0"):
             planes.pop()
+        times = self.times.pack(len(self.lengths), self.gone) if self.times is not None else b""
         return b"".join(
             (
                 _PACKED.pack(
                     len(self.lengths),
                     len(self.offsets),
                     len(self.file_ids),
-                    (_HAS_STARTS if starts is not None else 0) | (_HAS_MOVED if self.moved is not None else 0),
+                    (_HAS_STARTS if starts is not None else 0)
+                    | (_HAS_MOVED if self.moved is not None else 0)
+                    | (_HAS_TIMES if times else 0),
                     len(planes),
                     self.gone.to_bytes(64, "little"),
                 ),
@@ -253,6 +287,7 @@ class Block:
                 self.file_starts.tobytes(),
                 starts.tobytes() if starts is not None else b"",
                 self.moved.pack() if self.moved is not None else b"",
+                times,
             )
         )
 
@@ -263,9 +298,16 @@ class Block:
             raise BlockDamaged("too short")
         messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
         has_starts, has_moved = parts & _HAS_STARTS, parts & _HAS_MOVED
+        times = None
+        if parts & _HAS_TIMES:
+            found = BlockTimes.unpack(data, messages, int.from_bytes(gone, "little"))
+            if found is None or messages > BLOCK_MESSAGES:
+                raise BlockDamaged("its times do not add up")
+            times, begin = found
+            data = data[:begin]
         end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
         is_long_enough = len(data) >= end if has_moved else len(data) == end
-        if messages > BLOCK_MESSAGES or planes > 4 or parts > 3 or not is_long_enough:
+        if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
         block = cls(number)
         at = _PACKED.size
@@ -289,6 +331,10 @@ class Block:
             block.moved = Moved.unpack(data[end:])
             if block.moved is None:
                 raise BlockDamaged("what moved does not add up")
+            block.extra_blocks += MOVED_BLOCKS - 1
+        if times is not None:
+            block.times = times
+            block.extra_blocks += TIMES_BLOCKS
         block.gone = int.from_bytes(gone, "little")
         if not block._is_sound():
             raise BlockDamaged("its parts contradict each other")

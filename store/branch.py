@@ -5,13 +5,15 @@ are read again from the slices when it is committed. So a transaction of a
 million messages costs what its four thousand slices cost.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
-               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges
+               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
+               and where slices have times, when it was, u64
     prepare    the branch: number u64, length of the xid u8, the xid,
                count u32 and (lane u64, position u64, messages u32), runs as in a commit
     rollback   number u64
 
-The same bytes of a branch are in each state record while it is prepared, and
-in the root of each checkpoint while it is open. An xid of no bytes: not prepared.
+The highest bit of a slice's messages says that some of them have times. The
+same bytes of a branch are in each state record while it is prepared, and in
+the root of each checkpoint while it is open. An xid of no bytes: not prepared.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ _COUNT: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<QB")
 _PLACED: Final = struct.Struct("<QQI")
 _COMMITTED: Final = struct.Struct("<QQQI")
+_TIMED_BIT: Final = 1 << 31
 _RUN: Final = struct.Struct("<QQQ")
 
 
@@ -50,6 +53,8 @@ class CommittedSlice(NamedTuple):
     first: int
     position: int
     messages: int
+    is_timed: bool = False
+    """Some of its messages are due later, or expire."""
 
 
 class LaneRun(NamedTuple):
@@ -64,14 +69,16 @@ class Commit(NamedTuple):
     """What a commit record says: all of it happens, or nothing."""
 
     number: int
-    slices: list[CommittedSlice]
-    acks: list[LaneRun]
+    slices: Iterable[CommittedSlice]
+    acks: Iterable[LaneRun]
+    time_ms: int = 0
+    """When it was, if a slice has times."""
 
 
 class Branch:
     """One transaction as the store sees it. The state lock guards it."""
 
-    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts", "holes")
+    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts", "holes", "timed")
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
@@ -83,6 +90,8 @@ class Branch:
         """By lane: sequences that are gone with its commit."""
         self.holes: dict[int, int] = {}
         """By lane: sequences that its commit leaves to nobody."""
+        self.timed: set[int] = set()
+        """Positions of those slices of which messages are due later, or expire."""
         self._lanes = array("Q")
         self._positions = array("Q")
         self._counts = array("I")
@@ -100,7 +109,9 @@ class Branch:
         """Its slices in the order in which they were written."""
         return map(PlacedSlice, self._lanes, self._positions, self._counts)
 
-    def add(self, lane: int, position: int, messages: int) -> None:
+    def add(self, lane: int, position: int, messages: int, *, is_timed: bool = False) -> None:
+        if is_timed:
+            self.timed.add(position)
         self._lanes.append(lane)
         self._positions.append(position)
         self._counts.append(messages)
@@ -130,7 +141,8 @@ class Branch:
 
     def committed(self) -> Iterator[CommittedSlice]:
         """Its slices with their sequences. REQUIRES: give_sequences."""
-        return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts)
+        timed = map(self.timed.__contains__, self._positions)
+        return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
     def acknowledge(self, lane: int, first: int, last: int) -> None:
         runs = self.acks.get(lane)
@@ -155,10 +167,17 @@ def encode_branch(branch: Branch) -> bytes:
             _HEAD.pack(branch.number, len(branch.xid)),
             branch.xid,
             _COUNT.pack(len(branch)),
-            *(_PLACED.pack(*placed) for placed in branch),
+            *(
+                _PLACED.pack(*placed[:2], placed.messages | _timed_bit(placed.position in branch.timed))
+                for placed in branch
+            ),
             _runs(branch.runs()),
         )
     )
+
+
+def _timed_bit(is_timed: bool) -> int:
+    return _TIMED_BIT if is_timed else 0
 
 
 def _runs(runs: Iterable[LaneRun]) -> bytes:
@@ -166,14 +185,18 @@ def _runs(runs: Iterable[LaneRun]) -> bytes:
     return _COUNT.pack(len(packed)) + b"".join(packed)
 
 
-def encode_commit(branch: Branch) -> bytes:
+def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
     """REQUIRES: its messages have their sequences."""
     return b"".join(
         (
             _NUMBER.pack(branch.number),
             _COUNT.pack(len(branch)),
-            *(_COMMITTED.pack(*committed) for committed in branch.committed()),
+            *(
+                _COMMITTED.pack(*committed[:3], committed.messages | _timed_bit(committed.is_timed))
+                for committed in branch.committed()
+            ),
             _runs(branch.runs()),
+            _NUMBER.pack(time_ms) if branch.timed else b"",
         )
     )
 
@@ -193,7 +216,8 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         for _ in range(count):
-            branch.add(*_PLACED.unpack_from(data, at))
+            lane, position, messages = _PLACED.unpack_from(data, at)
+            branch.add(lane, position, messages & ~_TIMED_BIT, is_timed=messages >= _TIMED_BIT)
             at += _PLACED.size
         runs, at = _decode_runs(data, at)
     except struct.error:
@@ -222,14 +246,19 @@ def decode_commit(data: bytes) -> Commit:
         at = _NUMBER.size + _COUNT.size
         slices = []
         for _ in range(count):
-            slices.append(CommittedSlice(*_COMMITTED.unpack_from(data, at)))
+            lane, first, position, messages = _COMMITTED.unpack_from(data, at)
+            slices.append(CommittedSlice(lane, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
             at += _COMMITTED.size
         acks, at = _decode_runs(data, at)
+        time_ms = 0
+        if any(committed.is_timed for committed in slices):
+            (time_ms,) = _NUMBER.unpack_from(data, at)
+            at += _NUMBER.size
     except struct.error:
         raise RecordDamaged("a commit is incomplete") from None
     if at != len(data):
         raise RecordDamaged("bytes follow a commit")
-    return Commit(number, slices, acks)
+    return Commit(number, slices, acks, time_ms)
 
 
 def decode_rollback(data: bytes) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -15,6 +16,26 @@ class Clock(Protocol):
         """Milliseconds since 1970 (UTC): for timestamps, never for intervals."""
 
     def random_bytes(self, count: int) -> bytes: ...
+
+
+class SteadyClock:
+    """Milliseconds since 1970 that never go back and never jump, by which messages become due and expire.
+
+    It begins with the clock's time and then counts intervals, so that whoever sets the system's clock meanwhile
+    moves nothing. Time in which the machine sleeps may be missing.
+    """
+
+    def __init__(self, time_ms: Callable[[], int], monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._began = monotonic()
+        self._base_ms = time_ms()
+
+    def now_ms(self) -> int:
+        return self._base_ms + int((self._monotonic() - self._began) * 1000)
+
+    def advance_to(self, time_ms: int) -> None:
+        """So late it was already, by an earlier process: the system's clock was set back since."""
+        self._base_ms += max(time_ms - self.now_ms(), 0)
 
 
 class SystemClock:

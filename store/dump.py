@@ -56,6 +56,7 @@ from .state import (
     decode_subscription,
     decode_unsubscribe,
 )
+from .times import Times, times_of
 
 Row = dict[str, Any]
 Names = dict[int, str | Subscription]
@@ -70,8 +71,9 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
 
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
     names, or numbers where no record before names them. A message that was moved has a row for each place where it
-    still lies, all but the first with `relocated`. Bytes in headers are {"base64": ...}, and floats that JSON
-    has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
+    still lies, all but the first with `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or
+    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats
+    that JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: Names = {}
     torn: Row | None = None
@@ -139,6 +141,7 @@ def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names,
             if len(properties) < properties_bytes:
                 properties = file.read(begin, properties_bytes)
             headers, own_id = decode_properties(properties)
+            message |= _times(times_of(properties))
         except RecordDamaged as damage:
             yield message | {"kind": "damaged", "message_id": None, "problem": str(damage)}
         else:
@@ -146,6 +149,17 @@ def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names,
                 message["message_id"] = own_id
             yield message | {"headers": plain_headers(headers)} if with_headers else message
         begin += length
+
+
+def _times(times: Times) -> Row:
+    row: Row = {}
+    if times.expires_at:
+        row["expires_at"] = times.expires_at
+    if times.due_at > 0:
+        row["due_at"] = times.due_at
+    elif times.due_at:
+        row["delay_ms"] = -times.due_at
+    return row
 
 
 def plain_headers(headers: dict[str, HeaderValue]) -> Row:

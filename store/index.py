@@ -24,6 +24,7 @@ from .block import (
 from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
 from .moved import Moved
 from .state import LaneCounts, UseCounts
+from .times import NEVER, TIMES_BLOCKS, BlockTimes
 
 BLOCKS_MIN: Final = 16
 
@@ -50,12 +51,14 @@ class Index:
         """What makes the lanes of a destination, where it is not Lane."""
         self._forgotten: dict[int, Lane] = {}
         """Empty lanes of which rows are left."""
+        self.latest_ms = 0
+        """No time that the journal tells of had come later than this: the store's time never goes behind it."""
         self.is_filling = False
         """A checkpoint soon would keep the index from being crowded."""
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._resident_blocks = 0
-        """One of which messages were moved counts as MOVED_BLOCKS, here and in _dirty_extra."""
+        """One counts as `extra_blocks` more, here and in _dirty_extra."""
         self._dirty_extra = 0
         self._packed_bytes = 0
         self._read_block = read_block
@@ -73,9 +76,16 @@ class Index:
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def restore(
-        self, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], blocks: Mapping[int, list[tuple[int, int]]]
+        self,
+        lanes: Iterable[LaneCounts],
+        uses: Iterable[UseCounts],
+        blocks: Mapping[int, list[tuple[int, int]]],
+        earliest: Mapping[int, tuple[int, int]] = {},
     ) -> None:
-        """Take over the counters of a checkpoint and which blocks it stored; reads no block."""
+        """Take over the counters of a checkpoint and which blocks it stored; reads no block.
+
+        earliest: when the first message of a lane is due, and when one expires; 0 for never.
+        """
         for counts in lanes:
             lane = self.lane_numbered(counts.lane)
             lane.next_sequence = counts.next_sequence
@@ -86,6 +96,8 @@ class Index:
             for first, last in runs:
                 lane.blocks.add(first, last)
                 lane.stored.add(first, last)
+        for number, times in earliest.items():
+            self.lane_numbered(number).earliest = [time or NEVER for time in times]
         for counted in uses:
             use = self.use(counted.data_log)
             use.pending_messages = counted.pending_messages
@@ -165,7 +177,7 @@ class Index:
 
     def admit(self, lane: Lane, block: Block) -> None:
         """Take the block into RAM, sending clean ones away where the cache is full."""
-        self._charge(1 if block.moved is None else MOVED_BLOCKS)
+        self._charge(1 + block.extra_blocks)
         lane.resident[block.number] = block
 
     def resize(self, cache_bytes: int) -> bool:
@@ -191,22 +203,31 @@ class Index:
 
     def widen(self, block: Block) -> None:
         """The first messages of the block are about to move. It is dirty."""
-        self._charge(MOVED_BLOCKS - 1)
+        self._widen(block, MOVED_BLOCKS - 1)
         block.moved = Moved()
-        self._dirty_extra += MOVED_BLOCKS - 1
+
+    def widen_for_times(self, block: Block) -> None:
+        """The first message of the block with a time is about to come. It is dirty."""
+        self._widen(block, TIMES_BLOCKS)
+        block.times = BlockTimes()
+
+    def _widen(self, block: Block, extra_blocks: int) -> None:
+        self._charge(extra_blocks)
+        block.extra_blocks += extra_blocks
+        self._dirty_extra += extra_blocks
         self.is_filling = self.is_filling or 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
 
     def _drop(self, lane: Lane, block: Block) -> None:
         del lane.resident[block.number]
         if lane.tail is block:
             lane.tail = None
-        blocks = 1 if block.moved is None else MOVED_BLOCKS
+        blocks = 1 + block.extra_blocks
         self._resident_blocks -= blocks
         self._account.release(blocks * BLOCK_CHARGE_BYTES)
 
     def expel(self, lane: Lane, block: Block) -> None:
-        if self.dirty.pop((lane.number, block.number), None) is not None and block.moved is not None:
-            self._dirty_extra -= MOVED_BLOCKS - 1
+        if self.dirty.pop((lane.number, block.number), None) is not None:
+            self._dirty_extra -= block.extra_blocks
         self._clean.pop((lane.number, block.number), None)
         self._drop(lane, block)
 
@@ -215,8 +236,7 @@ class Index:
         block.is_dirty = True
         self._clean.pop((lane.number, block.number), None)
         self.dirty[lane.number, block.number] = block
-        if block.moved is not None:
-            self._dirty_extra += MOVED_BLOCKS - 1
+        self._dirty_extra += block.extra_blocks
         if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
             self.is_filling = True
 
@@ -287,9 +307,11 @@ class Index:
 
     def _check(self) -> None:
         blocks = [block for lane in self.lanes.values() for block in lane.resident.values()]
-        assert self._resident_blocks == sum(1 if block.moved is None else MOVED_BLOCKS for block in blocks)
-        widened = sum(block.moved is not None for block in self.dirty.values())
-        assert self._dirty_extra == widened * (MOVED_BLOCKS - 1)
+        assert self._resident_blocks == sum(1 + block.extra_blocks for block in blocks)
+        assert self._dirty_extra == sum(block.extra_blocks for block in self.dirty.values())
+        for block in blocks:
+            moved_blocks = 0 if block.moved is None else MOVED_BLOCKS - 1
+            assert block.extra_blocks == moved_blocks + (0 if block.times is None else TIMES_BLOCKS)
         for (number, block_number), block in self.dirty.items():
             assert block.is_dirty and self.lanes[number].resident[block_number] is block
         for lane in self.lanes.values():

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
 from .record import RecordDamaged
 from .runs import Runs
+from .times import DUE, EXPIRY, NEVER, NO_TIMES, Times
 
 if TYPE_CHECKING:
     from .index import Index
@@ -37,6 +38,28 @@ class DataLogUse:
         """Other data logs that hold messages of which the commit is in this one."""
 
 
+class WaitingLane(Protocol):
+    """Any lane in which messages may wait until they are due."""
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None: ...
+
+    def waiting(self, first: int, last: int) -> int: ...
+
+
+def ready_run(lane: WaitingLane, sequence: int, most: int) -> tuple[int, int] | None:
+    """The first run of pending messages that are due, at or behind sequence, cut to most and to its block."""
+    while (run := lane.pending_run(sequence, BLOCK_MESSAGES)) is not None:
+        first, last = run
+        ready = ~lane.waiting(first, last) & (1 << (last - first + 1)) - 1
+        if ready:
+            skip = (ready & -ready).bit_length() - 1
+            ready >>= skip
+            length = (~ready & (ready + 1)).bit_length() - 1
+            return first + skip, first + skip + min(length, most) - 1
+        sequence = last + 1
+    return None
+
+
 class Lane:
     """The pending messages of one (destination, priority). The state lock guards it."""
 
@@ -53,6 +76,7 @@ class Lane:
         "stored",
         "dead",
         "index",
+        "earliest",
     )
 
     def __init__(self, index: Index, destination: int, priority: int) -> None:
@@ -71,6 +95,8 @@ class Lane:
         """Numbers of the blocks that have a row in the metadata store."""
         self.dead = Runs()
         """Numbers of stored blocks whose rows the next checkpoint deletes."""
+        self.earliest = [NEVER, NEVER]
+        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """The next sequence lies there. Returns it. O(1), no disk."""
@@ -316,6 +342,41 @@ class Lane:
                     found.append(extent)
             low = run[1] + 1
         return found
+
+    def put_times(self, first: int, times: Sequence[Times]) -> None:
+        """Of the messages from first on, which lie in one block and were just added or moved. O(messages)."""
+        block = self.block(first >> BLOCK_SHIFT)
+        if block is None or not any(map(any, times)):
+            return
+        self._touched(block)
+        if block.times is None:
+            self.index.widen_for_times(block)
+        assert block.times is not None
+        for at, found in enumerate(times, first & BLOCK_MASK):
+            block.times.put(at, found)
+        self.expect(block)
+
+    def expect(self, block: Block) -> None:
+        """Its times are among those of this lane."""
+        assert block.times is not None
+        for kind in (DUE, EXPIRY):
+            self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        block = self.block(sequence >> BLOCK_SHIFT)
+        return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        block = self.block(first >> BLOCK_SHIFT)
+        return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+
+    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        if self.earliest[DUE] == NEVER:
+            return self.pending_run(sequence, most)
+        return ready_run(self, sequence, most)
 
     def _retire_if_empty(self, block: Block) -> None:
         """Once nothing in the block is pending and nothing will be added, forget it."""

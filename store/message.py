@@ -33,6 +33,10 @@ class Message:
     """False: it is not journaled. It ends with the process, however that ends."""
     group: str | None = None
     """Messages of one group go to one consumer at a time, in order; 1 to 255 bytes of UTF-8."""
+    expires_in: float | None = None
+    """Seconds from its send on after which nobody is handed it any more; None: never."""
+    delay: float = 0.0
+    """Seconds from its send or its commit on before which nobody is handed it."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""

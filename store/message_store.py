@@ -18,6 +18,7 @@ from .account import Account, Unlimited
 from .archive import Archive
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
+from .clock import SteadyClock
 from .disk import Disk
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
@@ -40,10 +41,10 @@ from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
 from .store_statistics import StoreStatistics, store_statistics
 from .subscriptions import Subscriptions
+from .timetable import Timetable
 from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")
-cleanup_logger = logging.getLogger("forebay.store.cleanup")
 
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
@@ -109,9 +110,11 @@ class MessageStore:
         self.checkpoint_adds = max_checkpoint_adds
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
+        self.steady = SteadyClock(clock_ms, monotonic)
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
-        self.transactions = Transactions(self.index)
+        self.transactions = Transactions(self.index, self.steady.now_ms)
+        self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -156,6 +159,7 @@ class MessageStore:
             repair_salt=self._random_salt if self._accepts_loss else None,
         )
         self.transactions.forget_open()
+        self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
         self._replay_position = found.replay_position
         self.journal = Journal(
@@ -344,9 +348,10 @@ class MessageStore:
         The refusal stands in the place of the methods, so that while there is room no message pays for the question.
         """
         if self.are_adds_refused and are_admitted:
-            del self.add, self.add_slice, self.transactions.add_slice  # the class's own are found again
+            del self.add, self.add_slice, self.timetable.add, self.transactions.add_slice
         elif not (self.are_adds_refused or are_admitted):
-            self.add = self.add_slice = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
+            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
+            self.timetable.add = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
         self.are_adds_refused = not are_admitted
 
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
@@ -427,7 +432,8 @@ class MessageStore:
                 if self.journal.failure is not None:
                     raise self.journal.failure
                 position = self.journal.end
-                if position == self._checkpoint_end and not is_closing and not self.subscriptions.touched_blocks:
+                has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
+                if position == self._checkpoint_end and not has_more:
                     return True
                 with self.journal.uninterrupted():
                     self.subscriptions.sweep(SWEEP_BLOCKS)
@@ -457,8 +463,7 @@ class MessageStore:
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
-                self._checkpoint_end = position
-                self._replay_position = position
+                self._checkpoint_end = self._replay_position = position
             return is_stored
 
     def _sweep(self) -> None:
@@ -504,6 +509,7 @@ class MessageStore:
         )
 
     def _root(self, state: State) -> bytes:
+        state.latest_ms = self.index.latest_ms
         return encode_root(state, *self.index.counts(), self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:

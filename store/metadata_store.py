@@ -17,21 +17,15 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Lock
 from typing import Any, Protocol
 
-from .block import packed_messages
-
-Runs = dict[int, list[tuple[int, int]]]
-"""Lane -> runs of consecutive block numbers, each (first, last), ascending."""
-
-
-class MetadataDamaged(Exception):
-    """What is stored can't be trusted. Clear the store and rebuild it from the journal."""
+from .census import UNBOUNDED, Census, Runs, parts_of, ranges, row_of, survey, timed_rows
+from .census import MetadataDamaged as MetadataDamaged
+from .times import DUE, EXPIRY, NEVER
 
 
 class MetadataFull(MetadataDamaged):
@@ -46,6 +40,8 @@ class Snapshot:
     epoch: int
     root: bytes
     blocks: Runs
+    earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of lanes with such messages: when the first one is due, and when the first one expires; 0: none."""
 
 
 class MetadataStore(Protocol):
@@ -80,6 +76,12 @@ class MetadataStore(Protocol):
     def read_block(self, lane: int, block: int) -> bytes:
         """The block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or wrong."""
 
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """(time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
+
+        Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
+        """
+
     def resize_cache(self, cache_bytes: int) -> int:
         """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
 
@@ -109,12 +111,15 @@ _SCHEMA = (
     "CREATE TABLE root (id INTEGER PRIMARY KEY, store_id BLOB, position INTEGER, epoch INTEGER,"
     " blocks INTEGER, checksum INTEGER, crc INTEGER, root BLOB)",
     # Ids rise with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
-    "CREATE TABLE blocks (id INTEGER PRIMARY KEY, lane INTEGER, block INTEGER, crc INTEGER, packed BLOB)",
-    "CREATE UNIQUE INDEX places ON blocks (lane, block, crc)",
+    "CREATE TABLE blocks (id INTEGER PRIMARY KEY, lane INTEGER, block INTEGER, crc INTEGER, due INTEGER,"
+    " expiry INTEGER, packed BLOB)",
+    "CREATE UNIQUE INDEX places ON blocks (lane, block, crc, due, expiry)",
+    "CREATE INDEX dues ON blocks (lane, due, block) WHERE due > 0",
+    "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
     f"PRAGMA user_version = {_SCHEMA_VERSION}",
 )
-_PLACES = "SELECT lane, block, crc FROM blocks INDEXED BY places"
-_PLACES_AND_IDS = "SELECT lane, block, crc, id FROM blocks INDEXED BY places"
+_PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
+_PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
 _RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
 # The checksum comes from the index, which `load` verified, and the bytes from the table: a row that a lost write
 # left old agrees with itself, but not with the index.
@@ -122,15 +127,20 @@ _READ = (
     "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
     " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
 )
+_TIMED = (
+    "SELECT due, block FROM blocks INDEXED BY dues WHERE lane = ? AND due > 0 AND (due, block) > (?, ?) AND due <= ?"
+    " ORDER BY due, block LIMIT ?",
+    "SELECT expiry, block FROM blocks INDEXED BY expiries WHERE lane = ? AND expiry > 0 AND (expiry, block) > (?, ?)"
+    " AND expiry <= ? ORDER BY expiry, block LIMIT ?",
+)
+_TIMES = (
+    ("SELECT lane, block, 0, due, 0 FROM blocks INDEXED BY {} WHERE due > 0", "dues"),
+    ("SELECT lane, block, 0, 0, expiry FROM blocks INDEXED BY {} WHERE expiry > 0", "expiries"),
+)
 _FILES = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
 
 _ROOT_HEAD = struct.Struct("<16sqqqq")
-_MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
-_MASK = 2**64 - 1
-_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 _LAST_BLOCK = 2**63 - 1
-UNBOUNDED = 1 << 62
-"""References a transaction: each checkpoint is one."""
 _SURPLUS_BYTES = 8 << 20
 """Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
 _BUSY_SECONDS = 0.5
@@ -179,13 +189,13 @@ class SqliteMetadataStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._is_sound = False
-        self._census = _Census()
+        self._census = Census()
 
     def load(self) -> Snapshot | None:
         """See MetadataStore. About 0.8 µs a block, and RAM for its runs only."""
         with self._writing:
             self._is_sound = False
-            self._census = _Census()
+            self._census = Census()
             self._unfinished.clear()
             try:
                 snapshot = self._load()
@@ -211,7 +221,8 @@ class SqliteMetadataStore:
         with writer:
             writer.execute("BEGIN")
             roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
-            blocks, census = _survey(writer.execute(_PLACES + " ORDER BY lane, block"))
+            blocks, census = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
+            earliest = _earliest(writer)
         if not roots and not census.blocks:
             return None
         if len(roots) != 1:
@@ -222,10 +233,10 @@ class SqliteMetadataStore:
         store_id, position, epoch, *expected = head
         if store_id != self._store_id:
             raise MetadataDamaged(f"{_FILES[0]} belongs to store {store_id.hex()}, not {self._store_id.hex()}")
-        if census != _Census(*expected):
-            raise MetadataDamaged(f"{_FILES[0]} holds {census}, not {_Census(*expected)}")
+        if census != Census(*expected):
+            raise MetadataDamaged(f"{_FILES[0]} holds {census}, not {Census(*expected)}")
         self._census = census
-        return Snapshot(position, epoch, root, blocks)
+        return Snapshot(position, epoch, root, blocks, earliest)
 
     def commit(
         self,
@@ -263,8 +274,8 @@ class SqliteMetadataStore:
         places = {(lane, block) for lane, block, _ in puts}
         assert len(places) == len(puts), "a block is put twice"
         # A block that was put in vain and died since is known to nobody else.
-        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + _ranges({*deletes, *self._unfinished} - places)
-        *parts, last = _parts(puts, self._transaction_adds)
+        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + ranges({*deletes, *self._unfinished} - places)
+        *parts, last = parts_of(puts, self._transaction_adds)
         for part in parts:
             self._transact(doomed, part, None)
             self._unfinished.update((lane, block) for lane, block, _ in part)
@@ -282,24 +293,24 @@ class SqliteMetadataStore:
         writer = self._writer
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
-        rows = [(lane, block, zlib.crc32(packed)) for lane, block, packed in puts]
-        _, census = _survey(rows)
+        rows = [row_of(*put) for put in puts]
+        _, census = survey(rows)
         census += self._census
         with writer:
             writer.execute("BEGIN IMMEDIATE")
             for place_range in doomed:
-                _, removed = _survey(writer.execute(_PLACES + _RANGE, place_range))
+                _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
                 writer.execute("DELETE FROM blocks" + _RANGE, place_range)
                 census -= removed
             # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
-            for place_range in _ranges(places):
+            for place_range in ranges(places):
                 old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
-                ids.update(((lane, block), row_id) for lane, block, _, row_id in old_rows)
-                _, replaced = _survey(row[:3] for row in old_rows)
+                ids.update((row[:2], row[-1]) for row in old_rows)
+                _, replaced = survey(row[:-1] for row in old_rows)
                 census -= replaced
             writer.executemany(
-                "REPLACE INTO blocks (id, lane, block, crc, packed) VALUES (?, ?, ?, ?, ?)",
+                "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
             if root is not None:
@@ -323,6 +334,18 @@ class SqliteMetadataStore:
             raise MetadataDamaged(f"{_FILES[0]}: block {block} of lane {lane} does not match its checksum")
         return packed
 
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore."""
+        with self._reading:
+            try:
+                query = (lane, *behind, until_ms, most)
+                rows = [] if self._reader is None else self._reader.execute(_TIMED[kind], query).fetchall()
+            except _TROUBLE as error:
+                raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+        if not all(type(number) is int for row in rows for number in row):
+            raise MetadataDamaged(f"{_FILES[0]}: a time that is no number")
+        return rows
+
     def resize_cache(self, cache_bytes: int) -> int:
         """See MetadataStore. SQLite lets pages go at once."""
         with self._writing, self._reading:
@@ -340,7 +363,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._disconnect()
             self._remove_files()
-            self._census = _Census()
+            self._census = Census()
             self._unfinished.clear()
             self._is_sound = True
 
@@ -442,65 +465,24 @@ def _is_no_room(error: Exception) -> bool:
     return code in _NO_ROOM or code & 0xFF == sqlite3.SQLITE_BUSY
 
 
+def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
+    """Of each lane, as Snapshot has it. MetadataDamaged where an index by time does not agree with that by place."""
+    earliest: dict[int, list[int]] = {}
+    for kind, (query, index) in enumerate(_TIMES):
+        rows = connection.execute(query.format(index)).fetchall()
+        if survey(rows)[1] != survey(connection.execute(query.format("places")))[1]:
+            raise MetadataDamaged(f"{_FILES[0]}: the index of times does not agree with the blocks")
+        for row in rows:
+            known = earliest.setdefault(row[0], [0, 0])
+            known[kind] = min(known[kind] or NEVER, row[3 + kind])
+    return {lane: (due, expiry) for lane, (due, expiry) in earliest.items()}
+
+
 def _root_crc(head: Sequence[Any], root: bytes) -> int:
     try:
         return zlib.crc32(root, zlib.crc32(_ROOT_HEAD.pack(*head)))
     except (struct.error, TypeError) as error:
         raise MetadataDamaged(f"{_FILES[0]}: a root of the wrong types") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Census:
-    """The count of blocks and the sum of a term for each: a commit corrects both by the rows it touches."""
-
-    blocks: int = 0
-    checksum: int = 0
-
-    def __add__(self, other: _Census) -> _Census:
-        return _Census(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
-
-    def __sub__(self, other: _Census) -> _Census:
-        return _Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
-
-
-def _survey(rows: Iterable[tuple[int, int, int]]) -> tuple[Runs, _Census]:
-    """Runs and census of (lane, block, crc) rows; for the runs they must ascend."""
-    runs: Runs = {}
-    count = checksum = 0
-    first, lane_before, block_before = 0, -1, -1
-    try:
-        for lane, block, crc in rows:
-            count += 1
-            # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum.
-            term = ((lane << 40) + block + 1) * (crc + 1) * _MIX & _MASK
-            checksum += term ^ term >> 32
-            if lane == lane_before and block == block_before + 1:
-                runs[lane][-1] = (first, block)
-            else:
-                runs.setdefault(lane, []).append((block, block))
-                first, lane_before = block, lane
-            block_before = block
-    except (TypeError, ArithmeticError) as error:
-        raise MetadataDamaged(f"{_FILES[0]}: a place that is no number") from error
-    return runs, _Census(count, checksum & _CHECKSUM_MASK)
-
-
-def _parts(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
-    """The blocks in pieces of at most so many references, at least one block each; one empty piece of none."""
-    begins, adds = [0], 0
-    if transaction_adds < UNBOUNDED:
-        for at, (_, _, packed) in enumerate(puts):
-            adds += packed_messages(packed)
-            if adds > transaction_adds and at > begins[-1]:
-                begins.append(at)
-                adds = packed_messages(packed)
-    return [puts[begin:end] for begin, end in zip_longest(begins, begins[1:])]
-
-
-def _ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(lane, first, last) of each run of consecutive blocks among the places."""
-    blocks, _ = _survey((lane, block, 0) for lane, block in sorted(places))
-    return [(lane, first, last) for lane, runs in blocks.items() for first, last in runs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -535,8 +517,14 @@ class MemoryMetadataStore:
             return None
         if not checkpoint.is_readable:
             raise MetadataDamaged("simulated damage")
-        blocks, _ = _survey((lane, block, 0) for lane, block in sorted(checkpoint.blocks))
-        return Snapshot(checkpoint.position, checkpoint.epoch, checkpoint.root, blocks)
+        blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(checkpoint.blocks))
+        earliest: dict[int, tuple[int, int]] = {}
+        for kind in (DUE, EXPIRY):
+            for lane in blocks:
+                for time, _ in self.timed(kind, lane, (0, -1), NEVER, 1):
+                    due, expiry = earliest.get(lane, (0, 0))
+                    earliest[lane] = (time, expiry) if kind == DUE else (due, time)
+        return Snapshot(checkpoint.position, checkpoint.epoch, checkpoint.root, blocks, earliest)
 
     def commit(
         self,
@@ -551,7 +539,7 @@ class MemoryMetadataStore:
         before = self._history[-1]
         if before is not None and not before.is_readable:
             raise MetadataDamaged("simulated damage")
-        if len(_parts(puts, self._transaction_adds)) > 1:
+        if len(parts_of(puts, self._transaction_adds)) > 1:
             # What a crash between the transactions of one checkpoint leaves.
             self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
         lanes = frozenset(delete_lanes)
@@ -568,6 +556,13 @@ class MemoryMetadataStore:
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
         return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        blocks = checkpoint.blocks if checkpoint is not None else {}
+        rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
+        return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
         """See MetadataStore. Nothing of it counts."""

@@ -1,5 +1,6 @@
 """What travels with a body besides the body: headers, a foreign message id and a group, in an encoding of our own.
 
+Before them comes when the message is due and expires, where it does: see times.py.
 Empty properties are no bytes at all. Headers are decoded only when somebody
 looks at them. Nothing here trusts a length before it has seen the bytes.
 """
@@ -12,6 +13,7 @@ from typing import Final
 from .errors import SettingsError
 from .message import Headers, HeaderValue
 from .record import PROPERTIES_BYTES_MAX, RecordDamaged
+from .times import TIME_TAG, TIMES_BYTES
 
 _NONE: Final = 0
 _TRUE: Final = 1
@@ -25,6 +27,7 @@ _MESSAGE_ID: Final = 8
 _GROUP: Final = 9
 _FIXED: Final = {_NONE: 0, _TRUE: 0, _FALSE: 0, _INT: 8, _FLOAT: 8}
 
+_TIME: Final = bytes((TIME_TAG,))
 _KEY: Final = struct.Struct("<BH")
 _LENGTH: Final = struct.Struct("<I")
 _LONG: Final = struct.Struct("<q")
@@ -98,6 +101,10 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     headers: dict[str, HeaderValue] = {}
     message_id: str | None = None
     at, end = 0, len(data)
+    if data[:1] == _TIME:
+        at = TIMES_BYTES
+        if end < at:
+            raise RecordDamaged("a message's times are incomplete")
     try:
         while at < end:
             tag, length = _KEY.unpack_from(data, at)
@@ -127,7 +134,7 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 
 def group_of(data: bytes) -> str | None:
     """The group of the message with these properties; None: it is in none. O(1). RecordDamaged as decode_properties."""
-    at = 0
+    at = TIMES_BYTES if data[:1] == _TIME else 0
     try:
         while at < len(data):
             tag, length = _KEY.unpack_from(data, at)

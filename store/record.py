@@ -5,7 +5,7 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     crc        u32  over every other byte of the head, started with the data log's salt
     length     u32  of the whole record
     kind       u8
-    flags      u8   low four bits: priority of the lane; 0x20: of a transaction
+    flags      u8   low four bits: priority of the lane; 0x20: of a transaction; 0x40: some messages have times
     count      u16  messages, ranges or entries in the payload
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one a record, dense over the whole journal
@@ -113,6 +113,9 @@ LOST_BYTES: Final = HEADER_BYTES + 8
 TRANSACTIONAL: Final = 0x20
 """Flag of a slice that belongs to a transaction: it counts with the commit alone, which gives it its sequences,
 and the field of the first sequence holds the transaction's number."""
+
+TIMED: Final = 0x40
+"""Flag of a slice: some of its messages say in their properties when they are due or expire."""
 
 PLAIN_MASK: Final = 0xFFFFF0FF
 PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE

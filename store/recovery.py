@@ -259,7 +259,8 @@ class Recovery:
                 self._known = state
                 return None
             self.replay.see(state.destinations)
-            self._index.restore(lanes, uses, snapshot.blocks)
+            self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
+            self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:

@@ -44,6 +44,7 @@ from .record import (
     SLICE_MESSAGES_MAX,
     SURVIVOR_RANGES_MAX,
     SURVIVORS,
+    TIMED,
     RecordDamaged,
     Survivors,
     needs_bytes,
@@ -54,6 +55,7 @@ from .relocation_plan import choose
 from .relocation_scan import BATCH_BYTES, Live, Piece, batches, look_through
 from .runs import Runs
 from .throttle import Throttle
+from .times import has_times, with_times
 from .topic_lane import TopicLane
 from .transactions import Transactions
 
@@ -452,6 +454,12 @@ class Relocation:
             return False
         contents = [(properties, body or b"") for _, properties, body, _ in messages]
         flags = RELOCATED | lane.priority
+        if any(has_times(properties) for properties, _ in contents):
+            flags |= TIMED
+            contents = [
+                (with_times(properties, lane.times_of(sequence)), body)
+                for sequence, (properties, body) in enumerate(contents, first)
+            ]
         with journal.uninterrupted():
             if needs is not None:
                 slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + _content_bytes(message) for message in messages)

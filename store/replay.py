@@ -24,7 +24,7 @@ from .files import data_log_name
 from .imports import Imports, decode_import
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, location_text
-from .lane import LANE_MASK, LANE_SHIFT
+from .lane import LANE_MASK, LANE_SHIFT, Lane
 from .record import (
     ACK,
     COMMIT,
@@ -43,6 +43,7 @@ from .record import (
     STATE,
     SUBSCRIBE,
     SURVIVORS,
+    TIMED,
     UNSUBSCRIBE,
     Header,
     RecordDamaged,
@@ -66,8 +67,9 @@ from .state import (
     decode_unsubscribe,
 )
 from .subscriptions import Subscriptions
+from .times import Times, read_times
 from .topic_lane import TopicLane
-from .transactions import Transactions, apply_commit, read_lengths
+from .transactions import Transactions, apply_commit, read_lengths, read_slice_times
 
 RECENT_MESSAGES_MAX: Final = 16_384
 """Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
@@ -129,13 +131,15 @@ class Replay:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
             if record.is_transactional:
-                self._place(part, lane.number, position)
+                self._place(part, lane.number, position, is_timed=bool(record.flags & TIMED))
             elif record.flags & RELOCATED:
                 if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                     raise RecordDamaged("a slice crosses a block")
                 lane.move(data_log, offset, part.first_sequence, list(part.lengths))
                 if announced is not None and announced[0] is lane:
                     lane.restate(*announced[1:])
+                if record.flags & TIMED:
+                    self._put_times(file, offset + record.head_bytes, lane, part)
             elif part.first_sequence >= lane.next_sequence:
                 lane.skip_to(part.first_sequence)
                 if record.entries > lane.slice_room:
@@ -143,6 +147,8 @@ class Replay:
                 lane.add_slice(data_log, offset, list(part.lengths), index.use(data_log))
                 if record.flags & IMPORTED:
                     self.imports.count(record.entries)
+                if record.flags & TIMED:
+                    self._put_times(file, offset + record.head_bytes, lane, part)
         elif record.kind == ACK:
             destination, ranges = decode_ranges(record, head)
             index.use(data_log)
@@ -225,10 +231,14 @@ class Replay:
         )
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
-    def _place(self, part: Slice, lane: int, position: int) -> None:
+    def _put_times(self, file: File, content_offset: int, lane: Lane, part: Slice) -> None:
+        lane.put_times(part.first_sequence, read_times(file, content_offset, part))
+        self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
+
+    def _place(self, part: Slice, lane: int, position: int, *, is_timed: bool) -> None:
         """A slice of a transaction, of which the commit may follow."""
         lengths = part.lengths
-        self._transactions.place(part.first_sequence, lane, position, len(lengths))
+        self._transactions.place(part.first_sequence, lane, position, len(lengths), is_timed=is_timed)
         self._recent_messages += len(lengths)
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
@@ -257,8 +267,11 @@ class Replay:
         def make_room() -> None:
             self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
 
+        def times_of(placed: CommittedSlice) -> list[Times]:
+            return reader.times(commit.number, placed)
+
         try:
-            apply_commit(self._index, commit.slices, commit.acks, position >> OFFSET_BITS, lengths_of, make_room)
+            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room)
         finally:
             reader.close()
         self._transactions.end(commit.number)
@@ -275,7 +288,7 @@ class Replay:
                 left.acks = branch.acks
                 for placed in branch:
                     if not self._is_lost(reader, branch.number, placed):
-                        left.add(*placed)
+                        left.add(*placed, is_timed=placed.position in branch.timed)
                 if len(left) < len(branch):
                     self._transactions.adopt(left)
         finally:
@@ -414,6 +427,12 @@ class _Reader:
         self._file: File | None = None
 
     def lengths(self, number: int, placed: PlacedSlice | CommittedSlice) -> Sequence[int]:
+        return read_lengths(*self._opened(placed), number, placed)
+
+    def times(self, number: int, placed: CommittedSlice) -> list[Times]:
+        return read_slice_times(*self._opened(placed), number, placed)
+
+    def _opened(self, placed: PlacedSlice | CommittedSlice) -> tuple[File, int]:
         data_log = placed.position >> OFFSET_BITS
         header = self._headers[data_log]
         if header is None:
@@ -421,7 +440,7 @@ class _Reader:
         if data_log != self._data_log or self._file is None:
             self.close()
             self._file, self._data_log = self._disk.open_for_reading(data_log_name(data_log)), data_log
-        return read_lengths(self._file, header.salt, number, placed)
+        return self._file, header.salt
 
     def close(self) -> None:
         if self._file is not None:

@@ -84,6 +84,8 @@ class State:
     """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
     next_log_sequence: int = 0
     """In the root alone: of the record that follows the checkpoint."""
+    latest_ms: int = 0
+    """In the root alone: the store's time at the checkpoint."""
     subscriptions: list[Subscription] = field(default_factory=list)
     """All durable ones that exist."""
     next_number: int = 0
@@ -171,6 +173,7 @@ def encode_root(
         (
             _encode_facts(state),
             _SEQUENCE.pack(state.next_log_sequence),
+            _SEQUENCE.pack(state.latest_ms),
             _COUNT.pack(len(packed_lanes)),
             *packed_lanes,
             _COUNT.pack(len(packed_uses)),
@@ -300,6 +303,7 @@ def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], 
     reader = _Reader(data)
     state = reader.state()
     (state.next_log_sequence,) = reader.numbers(_SEQUENCE)
+    (state.latest_ms,) = reader.numbers(_SEQUENCE)
     lanes = [LaneCounts(*reader.numbers(_COUNTED_LANE)) for _ in range(reader.count())]
     uses = []
     for _ in range(reader.count()):

@@ -22,6 +22,7 @@ from .record import Survivors
 from .runs import Runs
 from .sequences import FULL_BLOCK, Sequences, bits
 from .state import Backlog
+from .times import Times
 
 NO_RECORD = 0
 """As the data log of an ack: no record says it, and none has to be kept for it."""
@@ -260,6 +261,16 @@ class SubscriptionLane(Lane):
                 return base + run[0], base + min(run[1], run[0] + most - 1)
             number = self.pending.next_block(number + 1)
         return None
+
+    @property
+    def earliest(self) -> list[int]:  # type: ignore[override]  # the times are the topic's
+        return self.topic.earliest
+
+    def times_of(self, sequence: int) -> Times:
+        return self.topic.times_of(sequence)
+
+    def waiting(self, first: int, last: int) -> int:
+        return self.topic.waiting(first, last)
 
     def lengths(self, first: int, last: int) -> array[int]:
         return self.topic.lengths(first, last)

@@ -12,6 +12,7 @@ from .lane import Lane
 from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
 from .state import Subscription, encode_subscription, encode_unsubscribe
 from .subscriptions import Subscriber
+from .times import Times
 from .topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ class TopicStore:
         assert isinstance(lane, TopicLane)
         if lane.subscribers:
             return self._store.add_slice(lane, timestamp, contents)
+        return self.pass_over(lane, len(contents))
+
+    def add_timed(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], times: Sequence[Times]) -> int:
+        """As Timetable.add, for whoever subscribed; returns the first sequence."""
+        assert isinstance(lane, TopicLane)
+        if lane.subscribers:
+            return self._store.timetable.add(lane, timestamp, contents, times)
         return self.pass_over(lane, len(contents))
 
     def pass_over(self, lane: TopicLane, messages: int) -> int:

@@ -10,12 +10,12 @@ after a crash is forgotten; a prepared branch waits for its outcome.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from .branch import (
     Branch,
+    Commit,
     CommittedSlice,
-    LaneRun,
     PlacedSlice,
     encode_branch,
     encode_commit,
@@ -32,13 +32,16 @@ from .record import (
     PREPARE,
     ROLLBACK,
     SLICE_BYTES,
+    TIMED,
     TRANSACTIONAL,
     RecordDamaged,
+    Slice,
     decode_header,
     decode_slice,
     verify_head,
 )
 from .state import State
+from .times import TIMES_BLOCKS, Times, read_times
 
 
 class Transactions:
@@ -46,8 +49,10 @@ class Transactions:
 
     journal: Journal
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, now_ms: Callable[[], int] = lambda: 0) -> None:
+        """now_ms: the store's time, for delays that count from a commit; where nothing is committed there is none."""
         self._index = index
+        self._now_ms = now_ms
         self._branches: dict[int, Branch] = {}
         self._slices: Counter[int] = Counter()
         self._begun = 0
@@ -87,12 +92,12 @@ class Transactions:
     def find(self, number: int) -> Branch | None:
         return self._branches.get(number)
 
-    def place(self, number: int, lane: int, position: int, messages: int) -> None:
+    def place(self, number: int, lane: int, position: int, messages: int, *, is_timed: bool = False) -> None:
         """A slice of that transaction lies there. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
-        branch.add(lane, position, messages)
+        branch.add(lane, position, messages, is_timed=is_timed)
         self._slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
@@ -141,13 +146,22 @@ class Transactions:
         branch = self._branches[number] = Branch(number)
         return branch
 
-    def add_slice(self, branch: Branch, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> list[int]:
+    def add_slice(
+        self,
+        branch: Branch,
+        lane: Lane,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        *,
+        is_timed: bool = False,
+    ) -> list[int]:
         """Write (properties, body) pairs that count with the commit; returns the content length of each.
 
+        is_timed: some of the properties say when their message is due or expires.
         At most what a slice may hold. StoreFull: nothing was written.
         """
         journal = self.journal
-        flags = lane.priority | TRANSACTIONAL
+        flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
             if len(contents) == 1:
                 properties, body = contents[0]
@@ -155,7 +169,8 @@ class Transactions:
                 lengths = [len(properties) + len(body)]
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
-            self.place(branch.number, lane.number, journal.data_log << OFFSET_BITS | offset, len(lengths))
+            position = journal.data_log << OFFSET_BITS | offset
+            self.place(branch.number, lane.number, position, len(lengths), is_timed=is_timed)
         except ForebayError:
             raise
         except BaseException:
@@ -180,7 +195,7 @@ class Transactions:
 
     def is_small(self, branch: Branch) -> bool:
         """The index has room for all of it at once."""
-        blocks = len(branch) + 2 * sum(map(len, branch.acks.values()))
+        blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
         return self._index.has_room_for(blocks)
 
     def commit(
@@ -197,11 +212,15 @@ class Transactions:
         journal, index = self.journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
         with journal.uninterrupted():
-            offset = journal.append(COMMIT, 0, 0, encode_commit(branch))
+            time_ms = self._now_ms()
+            offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
             position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1
 
             def lengths_of(placed: CommittedSlice) -> Sequence[int]:
                 return lengths.get(placed.position) or self._read_lengths(branch.number, placed)
+
+            def times_of(placed: CommittedSlice) -> list[Times]:
+                return self._read_times(branch.number, placed)
 
             def make_room() -> None:
                 if relieve is not None and index.is_crowded:
@@ -210,13 +229,21 @@ class Transactions:
                     except StoreFull as full:
                         raise self._half_done("the disk is too full for the index") from full
 
-            apply_commit(index, branch.committed(), branch.runs(), journal.data_log, lengths_of, make_room)
+            commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
+            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room)
             self.end(branch.number)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
             file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
             return read_lengths(file, salt, number, placed)
+        except (OSError, RecordDamaged) as error:
+            raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
+
+    def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
+        try:
+            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            return read_slice_times(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
@@ -227,17 +254,17 @@ class Transactions:
 
 def apply_commit(
     index: Index,
-    slices: Iterable[CommittedSlice],
-    acks: Iterable[LaneRun],
+    commit: Commit,
     data_log: int,
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
+    times_of: Callable[[CommittedSlice], list[Times]],
     make_room: Callable[[], None],
 ) -> None:
     """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
 
     lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step.
     """
-    for placed in slices:
+    for placed in commit.slices:
         lane = index.lane_numbered(placed.lane)
         home = placed.position >> OFFSET_BITS
         if placed.first >= lane.next_sequence:
@@ -249,11 +276,14 @@ def apply_commit(
             if len(lengths) != placed.messages or placed.messages > lane.slice_room:
                 raise RecordDamaged("a slice of a commit crosses a block")
             lane.add_slice(home, placed.position & OFFSET_MASK, list(lengths), index.use(home))
+            if placed.is_timed:
+                lane.put_times(placed.first, [times.committed(commit.time_ms) for times in times_of(placed)])
+                index.latest_ms = max(index.latest_ms, commit.time_ms)
             make_room()
         if home != data_log:
             index.use(data_log).committed_data_logs.add(home)
     index.use(data_log)
-    for lane_number, first, messages in acks:
+    for lane_number, first, messages in commit.acks:
         # Blocks inside a run are empty after it, so one run leaves two dirty at most.
         index.lane_numbered(lane_number).remove(first, first + messages - 1, data_log)
         make_room()
@@ -261,6 +291,16 @@ def apply_commit(
 
 def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
     """The content length of each message of a transaction's slice. RecordDamaged when another record lies there."""
+    return _read_slice(file, salt, number, placed).lengths
+
+
+def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
+    """The times of each message of a transaction's slice. RecordDamaged when another record lies there."""
+    part = _read_slice(file, salt, number, placed)
+    return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
+
+
+def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> Slice:
     head = file.read(placed.position & OFFSET_MASK, SLICE_BYTES + ENTRY_BYTES * placed.messages)
     header = decode_header(head)
     if header.head_bytes != len(head):
@@ -269,4 +309,4 @@ def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | Commi
     part = decode_slice(header, head)
     if not header.is_transactional or part.first_sequence != number:
         raise RecordDamaged("the slice belongs to another transaction")
-    return part.lengths
+    return part

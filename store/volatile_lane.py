@@ -19,14 +19,17 @@ from typing import Final
 from .account import Account
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from .errors import Closed, StoreFull
-from .lane import LANE_SHIFT
+from .lane import LANE_SHIFT, ready_run
 from .reading import StoredMessage
 from .runs import Runs
+from .times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 
 VOLATILE: Final = 1 << 48
 """Apart from the numbers of the index's lanes, which are below it."""
 BLOCK_CHARGE_BYTES: Final = 2816
 """Measured: 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
+TIMES_CHARGE_BYTES: Final = 9_472
+"""Two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
 TURN_CHARGE_BYTES: Final = 20
 _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 _TURNS_KEPT: Final = 64
@@ -37,13 +40,15 @@ NOWHERE: Final = (1 << 63) - 1
 class VolatileBlock:
     """512 consecutive sequences: content bytes of each, and a bit for each that is gone, or spilled."""
 
-    __slots__ = ("lengths", "gone", "spilled")
+    __slots__ = ("lengths", "gone", "spilled", "times")
 
     def __init__(self) -> None:
         self.lengths = array("I")
         self.gone = 0
         self.spilled = 0
         """Those that lie in tmp-storage. Of the others RAM has the only copy."""
+        self.times: BlockTimes | None = None
+        """When they are due and expire; None while none of them has such a time."""
 
 
 class VolatileLane:
@@ -58,6 +63,7 @@ class VolatileLane:
         "pending_bytes",
         "newest_turn",
         "is_copied",
+        "earliest",
         "_account",
         "_blocks",
         "_numbers",
@@ -65,6 +71,7 @@ class VolatileLane:
         "_turns",
         "_turn_sequences",
         "_is_closed",
+        "_has_times_ahead",
     )
 
     def __init__(self, account: Account, destination: int, priority: int) -> None:
@@ -79,6 +86,10 @@ class VolatileLane:
         """Before which sequence of the persistent lane the next message comes."""
         self.is_copied = False
         """Some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
+        self.earliest = [NEVER, NEVER]
+        """As of Lane: no pending message is due, or expires, before these."""
+        self._has_times_ahead = False
+        """Memory for the times of one more block is reserved."""
         self._account = account
         self._blocks: dict[int, VolatileBlock] = {}
         self._numbers = Runs()
@@ -111,6 +122,25 @@ class VolatileLane:
         if not self._tail:
             self._forget(self.next_sequence >> BLOCK_SHIFT)
 
+    def admit_times(self) -> None:
+        """The next message will have times. StoreFull, with nothing changed, without memory for them."""
+        block = self._blocks.get(self.next_sequence >> BLOCK_SHIFT)
+        if self._has_times_ahead or (block is not None and block.times is not None):
+            return
+        if not self._account.reserve(TIMES_CHARGE_BYTES):
+            raise StoreFull(TIMES_CHARGE_BYTES, 0, "memory_limit")
+        self._has_times_ahead = True
+
+    def put_times(self, sequence: int, times: Times) -> None:
+        """Of the message that was added last. REQUIRES: admit_times before that."""
+        block = self._blocks[sequence >> BLOCK_SHIFT]
+        if block.times is None:
+            block.times = BlockTimes()
+            self._has_times_ahead = False
+        block.times.put(sequence & BLOCK_MASK, times)
+        for kind in (DUE, EXPIRY):
+            self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
+
     def _begin_block(self, number: int) -> None:
         if self._is_closed:
             raise Closed("the queue")
@@ -121,9 +151,9 @@ class VolatileLane:
         self._tail = block.lengths
 
     def _forget(self, number: int) -> None:
-        del self._blocks[number]
+        times = self._blocks.pop(number).times
         self._numbers.remove(number, number)
-        self._account.release(BLOCK_CHARGE_BYTES)
+        self._account.release(BLOCK_CHARGE_BYTES + (TIMES_CHARGE_BYTES if times is not None else 0))
         self._forget_turns()
 
     # ------------------------------------------------------------------ removing
@@ -177,6 +207,8 @@ class VolatileLane:
     def close(self) -> None:
         """The queue is deleted: nothing is pending, and whoever would add gets Closed."""
         self._account.release(self.charge_bytes)
+        self._has_times_ahead = False
+        self.earliest = [NEVER, NEVER]
         self._blocks.clear()
         self._numbers.clear()
         self._turns, self._turn_sequences = array("q"), array("q")
@@ -206,6 +238,31 @@ class VolatileLane:
                 return base + low, base + low + min(count, most) - 1
             sequence = base + BLOCK_MESSAGES
         return None
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        block = self._blocks.get(sequence >> BLOCK_SHIFT)
+        return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first to last, which lie in one block, that is not due yet."""
+        times = self._blocks[first >> BLOCK_SHIFT].times
+        return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
+
+    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        if self.earliest[DUE] == NEVER:
+            return self.pending_run(sequence, most)
+        return ready_run(self, sequence, most)
+
+    def expired(self, number: int, now_ms: int) -> int:
+        """A bit for each pending message of that block that has expired."""
+        block = self._blocks.get(number)
+        return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
+
+    def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
+        """(number, times, what is gone) of the blocks that have times, in order. O(blocks)."""
+        return [(number, block.times, block.gone) for number, block in self._blocks.items() if block.times is not None]
 
     def lengths(self, first: int, last: int) -> array[int]:
         """Content bytes of first to last, which lie in one block and are pending."""
@@ -284,7 +341,9 @@ class VolatileLane:
     @property
     def charge_bytes(self) -> int:
         """What is held of the account, recomputed from what is there."""
-        return BLOCK_CHARGE_BYTES * len(self._blocks) + TURN_CHARGE_BYTES * len(self._turns)
+        timed = sum(block.times is not None for block in self._blocks.values()) + self._has_times_ahead
+        blocks_bytes = BLOCK_CHARGE_BYTES * len(self._blocks) + TIMES_CHARGE_BYTES * timed
+        return blocks_bytes + TURN_CHARGE_BYTES * len(self._turns)
 
     def _check(self) -> None:
         messages = content_bytes = 0

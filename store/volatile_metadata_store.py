@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .metadata_store import MetadataDamaged, MetadataFull, Snapshot
+from .census import MetadataDamaged, row_of, timed_rows
+from .metadata_store import MetadataFull, Snapshot
 
 ROW_BYTES: Final = 256
 """What a row costs besides its content: its place, its slot in the table, and the objects' heads."""
@@ -67,6 +68,11 @@ class VolatileMetadataStore:
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent")
         return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore. O(rows)."""
+        rows = (row_of(*place, packed) for place, packed in self._rows.items() if place[0] == lane)
+        return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
         """See MetadataStore. The rows that are here stay, and as much again for what acks make of them."""

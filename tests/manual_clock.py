@@ -17,6 +17,10 @@ class ManualClock:
         """Let time pass."""
         self._seconds += seconds
 
+    def set_back(self, seconds: float) -> None:
+        """Somebody sets the system's clock, backward or with a negative number forward. No time passes."""
+        self._start_ms -= int(seconds * 1000)
+
     def monotonic(self) -> float:
         return self._seconds
 

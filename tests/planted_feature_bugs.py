@@ -9,15 +9,14 @@ FEATURE_BUGS = (
         "store/branch.py",
         (
             "a commit record does not say what it acknowledges",
-            "            *(_COMMITTED.pack(*committed) for committed in branch.committed()),\n"
-            "            _runs(branch.runs()),\n",
-            "            *(_COMMITTED.pack(*committed) for committed in branch.committed()),\n            _runs(()),\n",
+            '            _runs(branch.runs()),\n            _NUMBER.pack(time_ms) if branch.timed else b"",\n',
+            '            _runs(()),\n            _NUMBER.pack(time_ms) if branch.timed else b"",\n',
             "tests/test_transaction_crash.py",
         ),
         (
             "a prepared branch does not say what it acknowledges",
-            "            *(_PLACED.pack(*placed) for placed in branch),\n            _runs(branch.runs()),\n",
-            "            *(_PLACED.pack(*placed) for placed in branch),\n            _runs(()),\n",
+            "                for placed in branch\n            ),\n            _runs(branch.runs()),\n",
+            "                for placed in branch\n            ),\n            _runs(()),\n",
             "tests/test_transaction_crash.py",
         ),
         (
@@ -397,8 +396,8 @@ FEATURE_BUGS = (
         "dispatch/explain_dispatch.py",
         (
             "a message that is put off counts as free",
-            "        return self.depth - taken - self.delayed.messages - self.unsynced.messages\n",
-            "        return self.depth - taken - self.unsynced.messages\n",
+            "        timed = self.delayed.messages + self.due_later.messages + self.expired.messages\n",
+            "        timed = self.due_later.messages + self.expired.messages\n",
             "tests/test_explain_dispatch.py",
         ),
         (
@@ -412,6 +411,45 @@ FEATURE_BUGS = (
             "            if _may_match(consumer, delivery):\n",
             "            if delivery:\n",
             "tests/test_explain_dispatch.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/timing.py",
+        (
+            "what comes due while a load passes it over is lost",
+            "                        load.last = behind - 1\n",
+            "",
+            "tests/test_delay.py",
+        ),
+        (
+            "what has expired is handed out where it is in RAM",
+            "        elif has_times(message[1]):\n",
+            "        elif message[1] is None:\n",
+            "tests/test_expiry.py",
+        ),
+        (
+            "what a consumer holds expires in its hands",
+            "            for sequence in reader.in_flight:\n                free.remove(sequence, sequence)\n",
+            "",
+            "tests/test_expiry.py",
+        ),
+    ),
+    *in_file(
+        "store/message_store.py",
+        (
+            "a checkpoint forgets how late it was",
+            "        state.latest_ms = self.index.latest_ms\n",
+            "",
+            "tests/test_delay.py",
+        ),
+    ),
+    *in_file(
+        "store/relocation.py",
+        (
+            "a copy does not say that its messages have times",
+            "            flags |= TIMED\n",
+            "            pass\n",
+            "tests/test_expiry.py",
         ),
     ),
 )

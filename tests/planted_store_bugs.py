@@ -410,7 +410,7 @@ STORE_BUGS = (
         ),
         (
             "count and checksum of the index's blocks are not verified",
-            "        if census != _Census(*expected):\n",
+            "        if census != Census(*expected):\n",
             "        if census.blocks < 0:\n",
             "tests/test_metadata_damage.py",
         ),

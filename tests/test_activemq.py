@@ -45,6 +45,7 @@ VALUES = {
     "archive_directory": ("/var/archive", "/var/archive"),
     "when_full": ("true", "fail"),
     "block_timeout_seconds": ("2500", 2.5),
+    "expiry_sweep_seconds": ("60000", 60.0),
 }
 """For each field that there is: a property's text, and what the field should be."""
 

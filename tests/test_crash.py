@@ -22,8 +22,9 @@ from crash_workload import Mix, Model, Workload, found_in
 from forebay import Delivery, Forebay, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
+from forebay.store.census import UNBOUNDED
 from forebay.store.files import JOURNAL
-from forebay.store.metadata_store import UNBOUNDED, MemoryMetadataStore
+from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 

@@ -65,10 +65,11 @@ def test_the_group_travels_with_the_message(bay: SimulatedBay, queue: Queue) -> 
     with bay.bay.transaction() as transaction:
         queue.send(b"4", group="c", transaction=transaction)
     queue.send(b"5", group="d", persistent=False)
-    assert [message.group for message in queue.browse()] == ["ä", "b", None, "c", "d"]
+    queue.send(b"6", group="e", expires_in=60.0)
+    assert [message.group for message in queue.browse()] == ["ä", "b", None, "c", "e", "d"]
     with queue.subscribe() as consumer:
         taken = drain(consumer)
-        assert [delivery.group for delivery in taken] == ["ä", "b", None, "c", "d"]
+        assert [delivery.group for delivery in taken] == ["ä", "b", None, "c", "e", "d"]
         assert (taken[0].headers, taken[0].id) == ({"n": 1}, "mine")
 
 
