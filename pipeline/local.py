@@ -193,8 +193,9 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
     seen = look(disk, now_ms)
     rows = []
-    for data_log in sorted(seen.sizes):
-        pins = seen.pins.of(data_log)
+    for data_log, pins in seen.pins.each():
+        if data_log not in seen.sizes:
+            continue  # it was dropped, and is not gone yet
         causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
         for pin, cause in zip(pins, causes, strict=True):
             where = ",".join(map(str, pin.data_logs))

@@ -121,6 +121,12 @@ class Pins:
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
 
+    def each(self) -> Iterator[tuple[int, list[Pin]]]:
+        """As of, for each data log, in order. Reads each block of the index once."""
+        pending = self._pending(self._counts)
+        for data_log in sorted(self._counts):
+            yield data_log, self._assemble(data_log, pending)
+
     def destinations(self) -> dict[str, set[int]]:
         """For each destination, in the order in which they were made, the data logs that hold a message of it."""
         holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}

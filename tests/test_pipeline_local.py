@@ -10,9 +10,11 @@ import pytest
 
 from forebay import Forebay, ForebayError, JournalCorrupt, Settings
 from forebay.dispatch.engine import Engine
+from forebay.dispatch.explain import explain_data_log
 from forebay.pipeline import local
 from forebay.pipeline.fleet import Store, find_stores, plan
 from forebay.store.metadata_store import MemoryMetadataStore
+from forebay.store.onlooker import look
 from forebay.store.simulated_disk import SimulatedDisk
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
@@ -55,6 +57,21 @@ def test_rebuilt_index_is_the_one_that_opening_makes() -> None:
         assert [(row.lane, row.block) for row in rows] == sorted(own)
         blocks += len(own)
     assert blocks > 100
+
+
+def test_pins_are_those_of_each_data_log() -> None:
+    reasons: Counter[str] = Counter()
+    for image in random_stores(range(150, 158)):
+        seen = look(image)
+        rows = local.pins_of(HERE, image, 0)
+        for data_log in seen.sizes:
+            own = explain_data_log(data_log, 0, seen.pins.of(data_log), 0).causes
+            found = [row for row in rows if row.data_log == data_log]
+            assert [(row.reason, row.holder, row.messages, row.bytes, row.frees) for row in found] == [
+                (cause.reason, cause.holder, cause.messages, cause.bytes, cause.frees) for cause in own
+            ]
+            reasons.update(cause.reason for cause in own)
+    assert {"pending_message", "ack", "in_use"} <= set(reasons)
 
 
 def test_backlog_is_what_the_open_store_counts() -> None:
