@@ -11,6 +11,7 @@ from .errors import NotRead, SparkMissing, StoreNotRead
 from .loading import load
 from .session import session
 from .spark import backlog, check, explain_pins, facts, rebuild_index, register
+from .tuning import recommend_limits
 
 __all__ = [
     "NotRead",
@@ -23,6 +24,7 @@ __all__ = [
     "facts",
     "load",
     "rebuild_index",
+    "recommend_limits",
     "register",
     "restore",
     "session",

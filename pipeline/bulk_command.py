@@ -1,4 +1,4 @@
-"""`forebay pipeline load`, `archive` and `restore`: arguments to lines of JSON and an exit code."""
+"""`forebay pipeline load`, `archive`, `restore` and `tune`: arguments to lines of JSON and an exit code."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .errors import SparkFailed
 from .loading import LoadReport, lines_of, load, load_local
 from .rows import FIELDS
 from .session import session
+from .tuning import LimitRow, recommend_limits, recommend_limits_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Print = Callable[[str], object]
 
+_LIMITS = "4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB"
 _DONE = frozenset(("archived", "restored", "there", "discarded", "in use"))
 
 
@@ -40,7 +42,11 @@ def add_commands(add_parser: Callable[..., ArgumentParser]) -> None:
     restoring = add_parser("restore", help="an archive's data logs again, byte for byte")
     restoring.add_argument("archive", metavar="ARCHIVE", help="what `archive` wrote")
     restoring.add_argument("directory", metavar="DIR", help="where no store was opened yet")
-    for parser, run in ((loading, load_command), (archiving, archive_command), (restoring, restore_command)):
+    tuning = add_parser("tune", help="what each memory limit would have made of recorded traffic, a line each")
+    tuning.add_argument("traces", metavar="TRACE", nargs="+", help="files that Settings(record_trace=...) wrote")
+    tuning.add_argument("--limits", metavar="SIZES", default=_LIMITS, help="(%(default)s)")
+    runs = (loading, load_command), (archiving, archive_command), (restoring, restore_command), (tuning, tune_command)
+    for parser, run in runs:
         parser.add_argument("--engine", choices=("local", "spark"), default="local", help="(%(default)s)")
         parser.add_argument("--master", default="local[*]", help="of Spark (%(default)s)")
         parser.set_defaults(run=run)
@@ -75,6 +81,19 @@ def restore_command(arguments: Namespace, print_line: Print = print) -> int:
             found = restore(spark, arguments.archive, arguments.directory).collect()
         return _tell([ArchiveRow(**row.asDict()) for row in found], print_line)
     return _tell(restore_local(arguments.archive, arguments.directory), print_line)
+
+
+def tune_command(arguments: Namespace, print_line: Print = print) -> int:
+    """A line a trace and limit; 1 where a trace could not be played."""
+    limits = [limit.strip() for limit in arguments.limits.split(",")]
+    if arguments.engine == "spark":
+        with _running(arguments.master) as spark:
+            rows = [LimitRow(**row.asDict()) for row in recommend_limits(spark, arguments.traces, limits).collect()]
+    else:
+        rows = recommend_limits_local(arguments.traces, limits)
+    for row in rows:
+        print_line(json.dumps(asdict(row)))
+    return 1 if any(row.problem is not None for row in rows) else 0
 
 
 @contextmanager

@@ -58,9 +58,9 @@ def load(
     """Bring a frame's rows to the store below `<directory>/<broker_name>`; returns a LoadReport as one row.
 
     Columns: destination (a queue), body (text or binary), and headers (a map, a struct or JSON), priority,
-    message_id, timestamp (a time, or ms). A frame of `spark.read.text` has JSON Lines with these fields. Order is that
-    of the frame's partitions. Every executor must see the directory under that path. SettingsError names the first row
-    that can't be a message; then nothing is published.
+    message_id, timestamp (a time, or ms), group. A frame of `spark.read.text` has JSON Lines with these fields. Order
+    is that of the frame's partitions. Every executor must see the directory under that path. SettingsError names the
+    first row that can't be a message; then nothing is published.
     """
     require_spark()
     target = _Target(directory, broker_name, load_id)

@@ -14,7 +14,7 @@ from ..store.errors import SettingsError
 from ..store.import_part import PRIORITY_MAX, TIMESTAMP_MAX
 from ..store.message import DEFAULT_PRIORITY, HeaderValue
 
-FIELDS: Final = ("destination", "body", "headers", "priority", "message_id", "timestamp")
+FIELDS: Final = ("destination", "body", "headers", "priority", "message_id", "timestamp", "group")
 REQUIRED: Final = FIELDS[:2]
 
 
@@ -51,7 +51,7 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> LoadedMessage:
     priority = DEFAULT_PRIORITY if row.get("priority") is None else row["priority"]
     if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
         raise SettingsError(f"priority must be a whole number from 0 to {PRIORITY_MAX}, not {priority!r}")
-    properties = encoded_properties(_headers(row.get("headers")), row.get("message_id"))
+    properties = encoded_properties(_headers(row.get("headers")), row.get("message_id"), row.get("group"))
     return LoadedMessage(destination, priority, _timestamp(row.get("timestamp"), now_ms), properties, bytes(body))
 
 

@@ -12,6 +12,7 @@ or the new one.
 
 from __future__ import annotations
 
+import logging
 import re
 import struct
 from contextlib import suppress
@@ -20,6 +21,8 @@ from typing import Final, NamedTuple
 from .disk import Disk
 from .errors import SettingsError
 from .record import crc32
+
+logger = logging.getLogger("forebay.store")
 
 LEASES: Final = "leases"
 LEASES_MAX: Final = 256
@@ -49,9 +52,17 @@ def validate_lease_name(name: str) -> None:
 
 
 def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
-    """Those that have not expired, by name. What cannot be read is none. A read each."""
+    """Those that have not expired, by name. What cannot be read is none. A read each.
+
+    Where the directory itself cannot be read there may be any, so everything is kept.
+    """
     found = []
-    for base_name in disk.list(LEASES)[:LEASES_MAX]:
+    try:
+        names = disk.list(LEASES)
+    except OSError as error:
+        logger.warning("leases/ cannot be read (%s): no data log is discarded", error.strerror)
+        return [Lease("unreadable", 1, 0, now_ms)]
+    for base_name in names[:LEASES_MAX]:
         name = base_name.removeprefix(_PREFIX)
         if name == base_name or not _NAME.fullmatch(name):
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from forebay import Message, SettingsError
@@ -135,3 +137,11 @@ def test_name_that_is_no_file_is_refused(name: str) -> None:
         return
     with pytest.raises(SettingsError, match="lease="):
         write_lease(SimulatedDisk(), Lease(name, 1, 64, 1))
+
+
+def test_where_leases_cannot_be_listed_every_data_log_is_kept() -> None:
+    disk = SimulatedDisk()
+    write_lease(disk, Lease("reader", 5, 0, 2_000))
+    disk.fail("list", 1, errno.EIO)
+    assert [lease.data_log for lease in read_leases(disk, 1_000)] == [1]
+    assert [lease.data_log for lease in read_leases(disk, 1_000)] == [5]

@@ -81,6 +81,15 @@ def test_rows_are_pending_at_the_next_open_with_all_that_they_said(tmp_path: Pat
     assert (found[2][1].message_id, found[2][1].priority) == ("mine", 9)
 
 
+def test_a_group_comes_along(tmp_path: Path) -> None:
+    load_local([{"destination": "orders", "body": "a", "group": "tea"}], tmp_path, load_id="day-1")
+    with forebay.open(tmp_path, memory_limit="16MiB") as bay, bay.queue("orders").subscribe() as consumer:
+        (delivery,) = consumer.take()
+        assert delivery.group == "tea"
+    with pytest.raises(SettingsError, match="row 1: a group must be"):
+        load_local([{"destination": "orders", "body": "a", "group": ""}], tmp_path, load_id="day-2")
+
+
 def test_json_lines_say_the_same_as_rows(tmp_path: Path) -> None:
     lines = [
         b'{"destination": "orders", "body": "text"}\n',
