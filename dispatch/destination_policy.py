@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ..store.errors import SettingsError
+from .redelivery_rule import check_redelivery
 from .sizes import parse_size
 
 WhenFull = Literal["block", "fail"]
@@ -48,6 +49,22 @@ class DestinationPolicy:
     """Seconds that a send waits for room before it raises StoreFull; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
+    max_attempts: int | None = 6
+    """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
+    More: failures that pass by themselves cost no message, a poison message costs more work."""
+
+    redelivery_delay_seconds: float = 0.0
+    """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
+    More: fewer attempts while what it needs is down, later delivery once that is back."""
+
+    redelivery_backoff: float = 1.0
+    """By how much that delay grows with each further attempt; it stays below an hour, or the delay itself.
+    More: fewer attempts in a long outage, later delivery at its end."""
+
+    dead_letter_queue: str | None = "DLQ.{name}"
+    """Where dead letters go, with headers that say why; {name} is their destination's name; None: they are discarded.
+    It keeps them, and disk with them, until somebody takes them; they are never given up from there."""
+
     # max_bytes as a number.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
@@ -63,6 +80,9 @@ class DestinationPolicy:
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+        check_redelivery(
+            self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
+        )
 
     @property
     def is_limiting(self) -> bool:

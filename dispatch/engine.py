@@ -38,7 +38,8 @@ from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
-from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
+from .redelivery import Redelivery
+from .resizing import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -108,6 +109,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -122,6 +124,7 @@ class Engine:
         self.loader = EagerLoader(self.targets, reading)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
+        self.redelivery = Redelivery(self)
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
@@ -179,6 +182,7 @@ class Engine:
                 if queue is not None:
                     queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
             self.transactions.recover()
+            self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
@@ -197,12 +201,14 @@ class Engine:
             return area
         with self.lock:
             self.raise_closed()
-            area = self.queues.get(name)
-            if area is None:
-                area = self._add_queue(self.store.create_destination(name).number, name)
+            area = self.queue_locked(name)
             position = self.store.journal.end
         self.after_write(position)
         return area
+
+    def queue_locked(self, name: str) -> QueueArea:
+        """As queue_area, without a sync. REQUIRES: the lock."""
+        return self.queues.get(name) or self._add_queue(self.store.create_destination(name).number, name)
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
@@ -237,20 +243,22 @@ class Engine:
         return queue.areas[priority] or self._add_lane(queue, priority)
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
-        """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
+        """The same for non-persistent messages."""
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
-            area = queue.volatile_areas[priority]
-            if area is None and queue.is_deleted:
-                raise Closed("the queue")
-            if area is None:
-                lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
-                area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
-                area.persistent = queue.areas[priority]
-                self.targets.add_lane(area)
-            return area
+            return self.volatile_area(queue, priority)
+
+    def volatile_area(self, queue: QueueArea, priority: int) -> VolatileArea:
+        """Made on first use. Ids carry the epoch, because each open counts from 0. REQUIRES: the lock."""
+        area = queue.volatile_areas[priority]
+        if area is None:
+            lane = self.overflow.lane(queue.number, priority)
+            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+            area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+            area.persistent = queue.areas[priority]
+            self.targets.add_lane(area)
+        return area
 
     def subscribe(
         self, queue: QueueArea, selector: Selector | None, prefetch: int, on_ready: Callable[[], None] | None
@@ -332,6 +340,10 @@ class Engine:
             except Exception:
                 logger.exception("an on_ready callback raised")
 
+    def wake_housekeeper(self) -> None:
+        """There is something to do in the background now."""
+        self._housekeeping_wanted.set()
+
     # ------------------------------------------------------------------ parked messages
 
     def park(self, delay: float, area: LaneArea, sequence: int) -> None:
@@ -373,7 +385,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self.loader.step():
+        while self.redelivery.dead_letters.step() or self.topics.sieve.step() or self.loader.step():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -394,6 +406,7 @@ class Engine:
             done += self.overflow.compact()
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
+        done += self.redelivery.dead_letters.steps()
         if self.topics.sift():
             done += 1
             self._housekeeping_wanted.set()
@@ -425,6 +438,8 @@ class Engine:
             area, sequence = self.targets.unreadable.popleft()
             if sequence not in area.in_flight and self.store.quarantine(area.lane, sequence):
                 done += 1
+                with self.lock:
+                    area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
@@ -508,6 +523,7 @@ class Engine:
             delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
+            dead_lettered=queue.dead_lettered,
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
             unreadable=sum(area.unreadable for area in areas),
             blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,

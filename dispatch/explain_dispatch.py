@@ -1,7 +1,7 @@
 """Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
-Each pending message is in one place: in flight, put off by a delay, decided
-about by a transaction, passed over because it can't be read, not synced yet,
+Each pending message is in one place: in flight, put off by a delay, given up
+after its last attempt, decided about by a transaction, passed over because it can't be read, not synced yet,
 or free. A consumer gets what is free and matches its selector, if it may
 take. Whatever keeps it from that is the cause.
 """
@@ -37,6 +37,7 @@ LOADING: Final = "loading"
 READY: Final = "ready"
 IN_FLIGHT: Final = "in_flight"
 DELAYED: Final = "delayed"
+DEAD_LETTER: Final = "dead_letter"
 TRANSACTION: Final = "transaction"
 SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
@@ -77,6 +78,8 @@ class _Places:
     delayed: _Part = field(default_factory=_Part)
     due: float | None = None
     """When the first of them may go, on the engine's clock."""
+    dead: _Part = field(default_factory=_Part)
+    """About to leave for the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
     """By transaction, with what it is."""
     unreadable: int = 0
@@ -86,7 +89,7 @@ class _Places:
     def free(self) -> int:
         """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
-        return self.depth - taken - self.delayed.messages - self.unsynced.messages
+        return self.depth - taken - self.delayed.messages - self.dead.messages - self.unsynced.messages
 
 
 def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
@@ -143,6 +146,7 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
         for delivery in area.in_flight.values():
             places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
         _count(places.unsynced, area, [(area.published, _END)])
+        _count(places.dead, area, area.dead)
         places.unreadable += area.unreadable
     for due, area, sequence in engine.parked():
         if area in areas:
@@ -235,14 +239,15 @@ def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> in
             for sequence in range(found[0], found[1] + 1):
                 if sequence > last or sequence >= end:
                     break
-                if sequence not in area.in_flight and sequence not in area.parked:
+                if not (sequence in area.in_flight or sequence in area.parked or sequence in area.dead):
                     return sequence
             at = found[1] + 1
     return None
 
 
 def _is_free(area: LaneArea, sequence: int) -> bool:
-    return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
+    is_taken = sequence in area.in_flight or sequence in area.parked or sequence in area.dead
+    return not is_taken and area.lane.is_pending(sequence)
 
 
 def _is_starved(engine: Engine) -> bool:
@@ -344,6 +349,9 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
         causes.append(
             _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
+    if places.dead.messages:
+        frees = "housekeeping, or a step(), as soon as the disk has room"
+        causes.append(_cause(engine, DEAD_LETTER, "max_attempts", places.dead, frees))
     for holder, part in places.transactions.items():
         causes.append(_cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
@@ -450,6 +458,7 @@ def _state(cause: Cause) -> str:
     return {
         IN_FLIGHT: f"{messages} {verb} in flight with {cause.holder}",
         DELAYED: f"{messages} {verb} put off by a delay",
+        DEAD_LETTER: f"{messages} had the last attempt",
         TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",

@@ -44,7 +44,7 @@ from .record import (
     encode_one,
     encode_slice,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve
+from .reserve import ADDING_KINDS, LAST_BYTES, LESSER_KINDS, LESSER_SHARE, NO_SPACE, Reserve
 
 OFFSET_BITS: Final = 32
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
@@ -107,6 +107,8 @@ class Journal:
         """Header and first record of the newest data log."""
         self.is_refusing = False
         """What came last to be added was refused for want of space."""
+        self.is_burying = False
+        """What is being added are dead letters, written where sends are refused: they take the place of others."""
         self.epoch = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
@@ -276,14 +278,17 @@ class Journal:
         """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
         if self._limit < 0:
             raise self.failure or Closed("the store")
-        if kind in ADDING_KINDS:
+        is_adding = kind in ADDING_KINDS and not self.is_burying
+        if is_adding:
             self._admit(size)
+        self._spare_acks(kind, size)
         capacity = self._capacity
         if self.is_full and kind != DROP:
             capacity -= min(LAST_BYTES, capacity // 8)
         if self.offset + size > capacity or len(self._offsets) >= RECORDS_MAX:
             if len(self._offsets) > 1:
-                self.roll(size, is_adding=kind in ADDING_KINDS)
+                self.roll(size, is_adding=is_adding)
+                self._spare_acks(kind, size)
             if not self.is_full:  # one record larger than a file gets a larger file
                 self._limit = max(self.offset + size, self._limit)
         else:
@@ -306,6 +311,11 @@ class Journal:
         """Another data log would not fit: nothing is kept for a lease."""
         limit = self._store_limit_bytes
         return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
+
+    def _spare_acks(self, kind: int, size: int) -> None:
+        """Dead letters and counts of attempts leave acks half of what a full disk has. Raises StoreFull."""
+        if self._is_makeshift and kind in LESSER_KINDS and self.offset + size > self._capacity // LESSER_SHARE:
+            raise StoreFull(size, self._free_bytes(), "the disk's free space")
 
     def _set_limit(self, size: int) -> None:
         """As far as appends need not look: even the smallest records could not be too many for the directory."""

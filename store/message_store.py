@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from .account import Account, Unlimited
 from .archive import Archive
+from .attempts import AttemptsTable, runs_max
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
@@ -71,6 +72,7 @@ class MessageStore:
         accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
+        attempts_account: Account | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -78,7 +80,8 @@ class MessageStore:
         store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
-        relocation_account: pays for what relocation reads; None: nobody counts it.
+        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
+        counts of returned messages, likewise.
         """
         self._disk = disk
         self._archive = archive
@@ -110,8 +113,10 @@ class MessageStore:
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
+        self.index.attempts = AttemptsTable(attempts_account, runs_max(max_file_bytes))
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index)
+        self.transactions.acked_lane = self.subscriptions.lane_numbered
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -263,6 +268,7 @@ class MessageStore:
                 branches=transactions.prepared,
                 open_transactions=[branch.number for branch in transactions.open],
                 imports=list(self.imports),
+                attempts=self.index.attempts.describe(),
             )
         )
 
@@ -340,11 +346,16 @@ class MessageStore:
         if self.are_adds_refused and are_admitted:
             del self.add, self.add_slice, self.transactions.add_slice  # the class's own are found again
         elif not (self.are_adds_refused or are_admitted):
-            self.add = self.add_slice = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
+            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
+            self.transactions.add_slice = self._refuse_slice  # type: ignore[method-assign, assignment]
         self.are_adds_refused = not are_admitted
 
     def _refuse_add(self, *_: Any, **__: Any) -> Any:
         raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
+
+    def _refuse_slice(self, *arguments: Any) -> Any:
+        """As _refuse_add, but for dead letters: each takes the place of a message."""
+        return Transactions.add_slice(self.transactions, *arguments) if self.journal.is_burying else self._refuse_add()
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
@@ -494,6 +505,7 @@ class MessageStore:
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
                 imports=list(self.imports),
+                attempts=self.index.attempts.describe(),
             )
         )
 

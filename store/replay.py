@@ -39,6 +39,7 @@ from .record import (
     NEEDS,
     PREPARE,
     RELOCATED,
+    RETURN,
     ROLLBACK,
     STATE,
     SUBSCRIBE,
@@ -50,6 +51,7 @@ from .record import (
     Survivors,
     decode_needs,
     decode_ranges,
+    decode_returns,
     decode_slice,
     decode_survivors,
 )
@@ -149,6 +151,11 @@ class Replay:
             lane = self._subscriptions.lane(destination, record.priority)
             for first, messages in ranges:
                 lane.remove(first, first + messages - 1, data_log)
+        elif record.kind == RETURN:
+            destination, returned = decode_returns(record, head)
+            for first, messages, attempts in returned:
+                number = destination << LANE_SHIFT | record.priority
+                index.attempts.put(number, first, first + messages - 1, attempts)
         elif record.kind == STATE:
             self.apply_state(decode_state(head[HEADER_BYTES:]))
             self.expected.add(data_log)
@@ -222,6 +229,7 @@ class Replay:
             branches=[*self._transactions.prepared, *self._transactions.open],
             next_log_sequence=next_log_sequence,
             imports=list(self.imports),
+            attempts=self._index.attempts.describe(),
         )
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
@@ -258,7 +266,15 @@ class Replay:
             self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
 
         try:
-            apply_commit(self._index, commit.slices, commit.acks, position >> OFFSET_BITS, lengths_of, make_room)
+            apply_commit(
+                self._index,
+                commit.slices,
+                commit.acks,
+                position >> OFFSET_BITS,
+                lengths_of,
+                make_room,
+                self._subscriptions.lane_numbered,
+            )
         finally:
             reader.close()
         self._transactions.end(commit.number)
@@ -401,6 +417,7 @@ class Replay:
         self._subscriptions.apply(state)
         self._transactions.agree_with(state)
         self.imports.restate(state.imports)
+        self._index.attempts.apply(state.attempts)
         self.expected = set(state.data_logs)
 
 

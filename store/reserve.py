@@ -20,7 +20,7 @@ from typing import Final
 
 from .disk import Disk, File
 from .files import reserve_name
-from .record import DESTINATION, MESSAGE, SUBSCRIBE
+from .record import DESTINATION, MESSAGE, RETURN, SUBSCRIBE
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a full disk, an exhausted quota, and a file at its limit."""
@@ -30,6 +30,11 @@ ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
 
 LAST_BYTES: Final = 4096
 """At the end of what a full disk leaves: for drops alone, which give space back."""
+
+LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
+"""Of dead letters, which are not refused as sends are, and of what counts attempts."""
+LESSER_SHARE: Final = 2
+"""These take at most the first half of a makeshift data log: the rest is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2

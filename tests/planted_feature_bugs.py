@@ -125,8 +125,8 @@ FEATURE_BUGS = (
         ),
         (
             "a rollback loses what was acknowledged",
-            "                self._take_back(delivery)\n                delivery._consumer.give_back(delivery)\n",
-            "                self._take_back(delivery)\n",
+            "        engine.redelivery.take_back(returned, 0.0)\n",
+            "",
             "tests/test_transaction.py",
         ),
     ),
@@ -283,7 +283,7 @@ FEATURE_BUGS = (
         "store/journal.py",
         (
             "sends use the reserve",
-            "self.roll(size, is_adding=kind in ADDING_KINDS)",
+            "self.roll(size, is_adding=is_adding)",
             "self.roll(size, is_adding=False)",
             "tests/test_full_disk.py",
         ),
@@ -397,8 +397,8 @@ FEATURE_BUGS = (
         "dispatch/explain_dispatch.py",
         (
             "a message that is put off counts as free",
-            "        return self.depth - taken - self.delayed.messages - self.unsynced.messages\n",
-            "        return self.depth - taken - self.unsynced.messages\n",
+            "        return self.depth - taken - self.delayed.messages - self.dead.messages - self.unsynced.messages\n",
+            "        return self.depth - taken - self.dead.messages - self.unsynced.messages\n",
             "tests/test_explain_dispatch.py",
         ),
         (

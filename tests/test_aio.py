@@ -60,8 +60,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
         (
             forebay.Consumer,
             forebay.aio.Consumer,
-            {"arm", "become_ready", "close_locked", "credit_came", "die", "give_back", "go_on", "hold_up", "look"}
-            | {"take_direct"},
+            {"arm", "become_ready", "close_locked", "credit_came", "die", "go_on", "hold_up", "look"} | {"take_direct"},
         ),
     ],
 )
