@@ -267,7 +267,7 @@ class _Reader:
                 state.attempts = dict(self.counted() for _ in range(self.count()))
             elif tag != _IMPORTS_SECTION:
                 raise RecordDamaged(f"a part {tag} of the state is unknown")
-            while self._at < end:
+            while tag == _IMPORTS_SECTION and self._at < end:
                 mark, self._at = decode_import(self._data, self._at)
                 state.imports.append(mark)
             if self._at != end:
