@@ -44,7 +44,8 @@ from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
-from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
+from .redelivery import Redelivery
+from .resizing import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .slowness import notice
@@ -116,6 +117,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -129,6 +131,7 @@ class Engine:
         self.loader = EagerLoader(self.targets, reading)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
+        self.redelivery = Redelivery(self)
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
@@ -200,6 +203,7 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
                 self.recorder.wants_writing = self._housekeeping_wanted.set
+            self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timing.restore()
         _engines.add(self)
         if self.settings.background:
@@ -219,12 +223,14 @@ class Engine:
             return area
         with self.lock:
             self.raise_closed()
-            area = self.queues.get(name)
-            if area is None:
-                area = self._add_queue(self.store.create_destination(name).number, name)
+            area = self.queue_locked(name)
             position = self.store.journal.end
         self.after_write(position)
         return area
+
+    def queue_locked(self, name: str) -> QueueArea:
+        """As queue_area, without a sync. REQUIRES: the lock."""
+        return self.queues.get(name) or self._add_queue(self.store.create_destination(name).number, name)
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
@@ -260,18 +266,22 @@ class Engine:
         return queue.areas[priority] or self._add_lane(queue, priority)
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
-        """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
+        """The same for non-persistent messages."""
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
-            area = queue.volatile_areas[priority]
-            if area is None:
-                lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
-                area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
-                area.persistent = queue.areas[priority]
-                self.targets.add_lane(area)
-            return area
+            return self.volatile_area(queue, priority)
+
+    def volatile_area(self, queue: QueueArea, priority: int) -> VolatileArea:
+        """Made on first use. Ids carry the epoch, because each open counts from 0. REQUIRES: the lock."""
+        area = queue.volatile_areas[priority]
+        if area is None:
+            lane = self.overflow.lane(queue.number, priority)
+            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+            area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+            area.persistent = queue.areas[priority]
+            self.targets.add_lane(area)
+        return area
 
     def subscribe(
         self,
@@ -421,7 +431,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self.loader.step():
+        while self.redelivery.dead_letters.step() or self.topics.sieve.step() or self.loader.step():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -446,6 +456,7 @@ class Engine:
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
         done += self.timing.sweep_due()
+        done += self.redelivery.dead_letters.steps()
         if self.topics.sift():
             done += 1
             self._housekeeping_wanted.set()
@@ -479,6 +490,8 @@ class Engine:
             area, sequence = self.targets.unreadable.popleft()
             if sequence not in area.in_flight and self.store.quarantine(area.lane, sequence):
                 done += 1
+                with self.lock:
+                    area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
@@ -562,6 +575,7 @@ class Engine:
             delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
+            dead_lettered=queue.dead_lettered,
             misses=queue.missed,
             unreadable=sum(area.unreadable for area in areas),
             expired=sum(area.expired for area in areas),

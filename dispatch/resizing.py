@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 RELOCATION_BYTES: Final = 1 << 16
-WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
+ATTEMPTS_BYTES: Final = 1 << 15
+"""For the counts of returned messages, 1,200 runs; beyond it they take what is free."""
+WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
 READ_BUFFER_BYTES: Final = 1 << 19
 VOLATILE_INDEX_SHARE: Final = 1 / 8
@@ -43,7 +45,7 @@ def shares_of(settings: Settings) -> Shares:
         limit_bytes,
         index_bytes=index_bytes,
         metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
-        fixed_bytes=RELOCATION_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
+        fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
     )
 
 
