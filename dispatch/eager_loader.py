@@ -114,6 +114,8 @@ class EagerLoader:
                 self._previous = target
                 return load
             hungry.pop(target, None)
+            if target.has_supply:
+                self._area.waits_for_memory[target] = None
         return None
 
     # ------------------------------------------------------------------ begin
@@ -282,6 +284,7 @@ class EagerLoader:
         area = self._area
         if area.budget.free_bytes < wanted + buffer_bytes:
             area.make_room(wanted + buffer_bytes, load.target, richer_than=richer_than)
+        load.target.wanted_bytes = wanted + buffer_bytes
         if not area.targets.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -297,6 +300,7 @@ class EagerLoader:
         if not area.targets.reserve(OVERHEAD_BYTES):
             area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not area.targets.reserve_again(OVERHEAD_BYTES):
+                load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
@@ -304,6 +308,7 @@ class EagerLoader:
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
+        was_begun = load.target.load is load
         load.target.load = None
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
@@ -312,7 +317,8 @@ class EagerLoader:
         if load.is_stale:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
-        self._area.wake(load.target.interest)
+        if was_begun:
+            self._area.wake(load.target.interest)
 
     # ------------------------------------------------------------------ read and install
 

@@ -60,8 +60,8 @@ class TargetArea:
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
         overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
-        self.waits_for_memory: dict[Consumer, None] = {}
-        """Those who can't take because others hold what was handed out to them."""
+        self.waits_for_memory: dict[Consumer | TargetList, None] = {}
+        """Those who can't take because others hold what was handed out to them, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
@@ -154,6 +154,7 @@ class TargetArea:
         queue.misses += interest.misses
         for target in interest.lists:
             self.hungry.pop(target, None)
+            self.waits_for_memory.pop(target, None)
             del self.lists[target]
             self.targets.release(target.direct_bytes)
             lane = target.area.lane.number
@@ -177,6 +178,7 @@ class TargetArea:
                 rate = (taken_bytes - target.measured_bytes) / seconds
                 target.measured_bytes = taken_bytes
             self._move_high_watermark(target, rate)
+        self.relieve()
 
     def _move_high_watermark(self, target: TargetList, rate: float | None) -> None:
         """What is above it goes to the PendingCache where it fits. rate: see high_watermark_bytes."""
@@ -487,9 +489,9 @@ class TargetArea:
         return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
 
     def relieve(self) -> None:
-        """Memory came free: let those take who waited for it."""
-        for consumer in list(self.waits_for_memory):
-            consumer.credit_came()
+        """Memory came free: let those take, and load, who waited for it."""
+        for waiting in list(self.waits_for_memory):
+            waiting.credit_came()
 
     def give_back(self, delivery: Delivery) -> None:
         """Settle a delivery that is not done: it will be offered again, in its place."""
@@ -528,7 +530,6 @@ class TargetArea:
         for cache in (self.pending_cache, self.head_queue_cache):
             cache.forget_runs(area.lane.number, gone)
         self.head_queue_cache.reopen(area.lane.number)
-        self.is_pending_cache_full = False
         if self.waits_for_memory:
             self.relieve()
 

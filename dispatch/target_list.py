@@ -21,7 +21,7 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from ..cache.charge import charge_bytes
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 
@@ -50,6 +50,7 @@ class TargetList:
         "is_plain",
         "taken_bytes",
         "measured_bytes",
+        "wanted_bytes",
     )
 
     def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
@@ -76,6 +77,8 @@ class TargetList:
         """Neither shared nor with a twin: what is direct can be handed out without a second look."""
         self.taken_bytes = 0
         self.measured_bytes = 0
+        self.wanted_bytes = 0
+        """What its last load would have needed, which found too little."""
 
     @property
     def is_loading(self) -> bool:
@@ -131,6 +134,13 @@ class TargetList:
     def move_high_watermark(self, high_watermark_bytes: int) -> None:
         self.high_watermark_bytes = high_watermark_bytes
         self.low_watermark_bytes = high_watermark_bytes // 2
+
+    def credit_came(self) -> None:
+        """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
+        targets = self.area.queue.target_area
+        if self.wanted_bytes <= OVERHEAD_BYTES or targets.budget.free_bytes >= self.wanted_bytes:
+            targets.waits_for_memory.pop(self, None)
+            targets.feed(self)
 
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""
