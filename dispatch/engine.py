@@ -35,6 +35,7 @@ from .browser import Browsers
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .eager_loader import EagerLoader
+from .head_loader import HeadLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
@@ -120,6 +121,7 @@ class Engine:
             self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
         self.loader = EagerLoader(self.targets, reading)
+        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._find_lane_area)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
@@ -177,11 +179,14 @@ class Engine:
             for lane in list(self.store.index.lanes.values()):
                 queue = self._queues_by_number.get(lane.destination)
                 if queue is not None:
-                    queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+                    area = queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+                    if lane.pending_messages:
+                        self.heads.begin(area)
             self.transactions.recover()
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
+            self._load_wanted.set()
             for name, loop in (("loader", self._load_loop), ("housekeeper", self._housekeeping_loop)):
                 thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
                 thread.start()
@@ -235,6 +240,11 @@ class Engine:
         destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
         queue = self._queues_by_number[destination]
         return queue.areas[priority] or self._add_lane(queue, priority)
+
+    def _find_lane_area(self, number: int) -> LaneArea | None:
+        """The same, if there is one. REQUIRES: the lock."""
+        queue = self._queues_by_number.get(number >> LANE_SHIFT)
+        return queue.areas[number & ((1 << LANE_SHIFT) - 1)] if queue is not None else None
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
         """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
@@ -373,7 +383,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self.loader.step():
+        while self.topics.sieve.step() or self._load():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -390,6 +400,7 @@ class Engine:
             self.browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 self.targets.measure(now - self._measured_at)
+                self.heads.look()
                 self._measured_at = now
             done += self.overflow.compact()
         if self.resizing.is_under_way:
@@ -428,11 +439,15 @@ class Engine:
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
+    def _load(self) -> bool:
+        """Load for a list that runs low; where there is none, for the head of a queue."""
+        return self.loader.step() or self.heads.step()
+
     def _load_loop(self) -> None:
         while not self._is_stopping:
             self._load_wanted.wait()
             self._load_wanted.clear()
-            while not self._is_stopping and self._guarded(self.loader.step):
+            while not self._is_stopping and self._guarded(self._load):
                 if self.targets.ready:
                     self.call_ready()
             if self.targets.ready:
@@ -484,7 +499,15 @@ class Engine:
             destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
             topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
             return Statistics(
-                self.budget.statistics(), self.store.statistics(), self.overflow.statistics, destinations, topics
+                self.budget.statistics(),
+                self.store.statistics(),
+                self.overflow.statistics,
+                destinations,
+                topics,
+                {
+                    "pending_cache": self.targets.pending_cache.statistics(),
+                    "head_queue_cache": self.targets.head_queue_cache.statistics(),
+                },
             )
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cache.budget import MemoryStatistics
+from ..cache.message_cache import CacheStatistics
 from ..store.store_statistics import StoreStatistics
 from ..store.tmp_storage import TmpStorageStatistics
 
@@ -48,3 +49,5 @@ class Statistics:
     destinations: dict[str, DestinationStatistics]
     """Of queues, by name."""
     topics: dict[str, TopicStatistics]
+    caches: dict[str, CacheStatistics]
+    """"pending_cache" and "head_queue_cache"."""

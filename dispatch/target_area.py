@@ -17,13 +17,14 @@ from ..cache.budget import Budget
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..cache.head_queue_cache import HeadQueueCache
 from ..cache.pending_cache import PendingCache
-from ..cache.policy import Shares, high_watermark_bytes
+from ..cache.policy import Shares, high_watermark_bytes, high_watermarks
 from ..store.errors import SettingsError
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .delivery import Delivery
+from .giving_back import make_room
 from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
@@ -31,6 +32,7 @@ from .target_list import TargetList
 
 if TYPE_CHECKING:
     from .consumer import Consumer
+    from .head_loader import HeadLoader
     from .selector import Selector
 
 UNREADABLE_MAX: Final = 1024
@@ -66,6 +68,7 @@ class TargetArea:
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.wake_loader: Callable[[], None] = lambda: None
+        self.heads: HeadLoader
         self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.ready: list[Callable[[], None]] = []
@@ -87,8 +90,8 @@ class TargetArea:
         self.make_room(0, None, least=0)
         self.head_queue_cache.resize(shares.head_queue_cache_bytes)
         self.pending_cache.resize(shares.pending_cache_bytes)
+        self._move_high_watermarks()
         for target in self.lists:
-            self._move_high_watermark(target, None)
             if target.direct_bytes < target.low_watermark_bytes:
                 self.feed(target)
         self.relieve()
@@ -166,23 +169,28 @@ class TargetArea:
             target.direct.clear()
             target.area.keep(dropped)
             target.direct_bytes = 0
+            if dropped or target.has_supply:
+                self.heads.begin(target.area)
         interest.lists.clear()
         self.settle_interests(queue)
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
         for target in self.lists:
-            rate: float | None = None
-            taken_bytes = target.taken_bytes
-            if taken_bytes:
-                rate = (taken_bytes - target.measured_bytes) / seconds
-                target.measured_bytes = taken_bytes
-            self._move_high_watermark(target, rate)
+            if target.taken_bytes:
+                target.measure((target.taken_bytes - target.measured_bytes) / seconds)
+                target.measured_bytes = target.taken_bytes
+        self._move_high_watermarks()
         self.relieve()
 
-    def _move_high_watermark(self, target: TargetList, rate: float | None) -> None:
-        """What is above it goes to the PendingCache where it fits. rate: see high_watermark_bytes."""
-        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), rate))
+    def _move_high_watermarks(self) -> None:
+        rates = [target.measured_rate for target in self.lists]
+        for target, watermark_bytes in zip(self.lists, high_watermarks(self.shares.limit_bytes, rates), strict=True):
+            self._move_high_watermark(target, watermark_bytes)
+
+    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+        """What is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes)
         evicted: list[StoredMessage] = []
         while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
             evicted.append(target.evict_last())
@@ -535,29 +543,15 @@ class TargetArea:
 
     # ------------------------------------------------------------------ memory
 
-    def make_room(self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, richer_than: int = 0) -> None:
-        """Give back in the fixed order until wanted_bytes are free.
+    def make_room(
+        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+    ) -> None:
+        """Give back in the fixed order until wanted_bytes are free: see giving_back.py.
 
-        `keep` stays, and `least` messages of each list, and the last richer_than bytes of each list. The last one:
-        a list that gave more than it had above the taker would take it back, and so on for ever.
+        `keep` stays, and of each list `least` messages and least_seconds of supply. The last one: a list that gave
+        more than it had above the taker would take it back, and so on for ever.
         """
-        if self.budget.free_bytes < wanted_bytes:
-            self.overflow.write_all()
-        if self.budget.free_bytes < wanted_bytes:
-            self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
-        if self.budget.free_bytes < wanted_bytes:
-            self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
-        while self.budget.free_bytes < wanted_bytes:
-            others = [target for target in self.lists if target is not keep and _can_give(target, least, richer_than)]
-            fullest = max(others, key=lambda target: target.direct_bytes, default=None)
-            if fullest is None:
-                return
-            stop = len(fullest.direct) // 2
-            evicted: list[StoredMessage] = []
-            while self.budget.free_bytes < wanted_bytes and _can_give(fullest, max(stop, least), richer_than):
-                evicted.append(fullest.evict_last())
-                self.targets.release(charge_bytes(evicted[-1]))
-            fullest.area.spill(evicted)
+        make_room(self, wanted_bytes, keep, least, least_seconds)
 
     def read_one(self, area: LaneArea, sequence: int) -> StoredMessage:
         """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
@@ -591,9 +585,3 @@ class TargetArea:
             "index": self.store.index.held_bytes,
             **self.overflow.audit(),
         }
-
-
-def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:
-    """Whether it keeps both when its last direct message goes."""
-    direct = target.direct
-    return len(direct) > least and target.direct_bytes - charge_bytes(direct[-1]) >= least_bytes

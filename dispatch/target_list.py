@@ -22,6 +22,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..cache.policy import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 
@@ -51,6 +52,8 @@ class TargetList:
         "taken_bytes",
         "measured_bytes",
         "wanted_bytes",
+        "measured_rate",
+        "bytes_per_second",
     )
 
     def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
@@ -77,8 +80,22 @@ class TargetList:
         """Neither shared nor with a twin: what is direct can be handed out without a second look."""
         self.taken_bytes = 0
         self.measured_bytes = 0
+        self.measured_rate: float | None = None
+        """Bytes a second that its consumers took lately; None: they never took any."""
+        self.bytes_per_second = UNMEASURED_BYTES_PER_SECOND
+        """The same as a number to divide by."""
         self.wanted_bytes = 0
         """What its last load would have needed, which found too little."""
+
+    def measure(self, bytes_per_second: float) -> None:
+        """So fast its consumers took lately."""
+        self.measured_rate = bytes_per_second
+        self.bytes_per_second = max(bytes_per_second, BYTES_PER_SECOND_MIN)
+
+    @property
+    def supply_seconds(self) -> float:
+        """How long its direct messages last."""
+        return self.direct_bytes / self.bytes_per_second
 
     @property
     def is_loading(self) -> bool:
