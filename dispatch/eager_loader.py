@@ -27,6 +27,8 @@ from .target_list import TargetList
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
+CACHED_MESSAGES_MIN: Final = 64
+"""So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
 
 
 @dataclass(slots=True)
@@ -197,18 +199,23 @@ class EagerLoader:
         return chosen
 
     def _cut_to_cached(self, load: Load) -> None:
-        """Who waits gets what the caches have of the front at once; the rest is another load. O(that much)."""
+        """Who waits gets what the caches have of the front at once, where that is a batch; the rest is another load.
+
+        O(that much).
+        """
         area = load.target.area
         lane = area.lane.number
         caches = [cache for cache in area.caches if cache.may_have(lane, load.last)]
-        before = None
+        count = 0
+        before = 0
         for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
             if all(cache.peek(lane, sequence) is None for cache in caches):
-                if before is not None:
+                if count >= CACHED_MESSAGES_MIN:
                     load.last = before
                     load.runs = [(first, min(last, before)) for first, last in load.runs if first <= before]
                 return
             before = sequence
+            count += 1
 
     def _take_from_caches(self, load: Load) -> None:
         area, target = self._area, load.target

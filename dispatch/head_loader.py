@@ -60,11 +60,16 @@ class HeadLoader:
 
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """
-        if area.queue.interests or not area.queue.is_queue or not area.is_persistent:
+        queue = area.queue
+        if queue.interests or queue.is_deleted or not queue.is_queue or not area.is_persistent:
             return
         self._area.head_queue_cache.stop(area.lane.number)
         self._lanes[area] = 0
         self._area.wake_loader()
+
+    def forget(self, area: LaneArea) -> None:
+        """Its queue is deleted. REQUIRES: the lock."""
+        self._lanes.pop(area, None)
 
     def look(self) -> None:
         """Go on where it ended for want of room, and where the cache gave back, if there is plenty now.
