@@ -40,6 +40,7 @@ from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
+from .roster import Roster
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
@@ -121,12 +122,13 @@ class Engine:
             self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
         self.loader = EagerLoader(self.targets, reading)
-        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._find_lane_area)
+        self._queues_by_number: dict[int, QueueArea] = {}
+        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
-        self._queues_by_number: dict[int, QueueArea] = {}
+        self.roster = Roster(self, self.budget.holder("destinations"))
         self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
@@ -176,6 +178,7 @@ class Engine:
                 if destination.kind == QUEUE:
                     self._add_queue(destination.number, destination.name)
             self.topics.restore()
+            self.roster.restore()
             for lane in list(self.store.index.lanes.values()):
                 queue = self._queues_by_number.get(lane.destination)
                 if queue is not None:
@@ -204,7 +207,8 @@ class Engine:
             self.raise_closed()
             area = self.queues.get(name)
             if area is None:
-                area = self._add_queue(self.store.create_destination(name).number, name)
+                with self.roster.one_more():
+                    area = self._add_queue(self.store.create_destination(name).number, name)
             position = self.store.journal.end
         self.after_write(position)
         return area
@@ -219,6 +223,7 @@ class Engine:
     def remove_queue(self, queue: QueueArea) -> None:
         """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
         del self.queues[queue.name], self._queues_by_number[queue.number]
+        self.roster.one_less()
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -240,11 +245,6 @@ class Engine:
         destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
         queue = self._queues_by_number[destination]
         return queue.areas[priority] or self._add_lane(queue, priority)
-
-    def _find_lane_area(self, number: int) -> LaneArea | None:
-        """The same, if there is one. REQUIRES: the lock."""
-        queue = self._queues_by_number.get(number >> LANE_SHIFT)
-        return queue.areas[number & ((1 << LANE_SHIFT) - 1)] if queue is not None else None
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
         """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
@@ -518,7 +518,7 @@ class Engine:
         return TopicStatistics(
             enqueued=topic.enqueued,
             consumers=len(topic.online),
-            subscriptions={name: self._destination_statistics(area) for name, area in sorted(topic.durable.items())},
+            subscriptions={name: self._destination_statistics(area) for name, area in topic.durable_areas()},
         )
 
     def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
@@ -544,6 +544,7 @@ class Engine:
             self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
+            audited["destinations"] = self.roster.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             for name, found in audited.items():

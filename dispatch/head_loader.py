@@ -10,17 +10,18 @@ without it and put in under it again, like those of the eager loader.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Holder
 from ..cache.charge import charge_bytes, content_charge_bytes
 from ..store.block import BLOCK_MESSAGES
+from ..store.lane import LANE_MASK, LANE_SHIFT
 from ..store.reading import Region, StoredMessage
 
 if TYPE_CHECKING:
-    from .queue_area import LaneArea
+    from .queue_area import LaneArea, QueueArea
     from .target_area import TargetArea
 
 logger = logging.getLogger("forebay.dispatch.loader")
@@ -45,11 +46,11 @@ class _HeadLoad:
 class HeadLoader:
     """`step` does one load and says whether there was one to do."""
 
-    def __init__(self, target_area: TargetArea, reading: Holder, area_of: Callable[[int], LaneArea | None]) -> None:
-        """reading: pays for read buffers. area_of: a queue's lane by its number, if there is one."""
+    def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueArea]) -> None:
+        """reading: pays for read buffers. queues: by their numbers."""
         self._area = target_area
         self._reading = reading
-        self._area_of = area_of
+        self._queues = queues
         self._lanes: dict[LaneArea, int] = {}
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
         self._is_full = False
@@ -81,7 +82,8 @@ class HeadLoader:
         if not is_plenty or cache.room_bytes < targets.shares.head_queue_cache_bytes * PLENTY_SHARE:
             return
         for number in cache.stopped:
-            area = self._area_of(number)
+            queue = self._queues.get(number >> LANE_SHIFT)
+            area = queue.areas[number & LANE_MASK] if queue is not None else None
             if area is not None and area not in self._lanes:
                 self.begin(area)
         if self._lanes:
