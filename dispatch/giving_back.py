@@ -41,6 +41,17 @@ def make_room(
         richest.area.spill(evicted)
 
 
+def givers(targets: TargetArea) -> list[tuple[str, int]]:
+    """(holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
+    kept = sum(charge_bytes(target.direct[0]) for target in targets.lists if target.direct)
+    could_give = [
+        (targets.head_queue_cache.holder.name, targets.head_queue_cache.holder.held_bytes),
+        (targets.pending_cache.holder.name, targets.pending_cache.holder.held_bytes),
+        (targets.targets.name, sum(target.direct_bytes for target in targets.lists) - kept),
+    ]
+    return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
+
+
 def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
     """Whether it keeps both when its last direct message goes."""
     direct = target.direct
