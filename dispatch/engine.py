@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..cache.budget import Budget
+from ..cache.memory_guard import MemoryGuard
 from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
@@ -39,10 +40,10 @@ from .head_loader import HeadLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
-from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
+from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
 from .roster import Roster
 from .selector import Selector
-from .settings import MIN_TEMP_LIMIT_BYTES, Settings
+from .settings import Settings
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .topic_area import TopicArea
@@ -73,12 +74,14 @@ class Engine:
         settings: Settings,
         clock: Clock,
         archive_disk: Disk | None = None,
+        guard: MemoryGuard | None = None,
     ) -> None:
         """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
 
         REQUIRES: the directory lock is held.
         """
         self.settings = settings
+        self.guard = guard
         self.lock = threading.Lock()
         self.clock_ms = clock.time_ms
         self.monotonic = clock.monotonic
@@ -148,7 +151,7 @@ class Engine:
         overflow = Overflow(
             disk,
             self.budget,
-            limit_bytes=_temp_limit_bytes(self.settings, disk),
+            limit_bytes=temp_limit_bytes(self.settings, disk),
             max_file_bytes=self.settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
@@ -403,6 +406,8 @@ class Engine:
                 self.heads.look()
                 self._measured_at = now
             done += self.overflow.compact()
+        if self.guard is not None:
+            self.guard.look(now, self.budget.held_bytes)
         if self.resizing.is_under_way:
             done += self.resizing.go_on()
         if self.topics.sift():
@@ -508,6 +513,7 @@ class Engine:
                     "pending_cache": self.targets.pending_cache.statistics(),
                     "head_queue_cache": self.targets.head_queue_cache.statistics(),
                 },
+                self.guard.statistics if self.guard is not None else None,
             )
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
@@ -585,13 +591,6 @@ class Engine:
     def _consumers(self) -> Iterator[Consumer]:
         yield from (consumer for queue in self.queues.values() for consumer in queue.consumers())
         yield from self.topics.consumers()
-
-
-def _temp_limit_bytes(settings: Settings, disk: Disk) -> int:
-    if settings.temp_limit_bytes is not None:
-        return settings.temp_limit_bytes
-    assert settings.temp_limit_share is not None
-    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 def _die_in_child() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cache.memory_guard import MemoryGuard
+from ..cache.process_memory import return_free_memory, unique_set_bytes
 from ..store.cleaner import CleanupReport
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
@@ -168,7 +170,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         return VolatileMetadataStore(cache_bytes)
 
     try:
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk)
+        guard = MemoryGuard(unique_set_bytes, return_free_memory)
+        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, guard)
     except BaseException:
         lock.release()
         raise

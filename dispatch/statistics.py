@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cache.budget import MemoryStatistics
+from ..cache.memory_guard import ProcessStatistics
 from ..cache.message_cache import CacheStatistics
 from ..store.store_statistics import StoreStatistics
 from ..store.tmp_storage import TmpStorageStatistics
@@ -51,3 +52,5 @@ class Statistics:
     topics: dict[str, TopicStatistics]
     caches: dict[str, CacheStatistics]
     """"pending_cache" and "head_queue_cache"."""
+    process: ProcessStatistics | None
+    """None before the first look at the process, about a second after the open."""
