@@ -127,3 +127,37 @@ def test_ten_thousand_idle_destinations_and_offline_subscriptions(tmp_path: Path
         assert fresh < 600 and fresh + with_backlog < 1280, (fresh, with_backlog)
         assert bay.statistics().memory.holders["destinations"] == (2 * MANY + 1) * ENTRY_BYTES
         bay._engine.audit()
+
+
+def test_ten_thousand_destinations_and_subscriptions_that_ended_leave_nothing() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    prices = bay.bay.topic("prices")
+
+    def churn(count: int) -> None:
+        for number in range(count):
+            queue = bay.queue(f"q{number}")
+            queue.send(b"x")
+            audit, screen = prices.subscribe(durable=f"s{number}"), prices.subscribe(selector="n = 1")
+            prices.send(b"x", headers={"n": number % 2})
+            with queue.subscribe() as consumer:
+                audit.take()[0].ack()
+                consumer.take()
+            audit.close()
+            screen.close()
+            prices.unsubscribe(f"s{number}")
+            queue.delete()
+            if number % 500 == 0:
+                bay.clock.advance(1.0)
+                bay.bay.step()
+        bay.bay.cleanup()
+        bay.bay.step()
+        bay.check()
+        gc.collect()
+
+    churn(500)
+    before, objects = bay.bay.statistics().memory, len(gc.get_objects())
+    churn(MANY)
+    after = bay.bay.statistics().memory
+    assert len(gc.get_objects()) - objects < 200
+    assert after.holders == before.holders | {"index": after.holders["index"]}
+    assert after.holders["index"] <= before.holders["index"] + 2 * 5632
