@@ -126,12 +126,10 @@ class Engine:
         )
         self.loader = EagerLoader(self.targets, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
-        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
-        self.roster = Roster(self, self.budget.holder("destinations"))
         self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
         self._parked_count = 0
@@ -176,6 +174,9 @@ class Engine:
         self._cleanup_at = now + self.settings.cleanup_interval_seconds
         self._sync_at = now + self.settings.sync_interval_seconds
         self._measured_at = now
+        reading = self.budget.holders["read_buffers"]
+        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
+        self.roster = Roster(self, self.budget.holder("destinations"))
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
