@@ -510,10 +510,7 @@ class Engine:
                 self.overflow.statistics,
                 destinations,
                 topics,
-                {
-                    "pending_cache": self.targets.pending_cache.statistics(),
-                    "head_queue_cache": self.targets.head_queue_cache.statistics(),
-                },
+                self.targets.cache_statistics(),
                 self.guard.statistics if self.guard is not None else None,
             )
 

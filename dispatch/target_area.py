@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ..cache.budget import Budget
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..cache.head_queue_cache import HeadQueueCache
+from ..cache.message_cache import CacheStatistics
 from ..cache.pending_cache import PendingCache
 from ..cache.policy import Shares, high_watermark_bytes, high_watermarks
 from ..store.errors import SettingsError
@@ -567,6 +568,9 @@ class TargetArea:
         if unreadable:
             raise area.not_read(unreadable[0][1])
         return messages[0]
+
+    def cache_statistics(self) -> dict[str, CacheStatistics]:
+        return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
 
     def audit(self) -> dict[str, int]:
         """What each holder's charge should be, found by walking the live objects."""
