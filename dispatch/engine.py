@@ -67,6 +67,8 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
 
+    guard: MemoryGuard | None = None
+
     def __init__(
         self,
         disk: Disk,
@@ -74,14 +76,12 @@ class Engine:
         settings: Settings,
         clock: Clock,
         archive_disk: Disk | None = None,
-        guard: MemoryGuard | None = None,
     ) -> None:
         """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
 
         REQUIRES: the directory lock is held.
         """
         self.settings = settings
-        self.guard = guard
         self.lock = threading.Lock()
         self.clock_ms = clock.time_ms
         self.monotonic = clock.monotonic

@@ -170,8 +170,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         return VolatileMetadataStore(cache_bytes)
 
     try:
-        guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, guard)
+        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk)
+        engine.guard = MemoryGuard(unique_set_bytes, return_free_memory)
     except BaseException:
         lock.release()
         raise
