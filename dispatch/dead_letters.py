@@ -125,15 +125,16 @@ class DeadLetters:
     def _areas(self) -> Iterator[LaneArea]:
         """Those of which something came back. Of a subscription that is offline, and never failed, nothing is made."""
         engine = self._engine
-        known = set(engine.store.index.attempts.lanes)
+        counts = engine.store.index.attempts
         for queue in engine.queues.values():
-            yield from (area for area in queue.lane_areas() if area.lane.number in known)
+            yield from (area for area in queue.lane_areas() if counts.find(area.lane.number) is not None)
         for topic in engine.topics.areas.values():
-            for subscription in topic.durable.values():
-                for lane in filter(None, subscription.subscriber.lanes):
+            for name, subscriber in topic.durable.items():
+                for lane in filter(None, subscriber.lanes):
                     topic_area = topic.areas[lane.priority]
-                    if lane.number in known and topic_area is not None:
-                        yield subscription.lane_area(topic_area)
+                    known = counts.find(lane.number) or ()
+                    if topic_area is not None and (name in topic.kept or any(counted.attempts for counted in known)):
+                        yield topic.kept.setdefault(name, topic.durable_area(name)).lane_area(topic_area)
 
     # ------------------------------------------------------------------ one step
 

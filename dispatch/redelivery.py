@@ -9,7 +9,7 @@ which nothing ever came back has no counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..store.attempts import CountedRun
 from ..store.returns import count
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .delivery import Delivery
     from .engine import Engine
     from .queue_area import LaneArea
+
+ATTEMPTS_BYTES: Final = 1 << 15
+"""For the counts of returned messages, 1,200 runs; beyond it they take what is free."""
 
 
 class Redelivery:

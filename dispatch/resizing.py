@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 
 from ..cache.policy import Shares
 from ..cache.process_memory import return_free_memory
-from .settings import Settings
+from ..store.disk import Disk
+from .redelivery import ATTEMPTS_BYTES
+from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 RELOCATION_BYTES: Final = 1 << 16
-ATTEMPTS_BYTES: Final = 1 << 15
-"""For the counts of returned messages, 1,200 runs; beyond it they take what is free."""
 WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
 READ_BUFFER_BYTES: Final = 1 << 19
@@ -47,6 +47,14 @@ def shares_of(settings: Settings) -> Shares:
         metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
         fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
     )
+
+
+def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
+    """Most that tmp-storage may take of the disk."""
+    if settings.temp_limit_bytes is not None:
+        return settings.temp_limit_bytes
+    assert settings.temp_limit_share is not None
+    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
