@@ -18,7 +18,7 @@ from ..store.block import BLOCK_SHIFT
 from ..store.errors import Closed, ForebayError, SettingsError, StoreFailed, StoreFull
 from ..store.lane import LANE_SHIFT, Lane
 from ..store.message import HeaderValue
-from ..store.properties import decode_properties, encode_properties
+from ..store.properties import decode_properties, encode_properties, group_of
 from ..store.reading import StoredMessage
 from ..store.record import RecordDamaged
 from ..store.runs import Runs
@@ -315,7 +315,7 @@ class DeadLetters:
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
             message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
-            return sequence, encode_properties(headers | added, message_id), body, timestamp
+            return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
 

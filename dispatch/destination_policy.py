@@ -105,7 +105,7 @@ class DestinationPolicy:
         if self.expired_to_dead_letter is not False:
             raise SettingsError(
                 f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be False: "
-                "what has expired is removed, there are no dead-letter queues yet"
+                "what has expired is removed, nothing brings it to a dead-letter queue"
             )
 
         check_redelivery(

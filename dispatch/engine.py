@@ -142,9 +142,8 @@ class Engine:
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
-        self.recovery = open_and_take_over(
-            disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
-        )
+        message_bytes_max = self.max_message_bytes
+        self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
         self._open_epoch = self.store.journal.epoch
         self._begin()
 

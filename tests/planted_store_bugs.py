@@ -167,11 +167,11 @@ STORE_BUGS = (
         ),
     ),
     *in_file(
-        "store/journal.py",
+        "store/reserve.py",
         (
             "dead letters use up what acks need on a full disk",
-            "        if self._is_makeshift and kind in LESSER_KINDS and",
-            "        if not self._is_makeshift and self.offset < 0 and",
+            "    if makeshift_bytes is not None and kind in LESSER_KINDS and",
+            "    if makeshift_bytes is not None and offset < 0 and",
             "tests/test_dead_letters.py",
         ),
     ),
