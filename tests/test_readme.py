@@ -180,7 +180,6 @@ def test_each_test_that_is_named_exists() -> None:
         assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{function}"
 
 
-
 def table_of_bytes(heading: str) -> list[list[str]]:
     """The first table of a section."""
     table = section(ARCHITECTURE, heading)
