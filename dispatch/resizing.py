@@ -188,7 +188,8 @@ class Resizing:
         budget, misfits = self._engine.budget, self._misfits()
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
-            names |= budget.holders.keys() - misfits.keys() - {"write_buffers"}
+            # What exists stays: it is charged for good, and waits for nothing.
+            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "destinations"}
         return {
             name: holder.held_bytes for name, holder in budget.holders.items() if name in names and holder.held_bytes
         }
