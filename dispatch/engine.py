@@ -47,6 +47,7 @@ from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
+from .redelivery import ATTEMPTS_BYTES, Redelivery
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
 from .roster import Roster
 from .selector import Selector
@@ -115,6 +116,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -129,6 +131,7 @@ class Engine:
         self._queues_by_number: dict[int, QueueArea] = {}
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
+        self.redelivery = Redelivery(self)
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self.timing = Timing(self)
@@ -139,9 +142,8 @@ class Engine:
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
-        self.recovery = open_and_take_over(
-            disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
-        )
+        message_bytes_max = self.max_message_bytes
+        self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
         self._open_epoch = self.store.journal.epoch
         self._begin()
 
@@ -199,6 +201,7 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
                 self.recorder.wants_writing = self._housekeeping_wanted.set
+            self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timing.restore()
         self.housekeeper = Housekeeper(self)
         _engines.add(self)
@@ -220,12 +223,17 @@ class Engine:
             return area
         with self.lock:
             self.raise_closed()
-            area = self.queues.get(name)
-            if area is None:
-                with self.roster.one_more():
-                    area = self._add_queue(self.store.create_destination(name).number, name)
+            area = self.queue_locked(name)
             position = self.store.journal.end
         self.after_write(position)
+        return area
+
+    def queue_locked(self, name: str) -> QueueArea:
+        """As queue_area, without a sync. REQUIRES: the lock."""
+        area = self.queues.get(name)
+        if area is None:
+            with self.roster.one_more():
+                area = self._add_queue(self.store.create_destination(name).number, name)
         return area
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
@@ -263,18 +271,22 @@ class Engine:
         return queue.areas[priority] or self._add_lane(queue, priority)
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
-        """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
+        """The same for non-persistent messages."""
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
-            area = queue.volatile_areas[priority]
-            if area is None:
-                lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
-                area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
-                area.persistent = queue.areas[priority]
-                self.targets.add_lane(area)
-            return area
+            return self.volatile_area(queue, priority)
+
+    def volatile_area(self, queue: QueueArea, priority: int) -> VolatileArea:
+        """Made on first use. Ids carry the epoch, because each open counts from 0. REQUIRES: the lock."""
+        area = queue.volatile_areas[priority]
+        if area is None:
+            lane = self.overflow.lane(queue.number, priority)
+            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+            area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+            area.persistent = queue.areas[priority]
+            self.targets.add_lane(area)
+        return area
 
     def subscribe(
         self,
@@ -424,7 +436,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self._load():
+        while self.redelivery.dead_letters.step() or self.topics.sieve.step() or self._load():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -512,6 +524,7 @@ class Engine:
             delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
             acknowledged=sum(area.acknowledged for area in areas),
             redelivered=sum(area.redelivered for area in areas),
+            dead_lettered=queue.dead_lettered,
             misses=queue.missed,
             unreadable=sum(area.unreadable for area in areas),
             expired=sum(area.expired for area in areas),

@@ -53,6 +53,7 @@ class Housekeeper:
         if engine.resizing.is_under_way:
             done += engine.resizing.go_on()
         done += engine.timing.sweep_due()
+        done += engine.redelivery.dead_letters.steps()
         if engine.topics.sift():
             done += 1
             engine.wake_housekeeper()
@@ -86,6 +87,8 @@ class Housekeeper:
             area, sequence = engine.targets.unreadable.popleft()
             if sequence not in area.in_flight and engine.store.quarantine(area.lane, sequence):
                 done += 1
+                with engine.lock:
+                    area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 

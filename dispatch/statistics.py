@@ -24,6 +24,9 @@ class DestinationStatistics:
     delivered: int
     acknowledged: int
     redelivered: int
+    """Came back from a consumer, to be delivered again."""
+    dead_lettered: int
+    """Left it after their last attempt, for its dead-letter queue or for nowhere."""
     misses: int
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int

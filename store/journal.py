@@ -44,7 +44,7 @@ from .record import (
     encode_one,
     encode_slice,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve
+from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve, spare_acks
 
 OFFSET_BITS: Final = 32
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
@@ -107,6 +107,8 @@ class Journal:
         """Header and first record of the newest data log."""
         self.is_refusing = False
         """What came last to be added was refused for want of space."""
+        self.is_burying = False
+        """What is added are dead letters, also where sends are refused: they take the place of others."""
         self.epoch = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
@@ -276,14 +278,17 @@ class Journal:
         """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
         if self._limit < 0:
             raise self.failure or Closed("the store")
-        if kind in ADDING_KINDS:
+        is_adding = kind in ADDING_KINDS and not self.is_burying
+        if is_adding:
             self._admit(size)
+        spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
         capacity = self._capacity
         if self.is_full and kind != DROP:
             capacity -= min(LAST_BYTES, capacity // 8)
         if self.offset + size > capacity or len(self._offsets) >= RECORDS_MAX:
             if len(self._offsets) > 1:
-                self.roll(size, is_adding=kind in ADDING_KINDS)
+                self.roll(size, is_adding=is_adding)
+                spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
             if not self.is_full:  # one record larger than a file gets a larger file
                 self._limit = max(self.offset + size, self._limit)
         else:

@@ -12,10 +12,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from .account import Account, Unlimited
 from .archive import Archive
+from .attempts import AttemptsTable, runs_max
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .clock import SteadyClock
@@ -36,6 +37,7 @@ from .quarantine import set_aside_message
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, STATE
 from .recovery import RecoveryReport
+from .refusal import Refusal
 from .relocation import Relocation
 from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
@@ -72,6 +74,7 @@ class MessageStore:
         accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
+        attempts_account: Account | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -79,7 +82,8 @@ class MessageStore:
         store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
-        relocation_account: pays for what relocation reads; None: nobody counts it.
+        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
+        counts of returned messages, likewise.
         """
         self._disk = disk
         self._archive = archive
@@ -101,8 +105,7 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
-        self.are_adds_refused = False
-        """The index has no room for more messages: only with persistent_index=False."""
+        self.refusal = Refusal(self)
         self._is_postponed = False
         """The last checkpoint found no room."""
         self._store_id = b""
@@ -112,8 +115,10 @@ class MessageStore:
         self._attest_end = 0
         self.steady = SteadyClock(clock_ms, monotonic)
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
+        self.index.attempts = AttemptsTable(attempts_account, runs_max(max_file_bytes))
         self.subscriptions = Subscriptions(self.index)
         self.transactions = Transactions(self.index, self.steady.now_ms)
+        self.transactions.acked_lane = self.subscriptions.lane_numbered
         self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
@@ -273,6 +278,7 @@ class MessageStore:
                 branches=transactions.prepared,
                 open_transactions=[branch.number for branch in transactions.open],
                 imports=list(self.imports),
+                attempts=self.index.attempts.describe(),
             )
         )
 
@@ -341,21 +347,6 @@ class MessageStore:
         except BaseException:
             self.journal.interrupted()
             raise
-
-    def _admit_adds(self, are_admitted: bool) -> None:
-        """Refuse messages, or no longer. REQUIRES: state lock.
-
-        The refusal stands in the place of the methods, so that while there is room no message pays for the question.
-        """
-        if self.are_adds_refused and are_admitted:
-            del self.add, self.add_slice, self.timetable.add, self.transactions.add_slice
-        elif not (self.are_adds_refused or are_admitted):
-            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
-            self.timetable.add = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
-        self.are_adds_refused = not are_admitted
-
-    def _refuse_add(self, *_: Any, **__: Any) -> Any:
-        raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
@@ -459,7 +450,7 @@ class MessageStore:
             finally:
                 with self._lock, self.journal.uninterrupted():
                     self.index.settle(taken, deletes, is_stored)
-                    self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
+                    self.refusal.admit((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
@@ -505,6 +496,7 @@ class MessageStore:
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
                 imports=list(self.imports),
+                attempts=self.index.attempts.describe(),
             )
         )
 
