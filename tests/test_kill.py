@@ -27,7 +27,7 @@ from typing import NamedTuple, NoReturn
 import pytest
 
 import forebay
-from forebay import Consumer, Delivery, Forebay, Message, Settings
+from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.settings import SyncMode
 
 # From 3.12 on a fork beside another thread warns. Ours are ended by then: it is pytest's own watchdog that counts.
@@ -58,6 +58,7 @@ KEY = struct.Struct("<I")
 def settings_for(sync: SyncMode) -> Settings:
     """Small and hurried, so that data logs roll and go, and checkpoints come, within a short life."""
     return Settings(
+        policies={">": DestinationPolicy(max_attempts=None)},
         memory_limit="8MiB",
         max_file_length="256KiB",
         sync=sync,

@@ -21,7 +21,7 @@ from random import Random
 import pytest
 
 import forebay
-from forebay import Closed, Consumer, Delivery, Forebay, Message, SettingsError
+from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError
 
 KIB = 1024
 PATIENCE_SECONDS = 60.0
@@ -43,7 +43,14 @@ def bay(tmp_path: Path) -> Iterator[Forebay]:
 
 
 def open_in(directory: Path) -> Forebay:
-    return forebay.open(directory, memory_limit="4MiB", sync="never", max_file_length="1MiB", max_checkpoint_adds=500)
+    return forebay.open(
+        directory,
+        memory_limit="4MiB",
+        sync="never",
+        max_file_length="1MiB",
+        max_checkpoint_adds=500,
+        policies={">": DestinationPolicy(max_attempts=None)},
+    )
 
 
 class Crew:
