@@ -56,12 +56,13 @@ class AsyncLimitedQueue(AsyncQueue):
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
+        producer: str | None = None,
     ) -> str:
         """As AsyncQueue.send. Where the queue is full it waits or raises StoreFull, as its policy says.
 
         Cancelled while it waits, it is not stored.
         """
-        message = Message(body, headers, priority, message_id)
+        message = Message(body, headers, priority, message_id, producer=producer)
         sizes = (self._size(message),)
         await self._room(sizes)
         own_id = self._within(
@@ -73,6 +74,7 @@ class AsyncLimitedQueue(AsyncQueue):
                 message_id=message_id,
                 transaction=inner_transaction(transaction),
                 persistent=persistent,
+                producer=producer,
             ),
         )
         if self._engine.owed:

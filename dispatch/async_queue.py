@@ -46,6 +46,7 @@ class AsyncSender:
         message_id: str | None = None,
         transaction: AsyncTransaction | None = None,
         persistent: bool = True,
+        producer: str | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -62,6 +63,7 @@ class AsyncSender:
             message_id=message_id,
             transaction=inner_transaction(transaction),
             persistent=persistent,
+            producer=producer,
         )
         if engine.owed:
             await engine.confirm()

@@ -20,6 +20,7 @@ WhenFull = Literal["block", "fail"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
+DUPLICATE_WINDOW_MAX: Final = 1_000_000
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -48,6 +49,10 @@ class DestinationPolicy:
     """Seconds that a send waits for room before it raises StoreFull; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
+    duplicate_window: int = 0
+    """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
+    More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
+
     # max_bytes as a number.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
@@ -59,6 +64,11 @@ class DestinationPolicy:
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
             raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
+        window = self.duplicate_window
+        if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
+            raise SettingsError(
+                f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
+            )
         seconds = self.block_timeout_seconds
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)

@@ -34,6 +34,7 @@ from .admission import Admission
 from .browser import Browsers
 from .consumer import Consumer
 from .destination_policy import policy_for
+from .duplicate_windows import DuplicateWindows
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
@@ -92,6 +93,7 @@ class Engine:
             self.metadata_store = metadata(store_id, shares.metadata_bytes)
             return self.metadata_store
 
+        self.windows = DuplicateWindows(settings, self.budget.holder("duplicates"), shares)
         self.store = MessageStore(
             disk,
             make_metadata_store,
@@ -108,6 +110,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            duplicates=self.windows.persistent,
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -169,6 +172,7 @@ class Engine:
         self._cleanup_at = now + self.settings.cleanup_interval_seconds
         self._sync_at = now + self.settings.sync_interval_seconds
         self._measured_at = now
+        self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
@@ -207,6 +211,7 @@ class Engine:
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
         policy = policy_for(self.settings.policies, name)
+        self.windows.watch(area)
         if policy.is_limiting:
             area.admission = Admission(area, policy, self.lock, self.monotonic)
         return area
@@ -214,6 +219,7 @@ class Engine:
     def remove_queue(self, queue: QueueArea) -> None:
         """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
         del self.queues[queue.name], self._queues_by_number[queue.number]
+        self.windows.forget(queue)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -523,6 +529,7 @@ class Engine:
             audited = self.targets.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
+            audited["duplicates"] = self.windows.held_bytes
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"

@@ -28,9 +28,11 @@ class LimitedQueue(Queue):
         if type(body) is not bytes:
             return super().send(body, **fields)
         headers, message_id = fields.get("headers"), fields.get("message_id")
+        if self._area.is_watched and message_id is not None and fields.get("transaction") is None:
+            return super().send(body, **fields)  # which asks for room as a batch does
         size = len(body)
         if headers or message_id is not None:
-            size += len(encoded_properties(headers, message_id))
+            size += len(encoded_properties(headers, message_id, fields.get("producer")))
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
         self._admit((size,))

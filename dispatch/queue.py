@@ -17,6 +17,7 @@ from .deletion import delete
 from .destination_policy import check_prefetch, policy_for
 from .finder import find
 from .mover import move
+from .once import keep_once, store_once
 from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
@@ -46,13 +47,15 @@ def check_name(name: str, what: str = "a destination") -> str:
     return name
 
 
-def encoded_properties(headers: Headers | None, message_id: str | None) -> bytes:
-    """What lies before a body. SettingsError for headers or an id that cannot be."""
+def encoded_properties(headers: Headers | None, message_id: str | None, producer: str | None = None) -> bytes:
+    """What lies before a body. SettingsError for headers, an id or a producer that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
         raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
         raise SettingsError(f"a message id must be a non-empty str, not {type(message_id).__name__}")
-    return encode_properties(headers, message_id)
+    if producer is not None and (not isinstance(producer, str) or not producer):
+        raise SettingsError(f"a producer must be a non-empty str, not {type(producer).__name__}")
+    return encode_properties(headers, message_id, producer if message_id is not None else None)
 
 
 def check_subscription(selector: str | None, prefetch: int, on_ready: Callable[[], None] | None) -> Selector | None:
@@ -91,12 +94,15 @@ class Sender:
         message_id: str | None = None,
         transaction: Transaction | None = None,
         persistent: bool = True,
+        producer: str | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         One journal record and no wait for memory. In a transaction it counts
         with the commit. With persistent=False nothing is journaled: the
-        message is lost when the process ends. Raises MessageTooLarge,
+        message is lost when the process ends. Where the policy has a
+        duplicate_window, a message_id that this producer has sent is returned
+        and nothing stored. Raises MessageTooLarge,
         SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
         (outcome unknown), TransactionError, Closed; not persistent,
         SpillFailed (nothing stored) instead of StoreFailed.
@@ -104,7 +110,11 @@ class Sender:
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
+        properties = b""
+        if headers or message_id is not None:
+            properties = encoded_properties(headers, message_id, producer)
+            if self._area.is_watched and message_id is not None and transaction is None:
+                return self._send_once(priority, persistent, properties, body, message_id)
         if len(body) + len(properties) > engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         if persistent is not True:
@@ -127,6 +137,14 @@ class Sender:
             position = engine.store.journal.end if engine.syncs_always else 0
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+
+    def _send_once(self, priority: int, persistent: bool, properties: bytes, body: bytes, message_id: str) -> str:
+        """Store it, unless the duplicate window knows its id."""
+        if len(body) + len(properties) > self._engine.max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        self._store(priority, persistent, [(properties, body)], [message_id], [], None)
+        self._engine.after_write(self._engine.position())
+        return message_id
 
     def _add_volatile(
         self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
@@ -193,7 +211,9 @@ class Sender:
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        properties = encoded_properties(headers, message_id) if headers or message_id is not None else b""
+        properties = b""
+        if headers or message_id is not None:
+            properties = encoded_properties(headers, message_id, message.producer)
         if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
@@ -217,6 +237,9 @@ class Sender:
         if transaction is not None:
             ids += transaction.add(area, timestamp, batch, batch_ids)
             return
+        if self._area.is_watched:
+            store_once(engine, self._messages, area, timestamp, batch, batch_ids, ids)
+            batch = []
         begin = 0
         with engine.lock:
             while begin < len(batch):
@@ -255,6 +278,9 @@ class Sender:
         with engine.lock:
             if engine.is_closed:
                 raise Closed("the store")
+            if self._area.is_watched:
+                keep_once(engine, area, timestamp, batch, batch_ids, ids)
+                return
             for (properties, body), own in zip(batch, batch_ids, strict=True):
                 sequence = area.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")

@@ -226,6 +226,8 @@ class QueueArea:
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
+        self.is_watched = False
+        """Its policy has a duplicate window."""
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0

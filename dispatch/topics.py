@@ -73,6 +73,7 @@ class Topics:
 
     def _add(self, number: int, name: str) -> TopicArea:
         area = self.areas[name] = TopicArea(self._engine.targets, number, name)
+        self._engine.windows.watch(area)
         return area
 
     def _add_subscription(

@@ -5,10 +5,15 @@ are read again from the slices when it is committed. So a transaction of a
 million messages costs what its four thousand slices cost.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
-               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges
+               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges;
+               where there are any, identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
-               count u32 and (lane u64, position u64, messages u32), runs as in a commit
+               count u32 and (lane u64, position u64, messages u32), count u32 and identities,
+               runs as in a commit
     rollback   number u64
+
+An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
+transaction's messages must not be stored again.
 
 The same bytes of a branch are in each state record while it is prepared, and
 in the root of each checkpoint while it is open. An xid of no bytes: not prepared.
@@ -22,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES
+from .duplicates import Identity
 from .record import RecordDamaged
 from .runs import Runs
 
@@ -33,6 +39,7 @@ _HEAD: Final = struct.Struct("<QB")
 _PLACED: Final = struct.Struct("<QQI")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _RUN: Final = struct.Struct("<QQQ")
+_IDENTITY: Final = struct.Struct("<I16s16s")
 
 
 class PlacedSlice(NamedTuple):
@@ -66,12 +73,24 @@ class Commit(NamedTuple):
     number: int
     slices: list[CommittedSlice]
     acks: list[LaneRun]
+    identities: list[Identity]
 
 
 class Branch:
     """One transaction as the store sees it. The state lock guards it."""
 
-    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts", "holes")
+    __slots__ = (
+        "number",
+        "xid",
+        "messages",
+        "acks",
+        "identities",
+        "_lanes",
+        "_positions",
+        "_counts",
+        "_firsts",
+        "holes",
+    )
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
@@ -81,6 +100,8 @@ class Branch:
         """Messages of its slices."""
         self.acks: dict[int, Runs] = {}
         """By lane: sequences that are gone with its commit."""
+        self.identities: list[Identity] = []
+        """Of its messages, where they must not be stored twice."""
         self.holes: dict[int, int] = {}
         """By lane: sequences that its commit leaves to nobody."""
         self._lanes = array("Q")
@@ -156,6 +177,8 @@ def encode_branch(branch: Branch) -> bytes:
             branch.xid,
             _COUNT.pack(len(branch)),
             *(_PLACED.pack(*placed) for placed in branch),
+            _COUNT.pack(len(branch.identities)),
+            *(_IDENTITY.pack(*found) for found in branch.identities),
             _runs(branch.runs()),
         )
     )
@@ -174,6 +197,7 @@ def encode_commit(branch: Branch) -> bytes:
             _COUNT.pack(len(branch)),
             *(_COMMITTED.pack(*committed) for committed in branch.committed()),
             _runs(branch.runs()),
+            *(_IDENTITY.pack(*found) for found in branch.identities),
         )
     )
 
@@ -195,6 +219,11 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         for _ in range(count):
             branch.add(*_PLACED.unpack_from(data, at))
             at += _PLACED.size
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(count):
+            branch.identities.append(Identity(*_IDENTITY.unpack_from(data, at)))
+            at += _IDENTITY.size
         runs, at = _decode_runs(data, at)
     except struct.error:
         raise RecordDamaged("a transaction is incomplete") from None
@@ -227,9 +256,9 @@ def decode_commit(data: bytes) -> Commit:
         acks, at = _decode_runs(data, at)
     except struct.error:
         raise RecordDamaged("a commit is incomplete") from None
-    if at != len(data):
+    if (len(data) - at) % _IDENTITY.size:
         raise RecordDamaged("bytes follow a commit")
-    return Commit(number, slices, acks)
+    return Commit(number, slices, acks, [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])])
 
 
 def decode_rollback(data: bytes) -> int:

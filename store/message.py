@@ -31,6 +31,8 @@ class Message:
     """None: the store generates one, which `Queue.find` resolves at once."""
     persistent: bool = True
     """False: it is not journaled. It ends with the process, however that ends."""
+    producer: str | None = None
+    """Who gave the message_id: where the policy has a duplicate_window, each producer has its own."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""

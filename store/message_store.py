@@ -19,8 +19,10 @@ from .archive import Archive
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
+from .duplicates import Duplicates, Identity
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
+from .identified import add_identified
 from .imports import Imports
 from .index import Index
 from .journal import OFFSET_BITS, Journal
@@ -71,6 +73,7 @@ class MessageStore:
         accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
+        duplicates: Duplicates | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -79,6 +82,7 @@ class MessageStore:
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
         relocation_account: pays for what relocation reads; None: nobody counts it.
+        duplicates: the ids that must not be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
@@ -111,7 +115,8 @@ class MessageStore:
         self._attest_end = 0
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
-        self.transactions = Transactions(self.index)
+        self.duplicates = duplicates or Duplicates()
+        self.transactions = Transactions(self.index, self.duplicates)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -154,6 +159,7 @@ class MessageStore:
             ),
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
+            duplicates=self.duplicates,
         )
         self.transactions.forget_open()
         self.destinations, self.imports = found.destinations, found.imports
@@ -250,6 +256,7 @@ class MessageStore:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
             self.subscriptions.see(destination)
+            self.duplicates.see(destination.number, name)
         return destination
 
     def _state(self, data_logs: Iterable[int]) -> State:
@@ -263,6 +270,7 @@ class MessageStore:
                 branches=transactions.prepared,
                 open_transactions=[branch.number for branch in transactions.open],
                 imports=list(self.imports),
+                duplicates=self.duplicates.describe(),
             )
         )
 
@@ -307,6 +315,14 @@ class MessageStore:
         except BaseException:
             self.journal.interrupted()
             raise
+
+    def add_identified(
+        self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], identities: Iterable[Identity]
+    ) -> int:
+        """As add_slice, with ids that must not be stored again."""
+        if self._are_adds_refused:
+            self._refuse_add()
+        return add_identified(self, lane, timestamp, contents, identities)
 
     def remove(self, lane: Lane, first: int, last: int) -> int:
         """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
@@ -494,6 +510,7 @@ class MessageStore:
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
                 imports=list(self.imports),
+                duplicates=self.duplicates.describe(),
             )
         )
 

@@ -22,6 +22,7 @@ _FLOAT: Final = 5
 _STR: Final = 6
 _BYTES: Final = 7
 _MESSAGE_ID: Final = 8
+_PRODUCER: Final = 12
 _FIXED: Final = {_NONE: 0, _TRUE: 0, _FALSE: 0, _INT: 8, _FLOAT: 8}
 
 _KEY: Final = struct.Struct("<BH")
@@ -34,11 +35,13 @@ NAME_BYTES_MAX: Final = 65_535
 BIG_INT_BYTES_MAX: Final = 512
 
 
-def encode_properties(headers: Headers | None, message_id: str | None = None) -> bytes:
+def encode_properties(headers: Headers | None, message_id: str | None = None, producer: str | None = None) -> bytes:
     """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes)."""
     parts: list[bytes] = []
     if message_id is not None:
         parts += _named(_MESSAGE_ID, message_id)
+    if producer is not None:
+        parts += _named(_PRODUCER, producer)
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not name:
             raise SettingsError(f"a header's name must be a non-empty str, not {type(name).__name__}")
@@ -86,6 +89,26 @@ def _value(name: str, value: HeaderValue) -> list[bytes]:
     raise SettingsError(f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}")
 
 
+def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
+    """(producer, foreign message id) of properties that begin with the two; the producer is empty where there is none.
+
+    None: they have no id. RecordDamaged when the bytes are not what encode_properties made.
+    """
+    try:
+        tag, length = _KEY.unpack_from(data) if data else (_NONE, 0)
+        if tag != _MESSAGE_ID:
+            return None
+        at = _KEY.size + length
+        message_id, producer = data[_KEY.size : at], b""
+        if len(data) > at:
+            tag, length = _KEY.unpack_from(data, at)
+            if tag == _PRODUCER:
+                producer = data[at + _KEY.size : at + _KEY.size + length]
+    except struct.error:
+        raise RecordDamaged("a message's headers cannot be read") from None
+    return producer, message_id
+
+
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     """(headers, foreign message id or None). RecordDamaged when the bytes are not what encode_properties made."""
     headers: dict[str, HeaderValue] = {}
@@ -103,6 +126,8 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
                 size = _FIXED[tag]
             elif tag == _MESSAGE_ID:
                 message_id = name
+                continue
+            elif tag == _PRODUCER:
                 continue
             else:
                 (size,) = _LENGTH.unpack_from(data, at)

@@ -58,6 +58,8 @@ RELOCATED: Final = 0x10
 """Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
 IMPORTED: Final = 0x80
 """Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
+IDENTIFIED: Final = 0x40
+"""Flag of a slice: those of its messages that have ids of their own were sent where an id counts once."""
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
@@ -143,6 +145,10 @@ class Header(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.flags & TRANSACTIONAL)
+
+    @property
+    def is_identified(self) -> bool:
+        return bool(self.flags & IDENTIFIED)
 
     @property
     def head_bytes(self) -> int:

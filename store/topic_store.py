@@ -5,9 +5,10 @@ The messages themselves are added and read as those of queues are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from .duplicates import Identity
 from .lane import Lane
 from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
 from .state import Subscription, encode_subscription, encode_unsubscribe
@@ -54,6 +55,18 @@ class TopicStore:
         if lane.subscribers:
             return self._store.add_slice(lane, timestamp, contents)
         return self.pass_over(lane, len(contents))
+
+    def add_identified(
+        self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], identities: Iterable[Identity]
+    ) -> int:
+        """As MessageStore.add_identified, for whoever subscribed; returns the first sequence."""
+        assert isinstance(lane, TopicLane)
+        if lane.subscribers:
+            return self._store.add_identified(lane, timestamp, contents, identities)
+        first = self.pass_over(lane, len(contents))
+        for found in identities:
+            self._store.duplicates.note(found)
+        return first
 
     def pass_over(self, lane: TopicLane, messages: int) -> int:
         """Give numbers to messages that nobody subscribed to, instead of storing them; returns the first.

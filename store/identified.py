@@ -1,0 +1,40 @@
+"""Messages that must not be stored again, written with their ids: one record has both, so no crash parts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from .duplicates import Identity
+from .lane import Lane
+from .record import IDENTIFIED
+
+if TYPE_CHECKING:
+    from .message_store import MessageStore
+
+
+def add_identified(
+    store: MessageStore,
+    lane: Lane,
+    timestamp: int,
+    contents: list[tuple[bytes, bytes]],
+    identities: Iterable[Identity],
+) -> int:
+    """As MessageStore.add_slice. identities: of those of the messages that have an id of their own.
+
+    REQUIRES: state lock; what of a slice is required. StoreFull: neither message nor id is there. StoreFailed.
+    """
+    journal, flags = store.journal, lane.priority | IDENTIFIED
+    with journal.uninterrupted():
+        if len(contents) == 1:
+            [(properties, body)] = contents
+            offset = journal.append_one(flags, lane.destination, lane.next_sequence, timestamp, properties, body)
+            lengths = [len(properties) + len(body)]
+        else:
+            offset, lengths = journal.append_slice(flags, lane.destination, lane.next_sequence, timestamp, contents)
+        data_log = journal.data_log
+        store.adds += len(lengths)
+        first = lane.add_slice(data_log, offset, lengths, store.index.uses[data_log])
+        for found in identities:
+            store.duplicates.note(found)
+    return first
