@@ -34,7 +34,7 @@ class DestinationPolicy:
     More: fewer waits for acks, more to come again when the consumer dies."""
 
     max_messages: int | None = None
-    """Messages that a queue may hold, those in flight included; None: no limit of its own.
+    """Messages that a queue or topic may hold, those in flight included; None: no limit of its own.
     More: a longer backlog before senders are slowed down."""
 
     max_bytes: int | str | None = None
@@ -45,8 +45,12 @@ class DestinationPolicy:
     """What a send does where a limit is reached: "block" waits for acks, "fail" raises StoreFull at once.
     "block": senders slow down to the pace of consumers, and a thread that both sends and consumes waits for itself."""
 
+    when_store_full: WhenFull = "fail"
+    """The same where the disk, store_limit or temp_limit is full, whoever filled it: "fail", or "block".
+    "block": senders wait for the consumers of other destinations too."""
+
     block_timeout_seconds: float | None = None
-    """Seconds that a send waits for room before it raises StoreFull; None: for ever.
+    """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
     duplicate_window: int = 0
@@ -64,6 +68,8 @@ class DestinationPolicy:
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
             raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
+        if self.when_store_full not in get_args(WhenFull):
+            raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
         window = self.duplicate_window
         if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
             raise SettingsError(

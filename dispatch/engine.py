@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from ..cache.budget import Budget
 from ..cache.policy import Shares
@@ -30,10 +30,9 @@ from ..store.record import SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.state import QUEUE
 from ..store.take_over import open_and_take_over
-from .admission import Admission
+from .admission import limit
 from .browser import Browsers
 from .consumer import Consumer
-from .destination_policy import policy_for
 from .duplicate_windows import DuplicateWindows
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
@@ -42,6 +41,7 @@ from .queue_area import LaneArea, QueueArea
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
+from .space_line import Space
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .topic_area import TopicArea
@@ -64,6 +64,9 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
+
+    may_wait: ClassVar[bool] = True
+    """Calls may wait for room in the caller's thread."""
 
     def __init__(
         self,
@@ -172,6 +175,9 @@ class Engine:
         self._cleanup_at = now + self.settings.cleanup_interval_seconds
         self._sync_at = now + self.settings.sync_interval_seconds
         self._measured_at = now
+        self.space = Space(self)
+        self.overflow.storage.on_room(self.space.tmp_storage.room_came)
+        self.store.cleaner.room_came = self.space.journal.room_came
         self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         with self.lock:
             for destination in self.store.destinations.values():
@@ -210,10 +216,8 @@ class Engine:
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
-        policy = policy_for(self.settings.policies, name)
         self.windows.watch(area)
-        if policy.is_limiting:
-            area.admission = Admission(area, policy, self.lock, self.monotonic)
+        limit(self, area)
         return area
 
     def remove_queue(self, queue: QueueArea) -> None:
@@ -466,6 +470,14 @@ class Engine:
         parked = self.next_due()
         return max(min(due, parked) if parked is not None else due, now + 0.001) - now
 
+    def ask_for_housekeeping(self) -> bool:
+        """Have a cleanup done now by the thread that does it; False: there is none."""
+        if not self._threads:
+            return False
+        self._cleanup_at = 0.0
+        self._housekeeping_wanted.set()
+        return True
+
     def _guarded(self, work: Callable[[], int]) -> int:
         """A background thread outlives what its work raises; a failed store tells its callers itself."""
         try:
@@ -500,6 +512,8 @@ class Engine:
     def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         return TopicStatistics(
             enqueued=topic.enqueued,
+            blocked_sends=topic.blocked_sends,
+            blocked_seconds=topic.blocked_seconds,
             consumers=len(topic.online),
             subscriptions={name: self._destination_statistics(area) for name, area in sorted(topic.durable.items())},
         )
@@ -516,8 +530,8 @@ class Engine:
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
             unreadable=sum(area.unreadable for area in areas),
-            blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
-            blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
+            blocked_sends=queue.blocked_sends,
+            blocked_seconds=queue.blocked_seconds,
             is_paused=queue.is_paused,
         )
 
@@ -544,9 +558,10 @@ class Engine:
             self.overflow.close()
             for consumer in list(self._consumers()):
                 consumer.close_locked()
-            for queue in self.queues.values():
+            for queue in [*self.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
                     queue.admission.close()
+            self.space.close()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()

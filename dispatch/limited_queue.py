@@ -1,6 +1,6 @@
-"""A queue whose policy limits it, and its consumers, whose acks make room.
+"""A queue or topic whose policy limits it, and its consumers, whose acks make room.
 
-They are classes of their own, so that queues without limits pay nothing.
+They are classes of their own, so that those without limits pay nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from typing import Any
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
-from .queue import Queue, encoded_properties
+from .queue import Queue, Sender, encoded_properties
+from .queue_area import QueueArea
+from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
+from .topic import Topic
+from .topic_area import SubscriptionArea
 from .transaction import Transaction
 
 
-class LimitedQueue(Queue):
-    """As Queue, within `max_messages` and `max_bytes` of its DestinationPolicy."""
+class LimitedSender(Sender):
+    """As Sender, within `max_messages` and `max_bytes` of its DestinationPolicy."""
 
     @property
     def _admission(self) -> Admission:
@@ -24,7 +28,7 @@ class LimitedQueue(Queue):
         return self._area.admission
 
     def send(self, body: bytes, **fields: Any) -> str:
-        """As Queue.send. Where the queue is full it waits or raises StoreFull, as its policy says."""
+        """As Queue.send. Where there is no room it waits or raises StoreFull, as timeout or policy say."""
         if type(body) is not bytes:
             return super().send(body, **fields)
         headers, message_id = fields.get("headers"), fields.get("message_id")
@@ -35,7 +39,7 @@ class LimitedQueue(Queue):
             size += len(encoded_properties(headers, message_id, fields.get("producer")))
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
-        self._admit((size,))
+        self._admit((size,), self._deadline(fields.get("timeout")))
         is_kept = False
         try:
             message_id = super().send(body, **fields)
@@ -57,39 +61,60 @@ class LimitedQueue(Queue):
         batch_ids: list[str | None],
         ids: list[str],
         transaction: Transaction | None,
+        deadline: float | None,
     ) -> None:
         """In parts, as there is room."""
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
-            end = begin + self._admit(sizes[begin:])
+            end = begin + self._admit(sizes[begin:], deadline)
             is_kept = False
             try:
-                super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction)
+                super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction, deadline)
                 is_kept = self._keep(transaction, sizes[begin:end])
             finally:
                 if not is_kept:
                     self._admission.stored(sizes[begin:end])
             begin = end
 
-    def _admit(self, sizes: Sequence[int]) -> int:
+    def _admit(self, sizes: Sequence[int], deadline: float | None) -> int:
         """How many of them have room now; waits for the first."""
-        return self._admission.admit(sizes, self._publish)
+        return self._admission.admit(sizes, self._publish, deadline)
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""
         self._engine.after_write(self._engine.position())
 
 
+class LimitedQueue(LimitedSender, Queue):
+    """A queue with limits."""
+
+
+class LimitedTopic(LimitedSender, Topic):
+    """A topic with limits. What counts is what any subscription needs."""
+
+
 class LimitedConsumer(Consumer):
     """A consumer of a LimitedQueue."""
 
+    @property
+    def _admission(self) -> Admission:
+        queue: QueueArea = self._queue.topic if isinstance(self._queue, SubscriptionArea) else self._queue
+        assert queue.admission is not None
+        return queue.admission
+
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """See Consumer.ack."""
-        admission = self._queue.admission
-        assert admission is not None
         try:
             super().ack(deliveries, transaction=transaction)
         finally:
             with self._engine.lock:
-                admission.room_came()
+                self._admission.room_came()
+
+
+class LimitedSubscriptionConsumer(LimitedConsumer, SubscriptionConsumer):
+    """Of a durable subscription to a LimitedTopic."""
+
+
+class LimitedUnrecordedConsumer(LimitedConsumer, UnrecordedConsumer):
+    """Of a subscription without a name to a LimitedTopic."""

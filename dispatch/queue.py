@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError
+from ..store.errors import Closed, ForebayError, MessageTooLarge, SettingsError, StoreFull
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from ..store.message_store import MessageStore
 from ..store.properties import encode_properties
@@ -22,6 +22,7 @@ from .pause import pause, resume
 from .purge import purge
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector, compile_selector
+from .space_line import deadline_after
 from .transaction import Transaction
 from .volatile_area import VolatileArea
 
@@ -95,6 +96,7 @@ class Sender:
         transaction: Transaction | None = None,
         persistent: bool = True,
         producer: str | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
@@ -102,7 +104,8 @@ class Sender:
         with the commit. With persistent=False nothing is journaled: the
         message is lost when the process ends. Where the policy has a
         duplicate_window, a message_id that this producer has sent is returned
-        and nothing stored. Raises MessageTooLarge,
+        and nothing stored. timeout: seconds to wait for room where a limit or
+        the disk is full; None: as the policy says. Raises MessageTooLarge,
         SettingsError (nothing stored), StoreFull (nothing stored), StoreFailed
         (outcome unknown), TransactionError, Closed; not persistent,
         SpillFailed (nothing stored) instead of StoreFailed.
@@ -114,35 +117,87 @@ class Sender:
         if headers or message_id is not None:
             properties = encoded_properties(headers, message_id, producer)
             if self._area.is_watched and message_id is not None and transaction is None:
-                return self._send_once(priority, persistent, properties, body, message_id)
+                return self._send_once(priority, persistent, properties, body, message_id, timeout)
         if len(body) + len(properties) > engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        if persistent is not True:
-            sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
-            return message_id if message_id is not None else f"{prefix}{sequence}"
-        area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
-        if area is None:
-            area = self._lane_area(priority)
-        timestamp = engine.clock_ms()
-        if transaction is not None:
-            checked = self._checked(transaction)
-            return checked.add(area, timestamp, ((properties, body),), (message_id,))[0]
-        with engine.lock:
-            sequence = self._messages.add(area.lane, timestamp, properties, body)
-            message = (sequence, properties, body, timestamp)
-            if engine.syncs_always:
-                engine.unpublished.append((engine.store.journal.end, area, (message,)))
-            else:
-                area.arrive(message)
-            position = engine.store.journal.end if engine.syncs_always else 0
+        try:
+            if persistent is not True:
+                sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
+                return message_id if message_id is not None else f"{prefix}{sequence}"
+            area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            if area is None:
+                area = self._lane_area(priority)
+            timestamp = engine.clock_ms()
+            if transaction is not None:
+                ids: list[str] = []
+                self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
+                return ids[0]
+            with engine.lock:
+                sequence = self._messages.add(area.lane, timestamp, properties, body)
+                message = (sequence, properties, body, timestamp)
+                if engine.syncs_always:
+                    engine.unpublished.append((engine.store.journal.end, area, (message,)))
+                else:
+                    area.arrive(message)
+                position = engine.store.journal.end if engine.syncs_always else 0
+        except StoreFull as full:
+            return self._send_later(full, timeout, persistent, priority, properties, body, message_id, transaction)
         engine.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
-    def _send_once(self, priority: int, persistent: bool, properties: bytes, body: bytes, message_id: str) -> str:
+    def _send_later(
+        self,
+        full: StoreFull,
+        timeout: float | None,
+        persistent: bool,
+        priority: int,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        transaction: Transaction | None,
+    ) -> str:
+        """One message for which there was no room: wait for it, or raise full."""
+        engine = self._engine
+        ids: list[str] = []
+
+        def attempt() -> None:
+            self._store_now(priority, persistent, [(properties, body)], [message_id], ids, transaction)
+
+        self._wait_for_room(full, persistent, (len(properties) + len(body),), attempt, self._deadline(timeout))
+        if transaction is None:
+            engine.after_write(engine.position())
+        return ids[0]
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return deadline_after(timeout, self._engine.monotonic()) if timeout is not None else None
+
+    def _wait_for_room(
+        self,
+        full: StoreFull,
+        persistent: bool,
+        sizes: Sequence[int],
+        attempt: Callable[[], None],
+        deadline: float | None,
+    ) -> None:
+        """Try again until there is room. In a loop the task waits, not this call."""
+        if not self._engine.may_wait:
+            raise full
+        space = self._engine.space
+        space.wait(space.line(persistent), self._area, sizes, full, deadline, attempt)
+
+    def _send_once(
+        self,
+        priority: int,
+        persistent: bool,
+        properties: bytes,
+        body: bytes,
+        message_id: str,
+        timeout: float | None,
+    ) -> str:
         """Store it, unless the duplicate window knows its id."""
         if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
-        self._store(priority, persistent, [(properties, body)], [message_id], [], None)
+        self._store(priority, persistent, [(properties, body)], [message_id], [], None, self._deadline(timeout))
         self._engine.after_write(self._engine.position())
         return message_id
 
@@ -163,15 +218,26 @@ class Sender:
             engine.call_ready()
         return sequence, area.id_prefix
 
-    def send_many(self, messages: Iterable[Message], *, transaction: Transaction | None = None) -> list[str]:
+    def send_many(
+        self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
+    ) -> list[str]:
         """Store messages in order and return their ids.
 
         Written in slices of up to 256 messages or 256 KiB, each atomic, one
         write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
-        error says in `.stored` how many of the first are in; all or nothing needs a transaction. O(messages).
+        error says in `.stored` how many of the first are in; all or nothing needs a transaction. timeout: seconds to
+        wait for room in all, where a limit or the disk is full; None: as the policy says. O(messages).
         """
-        engine = self._engine
         ids: list[str] = []
+        self._send_all(messages, ids, transaction, self._deadline(timeout))
+        return ids
+
+    def _send_all(
+        self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+    ) -> None:
+        """As send_many; ids gets those of what is in."""
+        engine = self._engine
+        before = len(ids)
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
         priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, engine.slice_messages_max
@@ -184,22 +250,21 @@ class Sender:
                 size = len(content[0]) + len(content[1])
                 is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
                 if batch and (is_full or message.priority != priority or message.persistent is not is_persistent):
-                    self._store(priority, is_persistent, batch, batch_ids, ids, checked)
+                    self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
                     batch, batch_ids, batch_bytes = [], [], 0
                 priority, is_persistent = message.priority, message.persistent
                 batch.append(content)
                 batch_ids.append(message.message_id)
                 batch_bytes += size
             if batch:
-                self._store(priority, is_persistent, batch, batch_ids, ids, checked)
+                self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
         except ForebayError as error:
-            error.stored = len(ids) + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
             if ids and checked is None:
                 engine.after_write(engine.position())
-        return ids
 
     def _checked(self, transaction: Transaction) -> Transaction:
         """TransactionError unless it is open and of this store."""
@@ -226,6 +291,29 @@ class Sender:
         batch_ids: list[str | None],
         ids: list[str],
         transaction: Transaction | None,
+        deadline: float | None,
+    ) -> None:
+        """Write one slice, and wait for room where there is none. StoreFull: ids says how many are in."""
+        before = len(ids)
+        try:
+            self._store_now(priority, persistent, batch, batch_ids, ids, transaction)
+        except StoreFull as full:
+
+            def attempt() -> None:
+                done = len(ids) - before
+                self._store_now(priority, persistent, batch[done:], batch_ids[done:], ids, transaction)
+
+            sizes = [len(properties) + len(body) for properties, body in batch[len(ids) - before :]]
+            self._wait_for_room(full, persistent, sizes, attempt, deadline)
+
+    def _store_now(
+        self,
+        priority: int,
+        persistent: bool,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
     ) -> None:
         """Write one slice, or two where it meets the end of a block; or leave it to the transaction."""
         engine = self._engine
@@ -235,7 +323,7 @@ class Sender:
         area = self._lane_area(priority)
         timestamp = engine.clock_ms()
         if transaction is not None:
-            ids += transaction.add(area, timestamp, batch, batch_ids)
+            transaction.add(area, timestamp, batch, batch_ids, ids)
             return
         if self._area.is_watched:
             store_once(engine, self._messages, area, timestamp, batch, batch_ids, ids)

@@ -228,6 +228,9 @@ class QueueArea:
         self.is_deleted = False
         self.is_watched = False
         """Its policy has a duplicate window."""
+        self.blocked_sends = 0
+        self.blocked_seconds = 0.0
+        """Of sends that had to wait for room, when they ended."""
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0
@@ -249,6 +252,9 @@ class QueueArea:
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
         return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
+
+    def catch_up(self) -> None:
+        """Make depth what it is: a topic lets go late of what no subscription needs any more."""
 
     @property
     def depth(self) -> int:

@@ -35,6 +35,8 @@ class TopicStatistics:
     """Messages sent since the directory was opened, those that nobody subscribed to included."""
     consumers: int
     """Of durable subscriptions and of others."""
+    blocked_sends: int
+    blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
     """Of each durable subscription, by name."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
@@ -33,6 +34,10 @@ class TopicArea(QueueArea):
         """By name of the subscription."""
         self.online: list[SubscriptionArea] = []
         """Those with a consumer, durable or not."""
+
+    def catch_up(self) -> None:
+        """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
+        self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store

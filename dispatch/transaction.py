@@ -103,31 +103,25 @@ class Transaction:
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
-    ) -> list[str]:
-        """Take (properties, body) pairs in; returns their ids. StoreFull: those before are in, and `stored` says how
-        many."""
-        ids: list[str] = []
+        ids: list[str],
+    ) -> None:
+        """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
         with self._engine.lock:
             self._require(OPEN)
             if area.queue.is_deleted:
                 raise Closed("the queue")
-            try:
-                for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                    if own_id is not None and area.queue.is_watched:
-                        self._add_once(area, timestamp, properties, body)
-                        ids.append(own_id)
-                        continue
-                    if own_id is None:
-                        # Sequences come with the commit, and the id is wanted now.
-                        own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
-                        properties = encode_properties(None, own_id) + properties
-                    self._gather(area, timestamp, properties, body)
-                    self._sent += 1
+            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+                if own_id is not None and area.queue.is_watched:
+                    self._add_once(area, timestamp, properties, body)
                     ids.append(own_id)
-            except ForebayError as error:
-                error.stored = len(ids)  # type: ignore[attr-defined]
-                raise
-        return ids
+                    continue
+                if own_id is None:
+                    # Sequences come with the commit, and the id is wanted now.
+                    own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
+                    properties = encode_properties(None, own_id) + properties
+                self._gather(area, timestamp, properties, body)
+                self._sent += 1
+                ids.append(own_id)
 
     def _add_once(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
