@@ -14,10 +14,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..store.errors import Closed, MessageTooLarge, StoreFull
 from .destination_policy import DestinationPolicy, policy_for
+from .dropping import drop_oldest
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -95,6 +97,40 @@ class Admission:
 
     def _waits(self, deadline: float | None) -> bool:
         return self._policy.when_full == "block" if deadline is None else deadline > self._monotonic()
+
+    @property
+    def drops(self) -> bool:
+        """Where there is no room messages are given up."""
+        return self._policy.drops
+
+    def admit_or_drop(self, engine: Engine, sizes: Sequence[int]) -> int:
+        """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
+
+        0: the first of these is to be given up itself, and counts as that already. Raises MessageTooLarge,
+        StoreFull and StoreFailed of the removals. REQUIRES: no lock.
+        """
+        if self._max_bytes is not None and sizes[0] > self._max_bytes:
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+        with self._lock:
+            if self._policy.when_full == "drop_oldest" and self._area.is_queue:
+                drop_oldest(engine, self._area, *self._lacking(sizes))
+            admitted = self._reserve(sizes)
+            if not admitted:
+                self._area.dropped += 1
+        return admitted
+
+    def _lacking(self, sizes: Sequence[int]) -> tuple[int, int]:
+        """(messages, bytes) that must go, so that as many of these have room as an empty queue would take."""
+        area, policy = self._area, self._policy
+        messages = len(sizes) if policy.max_messages is None else min(len(sizes), policy.max_messages)
+        if self._max_bytes is not None:
+            messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_bytes))
+        lacking_messages = lacking_bytes = 0
+        if policy.max_messages is not None:
+            lacking_messages = area.depth + self._reserved_messages + messages - policy.max_messages
+        if self._max_bytes is not None:
+            lacking_bytes = area.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
+        return max(lacking_messages, 0), max(lacking_bytes, 0)
 
     def stored(self, sizes: Sequence[int]) -> None:
         """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""

@@ -14,6 +14,7 @@ from .async_transaction import AsyncTransaction, inner_transaction
 from .limited_queue import LimitedQueue, LimitedSender, LimitedTopic
 from .loop_engine import LoopEngine
 from .space_line import deadline_after
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .async_forebay import AsyncForebay
@@ -30,7 +31,7 @@ class _Admitted(LimitedSender):
 
     admitted = 0
 
-    def _admit(self, sizes: Sequence[int], deadline: float | None) -> int:
+    def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
         count = min(self.admitted, len(sizes))
         assert count, "whoever sends has waited for room"
         self.admitted -= count
@@ -73,7 +74,8 @@ class AsyncLimitedSender(AsyncSender):
         message = Message(body, headers, priority, message_id, persistent, producer)
         sizes = (self._size(message),)
         deadline = deadline_after(timeout, self._engine.monotonic())
-        await self._room(sizes, deadline)
+        if not await self._room(sizes, deadline, transaction):
+            return self._sender._dropped_id(priority, message_id)
 
         def send() -> str:
             return self._sender.send(
@@ -102,9 +104,12 @@ class AsyncLimitedSender(AsyncSender):
         try:
             while begin < len(part):
                 batch = part[begin : begin + ADMITTED_TOGETHER_MAX]
-                admitted = await self._room([self._size(message) for message in batch], deadline)
-                await self._send_admitted(batch[:admitted], ids, transaction, deadline)
-                begin += admitted
+                admitted = await self._room([self._size(message) for message in batch], deadline, transaction)
+                if admitted:
+                    await self._send_admitted(batch[:admitted], ids, transaction, deadline)
+                else:
+                    ids.append(self._sender._dropped_id(batch[0].priority, batch[0].message_id))
+                begin += max(admitted, 1)
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise
@@ -156,11 +161,13 @@ class AsyncLimitedSender(AsyncSender):
             if unused:
                 self._admission.stored(sizes[-unused:])
 
-    async def _room(self, sizes: Sequence[int], deadline: float | None) -> int:
+    async def _room(self, sizes: Sequence[int], deadline: float | None, transaction: AsyncTransaction | None) -> int:
         """Reserve as many of these messages as there is room for, at least one; how many. As Admission.admit."""
         engine, admission = self._engine, self._admission
         if engine.ends_turn():
             await asyncio.sleep(0)
+        if admission.drops and transaction is None:
+            return admission.admit_or_drop(engine, sizes)
         admitted = admission.admit_now(sizes, deadline)
         if admitted:
             return admitted

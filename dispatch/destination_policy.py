@@ -16,7 +16,8 @@ from typing import Final, Literal, get_args
 from ..store.errors import SettingsError
 from .sizes import parse_size
 
-WhenFull = Literal["block", "fail"]
+WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
+WhenStoreFull = Literal["block", "fail"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
@@ -42,10 +43,10 @@ class DestinationPolicy:
     More: a longer backlog before senders are slowed down."""
 
     when_full: WhenFull = "block"
-    """What a send does where a limit is reached: "block" waits for acks, "fail" raises StoreFull at once.
-    "block": senders slow down to the pace of consumers, and a thread that both sends and consumes waits for itself."""
+    """What a send does where a limit is reached: "block" until acks make room, "fail", "drop_newest" or "drop_oldest".
+    "block": senders slow down to the pace of consumers. Dropping loses messages, which the statistics count."""
 
-    when_store_full: WhenFull = "fail"
+    when_store_full: WhenStoreFull = "fail"
     """The same where the disk, store_limit or temp_limit is full, whoever filled it: "fail", or "block".
     "block": senders wait for the consumers of other destinations too."""
 
@@ -67,8 +68,8 @@ class DestinationPolicy:
         max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
-            raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
-        if self.when_store_full not in get_args(WhenFull):
+            raise SettingsError(f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}")
+        if self.when_store_full not in get_args(WhenStoreFull):
             raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
         window = self.duplicate_window
         if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
@@ -79,6 +80,11 @@ class DestinationPolicy:
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
             _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+
+    @property
+    def drops(self) -> bool:
+        """Messages are lost rather than refused."""
+        return self.when_full in ("drop_newest", "drop_oldest")
 
     @property
     def is_limiting(self) -> bool:

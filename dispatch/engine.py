@@ -143,6 +143,8 @@ class Engine:
             disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
         )
         self._open_epoch = self.store.journal.epoch
+        self.recovery = self.store.open()
+        self.open_epoch = self.store.journal.epoch
         self._begin()
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
@@ -256,7 +258,7 @@ class Engine:
                 raise Closed("the queue")
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
                 area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
                 area.persistent = queue.areas[priority]
                 self.targets.add_lane(area)
@@ -512,6 +514,7 @@ class Engine:
     def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         return TopicStatistics(
             enqueued=topic.enqueued,
+            dropped=topic.dropped,
             blocked_sends=topic.blocked_sends,
             blocked_seconds=topic.blocked_seconds,
             consumers=len(topic.online),
@@ -530,6 +533,7 @@ class Engine:
             redelivered=sum(area.redelivered for area in areas),
             misses=queue.misses + sum(interest.misses for interest in queue.interests.values()),
             unreadable=sum(area.unreadable for area in areas),
+            dropped=queue.dropped,
             blocked_sends=queue.blocked_sends,
             blocked_seconds=queue.blocked_seconds,
             is_paused=queue.is_paused,

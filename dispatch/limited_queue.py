@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..store.message import DEFAULT_PRIORITY
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
@@ -39,11 +40,13 @@ class LimitedSender(Sender):
             size += len(encoded_properties(headers, message_id, fields.get("producer")))
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
-        self._admit((size,), self._deadline(fields.get("timeout")))
+        transaction = fields.get("transaction")
+        if not self._admit((size,), self._deadline(fields.get("timeout")), transaction):
+            return self._dropped_id(fields.get("priority", DEFAULT_PRIORITY), message_id)
         is_kept = False
         try:
             message_id = super().send(body, **fields)
-            is_kept = self._keep(fields.get("transaction"), (size,))
+            is_kept = self._keep(transaction, (size,))
             return message_id
         finally:
             if not is_kept:
@@ -67,7 +70,11 @@ class LimitedSender(Sender):
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
-            end = begin + self._admit(sizes[begin:], deadline)
+            end = begin + self._admit(sizes[begin:], deadline, transaction)
+            if end == begin:
+                ids.append(self._dropped_id(priority, batch_ids[begin]))
+                begin += 1
+                continue
             is_kept = False
             try:
                 super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction, deadline)
@@ -77,9 +84,21 @@ class LimitedSender(Sender):
                     self._admission.stored(sizes[begin:end])
             begin = end
 
-    def _admit(self, sizes: Sequence[int], deadline: float | None) -> int:
-        """How many of them have room now; waits for the first."""
+    def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
+        """How many of them have room now; waits for the first. 0: the first is given up, as the policy says.
+
+        In a transaction nothing is given up: it is all or nothing.
+        """
+        if self._admission.drops and transaction is None:
+            return self._admission.admit_or_drop(self._engine, sizes)
         return self._admission.admit(sizes, self._publish, deadline)
+
+    def _dropped_id(self, priority: int, message_id: str | None) -> str:
+        """The id of a message that is given up: nobody has it but its sender."""
+        if message_id is not None:
+            return message_id
+        number = next(self._area.drop_numbers)
+        return f"{self._lane_area(priority).id_prefix}dropped-{self._engine.open_epoch}-{number}"
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
@@ -228,6 +229,10 @@ class QueueArea:
         self.is_deleted = False
         self.is_watched = False
         """Its policy has a duplicate window."""
+        self.dropped = 0
+        """Messages that its policy gave up for want of room."""
+        self.drop_numbers = count(1)
+        """For the ids of those that never were stored."""
         self.blocked_sends = 0
         self.blocked_seconds = 0.0
         """Of sends that had to wait for room, when they ended."""

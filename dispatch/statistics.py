@@ -24,6 +24,8 @@ class DestinationStatistics:
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int
     """Messages passed over because their bytes do not verify; they stay in the journal."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool
@@ -35,6 +37,8 @@ class TopicStatistics:
     """Messages sent since the directory was opened, those that nobody subscribed to included."""
     consumers: int
     """Of durable subscriptions and of others."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
     blocked_sends: int
     blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
