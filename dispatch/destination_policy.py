@@ -18,6 +18,7 @@ from .sizes import parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
 WhenStoreFull = Literal["block", "fail"]
+Eviction = Literal["oldest", "newest", "lowest_priority"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
@@ -54,6 +55,14 @@ class DestinationPolicy:
     """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
+    subscriber_max_messages: int | None = None
+    """Messages that may wait for a subscriber of a topic without a name, and an eighth more; None: all that come.
+    More: a slow subscriber loses fewer messages, and keeps more of the journal."""
+
+    eviction: Eviction = "oldest"
+    """Which of them it loses beyond that: the "oldest", the "newest", or of "lowest_priority" the oldest.
+    "oldest": whoever is slow sees what is new, with gaps. "newest": what is old, without gaps until then."""
+
     duplicate_window: int = 0
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
     More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
@@ -69,6 +78,12 @@ class DestinationPolicy:
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
             raise SettingsError(f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}")
+        subscriber_max = self.subscriber_max_messages
+        if subscriber_max is not None:
+            is_right = type(subscriber_max) is int and subscriber_max >= 1
+            _check_number("subscriber_max_messages", subscriber_max, is_right)
+        if self.eviction not in get_args(Eviction):
+            raise SettingsError(f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}")
         if self.when_store_full not in get_args(WhenStoreFull):
             raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
         window = self.duplicate_window

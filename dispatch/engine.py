@@ -515,6 +515,7 @@ class Engine:
         return TopicStatistics(
             enqueued=topic.enqueued,
             dropped=topic.dropped,
+            evicted=topic.evicted,
             blocked_sends=topic.blocked_sends,
             blocked_seconds=topic.blocked_seconds,
             consumers=len(topic.online),

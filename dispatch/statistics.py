@@ -39,6 +39,8 @@ class TopicStatistics:
     """Of durable subscriptions and of others."""
     dropped: int
     """Messages that were given up for want of room, because the policy says so."""
+    evicted: int
+    """Messages that slow subscribers lost, each counted once for each of them."""
     blocked_sends: int
     blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]

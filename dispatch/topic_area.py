@@ -34,6 +34,8 @@ class TopicArea(QueueArea):
         """By name of the subscription."""
         self.online: list[SubscriptionArea] = []
         """Those with a consumer, durable or not."""
+        self.evicted = 0
+        """Messages that slow subscribers have lost, each counted for each of them."""
 
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -63,7 +65,7 @@ class TopicLaneArea(LaneArea):
         for area in self._readers(messages[0][0]):
             area.queue.target_area.arrive_many(area, messages)
 
-    def _readers(self, sequence: int) -> Iterator[LaneArea]:
+    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneArea]:
         """Not those that subscribed after it was stored and before it was published."""
         for subscription in self.queue.online:
             area = subscription.lane_area(self)
@@ -76,6 +78,7 @@ class SubscriptionLaneArea(LaneArea):
 
     __slots__ = ("examined",)
     lane: SubscriptionLane
+    queue: SubscriptionArea
 
     def __init__(self, queue: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
         super().__init__(queue, lane, topic_area.id_prefix)

@@ -13,6 +13,8 @@ from ..store.subscriptions import Subscriber
 from ..store.topic_store import TopicStore
 from .admission import limit
 from .consumer import Consumer
+from .destination_policy import policy_for
+from .eviction import EvictingTopicArea, Evictor
 from .selector import Selector, compile_selector
 from .sieve import Sieve
 from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
@@ -81,9 +83,17 @@ class Topics:
         return area
 
     def _add(self, number: int, name: str) -> TopicArea:
-        area = self.areas[name] = TopicArea(self._engine.targets, number, name)
+        area = self.areas[name] = self._make(number, name)
         self._engine.windows.watch(area)
         limit(self._engine, area)
+        return area
+
+    def _make(self, number: int, name: str) -> TopicArea:
+        policy = policy_for(self._engine.settings.policies, name)
+        if policy.subscriber_max_messages is None:
+            return TopicArea(self._engine.targets, number, name)
+        area = EvictingTopicArea(self._engine.targets, number, name)
+        area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction)
         return area
 
     def _add_subscription(
