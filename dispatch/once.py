@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..store.duplicates import Identity, identity
+from ..store.identified import add_identified
 from ..store.message_store import MessageStore
 from ..store.properties import own_identity
 from ..store.topic_store import TopicStore
@@ -72,7 +73,10 @@ def _write(
 ) -> int:
     """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
     if identities:
-        first = messages.add_identified(area.lane, timestamp, part, identities)
+        if isinstance(messages, TopicStore):
+            first = messages.add_identified(area.lane, timestamp, part, identities)
+        else:
+            first = add_identified(messages, area.lane, timestamp, part, identities)
     else:
         first = messages.add_slice(area.lane, timestamp, part)
     arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]

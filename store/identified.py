@@ -24,6 +24,8 @@ def add_identified(
 
     REQUIRES: state lock; what of a slice is required. StoreFull: neither message nor id is there. StoreFailed.
     """
+    if store.are_adds_refused:
+        store.add_slice(lane, timestamp, contents)  # which refuses them
     journal, flags = store.journal, lane.priority | IDENTIFIED
     with journal.uninterrupted():
         if len(contents) == 1:

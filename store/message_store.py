@@ -19,10 +19,9 @@ from .archive import Archive
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .disk import Disk
-from .duplicates import Duplicates, Identity
+from .duplicates import Duplicates
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .identified import add_identified
 from .imports import Imports
 from .index import Index
 from .journal import OFFSET_BITS, Journal
@@ -315,14 +314,6 @@ class MessageStore:
         except BaseException:
             self.journal.interrupted()
             raise
-
-    def add_identified(
-        self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], identities: Iterable[Identity]
-    ) -> int:
-        """As add_slice, with ids that must not be stored again."""
-        if self._are_adds_refused:
-            self._refuse_add()
-        return add_identified(self, lane, timestamp, contents, identities)
 
     def remove(self, lane: Lane, first: int, last: int) -> int:
         """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from .duplicates import Identity
+from .identified import add_identified
 from .lane import Lane
 from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
 from .state import Subscription, encode_subscription, encode_unsubscribe
@@ -62,7 +63,7 @@ class TopicStore:
         """As MessageStore.add_identified, for whoever subscribed; returns the first sequence."""
         assert isinstance(lane, TopicLane)
         if lane.subscribers:
-            return self._store.add_identified(lane, timestamp, contents, identities)
+            return add_identified(self._store, lane, timestamp, contents, identities)
         first = self.pass_over(lane, len(contents))
         for found in identities:
             self._store.duplicates.note(found)
