@@ -49,6 +49,8 @@ class Waiting:
     deadline: float
     next_try: float
     warn_at: float
+    freed: int = 0
+    """How often something had been freed when it last tried."""
 
 
 class SpaceLine:
@@ -59,6 +61,7 @@ class SpaceLine:
         self._monotonic = monotonic
         self._waiting: deque[Waiting] = deque()
         self._is_closed = False
+        self._freed = 0
 
     def __iter__(self) -> Iterator[Waiting]:
         """In their order."""
@@ -101,6 +104,7 @@ class SpaceLine:
         now = self._monotonic()
         is_first = self._waiting[0] is waiting
         if is_first and now >= waiting.next_try:
+            waiting.freed = self._freed
             return 0.0
         if now >= waiting.deadline:
             raise waiting.full
@@ -114,7 +118,8 @@ class SpaceLine:
     def refused(self, waiting: Waiting, full: StoreFull) -> None:
         """It has tried in vain. REQUIRES: the lock."""
         waiting.full = full
-        waiting.next_try = self._monotonic() + LOOK_AGAIN_SECONDS
+        was_freed = waiting.freed != self._freed  # while it tried
+        waiting.next_try = self._monotonic() + (0.0 if was_freed else LOOK_AGAIN_SECONDS)
 
     def leave(self, waiting: Waiting) -> None:
         """It waits no longer; the next one may try. REQUIRES: the lock."""
@@ -124,6 +129,7 @@ class SpaceLine:
 
     def room_came(self) -> None:
         """Something was freed, or may have been: the first one tries. REQUIRES: the lock."""
+        self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()
             self._waiting[0].woken.notify()
