@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from ..cache.budget import Budget
 from ..cache.policy import Shares
@@ -33,12 +33,12 @@ from ..store.runs import Runs
 from ..store.state import QUEUE
 from ..store.take_over import open_and_take_over
 from . import exclusive
-from .admission import Admission
+from .admission import limit
 from .browser import Browsers
 from .consumer import Consumer
 from .curve_watch import CurveWatch
 from .dealer import deal, know_groups
-from .destination_policy import policy_for
+from .duplicate_windows import DuplicateWindows
 from .eager_loader import EagerLoader
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
@@ -48,6 +48,7 @@ from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, R
 from .selector import Selector
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 from .slowness import notice
+from .space_line import Space
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
 from .timing import Timing
@@ -71,6 +72,9 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
+
+    may_wait: ClassVar[bool] = True
+    """Calls may wait for room in the caller's thread."""
 
     def __init__(
         self,
@@ -100,6 +104,7 @@ class Engine:
             self.metadata_store = metadata(store_id, shares.metadata_bytes)
             return self.metadata_store
 
+        self.windows = DuplicateWindows(settings, self.budget.holder("duplicates"), shares)
         self.store = MessageStore(
             disk,
             make_metadata_store,
@@ -116,6 +121,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            duplicates=self.windows.persistent,
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -144,7 +150,7 @@ class Engine:
         self.recovery = open_and_take_over(
             disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
         )
-        self._open_epoch = self.store.journal.epoch
+        self.open_epoch = self.store.journal.epoch
         self._begin()
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
@@ -185,6 +191,10 @@ class Engine:
         self._cleanup_at = now + self.settings.cleanup_interval_seconds
         self._sync_at = now + self.settings.sync_interval_seconds
         self._measured_at = now
+        self.space = Space(self)
+        self.overflow.storage.on_room(self.space.tmp_storage.room_came)
+        self.store.cleaner.room_came = self.space.journal.room_came
+        self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
@@ -228,15 +238,15 @@ class Engine:
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
-        policy = policy_for(self.settings.policies, name)
-        if policy.is_limiting:
-            area.admission = Admission(area, policy, self.lock, self.monotonic)
+        self.windows.watch(area)
+        limit(self, area)
         return area
 
     def remove_queue(self, queue: QueueArea) -> None:
         """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
         del self.queues[queue.name], self._queues_by_number[queue.number]
         self.timing.forget(queue)
+        self.windows.forget(queue)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -267,7 +277,7 @@ class Engine:
             area = queue.volatile_areas[priority]
             if area is None:
                 lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
                 area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
                 area.persistent = queue.areas[priority]
                 self.targets.add_lane(area)
@@ -514,6 +524,14 @@ class Engine:
         parked = self.next_due()
         return max(min(due, parked) if parked is not None else due, now + 0.001) - now
 
+    def ask_for_housekeeping(self) -> bool:
+        """Have a cleanup done now by the thread that does it; False: there is none."""
+        if not self._threads:
+            return False
+        self._cleanup_at = 0.0
+        self._housekeeping_wanted.set()
+        return True
+
     def _guarded(self, work: Callable[[], int]) -> int:
         """A background thread outlives what its work raises; a failed store tells its callers itself."""
         try:
@@ -547,6 +565,10 @@ class Engine:
     def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         return TopicStatistics(
             enqueued=topic.enqueued,
+            dropped=topic.dropped,
+            evicted=topic.evicted,
+            blocked_sends=topic.blocked_sends,
+            blocked_seconds=topic.blocked_seconds,
             consumers=len(topic.online),
             subscriptions={name: self._destination_statistics(area) for name, area in sorted(topic.durable.items())},
         )
@@ -565,8 +587,9 @@ class Engine:
             misses=queue.missed,
             unreadable=sum(area.unreadable for area in areas),
             expired=sum(area.expired for area in areas),
-            blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
-            blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
+            dropped=queue.dropped,
+            blocked_sends=queue.blocked_sends,
+            blocked_seconds=queue.blocked_seconds,
             is_paused=queue.is_paused,
         )
 
@@ -578,6 +601,7 @@ class Engine:
             audited = self.targets.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
+            audited["duplicates"] = self.windows.held_bytes
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
@@ -592,9 +616,10 @@ class Engine:
             self.overflow.close()
             for consumer in list(self._consumers()):
                 consumer.close_locked()
-            for queue in self.queues.values():
+            for queue in [*self.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
                     queue.admission.close()
+            self.space.close()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()

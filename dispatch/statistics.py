@@ -28,6 +28,8 @@ class DestinationStatistics:
     """Messages passed over because their bytes do not verify; they stay in the journal."""
     expired: int
     """Messages that left because they were too old."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool
@@ -39,6 +41,12 @@ class TopicStatistics:
     """Messages sent since the directory was opened, those that nobody subscribed to included."""
     consumers: int
     """Of durable subscriptions and of others."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
+    evicted: int
+    """Messages that slow subscribers lost, each counted once for each of them."""
+    blocked_sends: int
+    blocked_seconds: float
     subscriptions: dict[str, DestinationStatistics]
     """Of each durable subscription, by name."""
 

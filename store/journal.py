@@ -139,6 +139,10 @@ class Journal:
         return self.data_log << OFFSET_BITS | self.offset
 
     @property
+    def store_limit_bytes(self) -> int | None:
+        return self._store_limit_bytes
+
+    @property
     def next_sequence(self) -> int:
         """Log sequence of the next record. REQUIRES: state lock."""
         return self._word >> 16

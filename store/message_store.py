@@ -20,6 +20,7 @@ from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .clock import SteadyClock
 from .disk import Disk
+from .duplicates import Duplicates
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .imports import Imports
@@ -72,6 +73,7 @@ class MessageStore:
         accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
+        duplicates: Duplicates | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -80,6 +82,7 @@ class MessageStore:
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
         relocation_account: pays for what relocation reads; None: nobody counts it.
+        duplicates: the ids that must not be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
@@ -113,7 +116,8 @@ class MessageStore:
         self.steady = SteadyClock(clock_ms, monotonic)
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.subscriptions = Subscriptions(self.index)
-        self.transactions = Transactions(self.index, self.steady.now_ms)
+        self.duplicates = duplicates or Duplicates()
+        self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
         self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
@@ -157,6 +161,7 @@ class MessageStore:
             ),
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
+            duplicates=self.duplicates,
         )
         self.transactions.forget_open()
         self.steady.advance_to(self.index.latest_ms)
@@ -254,6 +259,7 @@ class MessageStore:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
             self.subscriptions.see(destination)
+            self.duplicates.see(destination.number, name)
         return destination
 
     def note_groups(self, number: int) -> None:
@@ -273,6 +279,7 @@ class MessageStore:
                 branches=transactions.prepared,
                 open_transactions=[branch.number for branch in transactions.open],
                 imports=list(self.imports),
+                duplicates=self.duplicates.describe(),
             )
         )
 
@@ -505,6 +512,7 @@ class MessageStore:
                 branches=[*self.transactions.prepared, *self.transactions.open],
                 next_log_sequence=next_sequence,
                 imports=list(self.imports),
+                duplicates=self.duplicates.describe(),
             )
         )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from .branch import Branch, decode_branch, encode_branch
+from .duplicates import DIGEST_BYTES, WindowIds
 from .imports import ImportMark, decode_import, encode_import
 from .record import RecordDamaged
 
@@ -33,6 +34,9 @@ _MASKED_BLOCK: Final = struct.Struct("<Q64s")
 _SECTION: Final = struct.Struct("<BI")
 _DURABLE: Final = 0
 _IMPORTS_SECTION: Final = 3
+_WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
+
+_DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
 """Beside the kind of a queue."""
 
@@ -92,6 +96,8 @@ class State:
     """Above every number that a destination or subscription ever had."""
     imports: list[ImportMark] = field(default_factory=list)
     """Loads that were taken over, the one under way last."""
+    duplicates: list[WindowIds] = field(default_factory=list)
+    """Of each producer the ids that it sent last; the producer that sent last is at the end."""
 
 
 class LaneCounts(NamedTuple):
@@ -131,6 +137,13 @@ def _encode_sections(state: State) -> Iterator[bytes]:
         marks = list(map(encode_import, state.imports))
         yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
         yield from marks
+    if state.duplicates:
+        windows = [
+            _WINDOW.pack(window.destination, window.producer, len(window.ids) // DIGEST_BYTES) + window.ids
+            for window in state.duplicates
+        ]
+        yield _SECTION.pack(_DUPLICATES_SECTION, sum(map(len, windows)))
+        yield from windows
 
 
 def _encode_facts(state: State) -> bytes:
@@ -257,9 +270,12 @@ class _Reader:
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
-            if tag != _IMPORTS_SECTION:
+            if tag not in (_DUPLICATES_SECTION, _IMPORTS_SECTION):
                 raise RecordDamaged(f"a part {tag} of the state is unknown")
-            while self._at < end:
+            while self._at < end and tag == _DUPLICATES_SECTION:
+                destination, producer = self.count(), self.take(DIGEST_BYTES)
+                state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
+            while self._at < end and tag == _IMPORTS_SECTION:
                 mark, self._at = decode_import(self._data, self._at)
                 state.imports.append(mark)
             if self._at != end:
