@@ -22,8 +22,8 @@ RUN := $(VENV)/bin/python
 # -P: without the current directory on the path, where `import store` would work by accident.
 # --confcutdir: pytest would import the root __init__.py as a package named after the folder.
 PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
-# A process for each core; whoever is done takes tests from the others.
-SHARED := -n $(WORKERS) --dist worksteal
+# A process for each core; one of them has all tests with Spark.
+SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
 # $(1): options, $(2): what. isal has no wheel for every machine, and building it takes a compiler and nasm.

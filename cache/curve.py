@@ -111,16 +111,15 @@ class CurveSampler:
         return track
 
     def look(
-        self, track: Track, waiting: float, taken: int, charge: float, lists: int, rate: float | None, in_flight: float
+        self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
     ) -> None:
         """What became of a list since the last look. O(limits that would be behind).
 
         waiting: what is behind its front now. taken: what it handed out, from its beginning. charge: mean of its
-        messages. rate: as in policy.high_watermark_bytes.
+        messages. watermarks: what each limit grants to the list.
         """
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
-        watermarks = self._watermarks_of(lists, rate)
         shares = self._shares
         peak = track.waiting - went / 2 + came
         at = track.behind
@@ -152,7 +151,13 @@ class CurveSampler:
         points = zip(self._shares, ratios, strict=True)
         return Curve(tuple(CurvePoint(shares.limit_bytes, ratio) for shares, ratio in points), int(delivered))
 
-    def _watermarks_of(self, lists: int, rate: float | None) -> list[int]:
+    def watermarks(self, rates: Sequence[float | None]) -> list[tuple[int, ...]]:
+        """For each of these lists what each limit grants to it. O(lists * limits)."""
+        granted = [policy.high_watermarks(shares.limit_bytes, rates) for shares in self._shares]
+        return list(zip(*granted, strict=True))
+
+    def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
+        """What each limit grants to a list that was not measured beside the others."""
         found = self._watermarks.get((lists, rate))
         if found is None:
             if len(self._watermarks) >= 64:

@@ -2,8 +2,8 @@
 
 A bounded FIFO that keeps the oldest: what comes when it is full stays in the
 journal alone, and what came last is given back first. It fills while a queue
-has no consumer and shrinks to nothing as deliveries take over. First of all
-holders to give back.
+has no consumer, at the opening of a store from the journal, and shrinks to
+nothing as deliveries take over. First of all holders to give back.
 """
 
 from __future__ import annotations
@@ -27,6 +27,20 @@ class HeadQueueCache(MessageCache):
             return True
         self._is_full.add(lane)
         return False
+
+    @property
+    def room_bytes(self) -> int:
+        """What its share still has; the budget may have less."""
+        return self._share_bytes - self.holder.held_bytes
+
+    @property
+    def stopped(self) -> tuple[int, ...]:
+        """Lanes of which something behind the head is in the journal alone. O(those)."""
+        return tuple(self._is_full)
+
+    def fill(self, lane: int, message: StoredMessage) -> bool:
+        """As put, for what was read from where the lane was stopped; it stays stopped."""
+        return charge_bytes(message) <= self.room_bytes and super().put(lane, message)
 
     def stop(self, lane: int) -> None:
         """What the lane has next is not in RAM: anything later would leave a gap."""

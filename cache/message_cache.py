@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from .budget import Holder
 from .charge import charge_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStatistics:
+    messages: int
+    bytes: int
+    share_bytes: int
+    """The most it may hold."""
+    served: int
+    """Messages that loads and browsers found in it since the directory was opened, and did not have to read."""
 
 
 class MessageCache:
@@ -22,6 +33,8 @@ class MessageCache:
         self.holder = holder
         self._share_bytes = share_bytes
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
+        self.served = 0
+        """Messages that a load or a browser found here and did not have to read."""
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
         """Of lanes whose messages are nowhere else, perhaps: who takes in what is given back."""
 
@@ -45,6 +58,8 @@ class MessageCache:
         message = messages.pop(sequence, None)
         if message is not None:
             self.holder.release(charge_bytes(message))
+            if not messages:
+                del self._lanes[lane]
         return message
 
     def peek(self, lane: int, sequence: int) -> StoredMessage | None:
@@ -96,6 +111,9 @@ class MessageCache:
         """These are gone from the lane. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane, ()) if sequence in gone]:
             self.take(lane, sequence)
+
+    def statistics(self) -> CacheStatistics:
+        return CacheStatistics(len(self), self.holder.held_bytes, self._share_bytes, self.served)
 
     def audit(self) -> int:
         """The charge of what is really here, found by walking it."""

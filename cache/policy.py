@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,6 +30,10 @@ LOAD_BYTES_MAX: Final = 1 << 20
 """So much that the fixed costs of a load, locks and hand-overs between threads, hardly count."""
 
 SUPPLY_SECONDS: Final = 4.0
+UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
+"""So fast are consumers taken to be that have not taken anything yet."""
+BYTES_PER_SECOND_MIN: Final = 1024.0
+"""And so fast those at least that stand still: what their lists hold is not infinitely many seconds of supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
 
 
@@ -40,6 +45,22 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
     share = int(limit_bytes * TARGET_LISTS_SHARE) // max(lists, 1)
     wanted = share if bytes_per_second is None else int(bytes_per_second * SUPPLY_SECONDS)
     return min(share, max(wanted, HIGH_WATERMARK_BYTES_MIN))
+
+
+def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
+    """How much each TargetList should hold directly: as high_watermark_bytes, but who needs less leaves it to others.
+
+    rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally
+    among the others: of the rules tried, the one with the fewest misses where rates differ and change.
+    """
+    room = int(limit_bytes * TARGET_LISTS_SHARE)
+    share = room // max(len(rates), 1)
+    least = min(share, HIGH_WATERMARK_BYTES_MIN)
+    granted = [share if rate is None else max(int(rate * SUPPLY_SECONDS), least) for rate in rates]
+    for left, number in zip(range(len(rates), 0, -1), sorted(range(len(rates)), key=granted.__getitem__), strict=True):
+        granted[number] = min(granted[number], room // left)
+        room -= granted[number]
+    return granted
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,6 +191,7 @@ class Browsers:
                         cached = cache.peek(lane, sequence)
                         if cached is not None:
                             found[sequence] = cached
+                            cache.served += 1
                     for held in loading:
                         loaded = held.get(sequence)
                         if loaded is not None and loaded[2] is not None:

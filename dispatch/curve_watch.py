@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..cache.charge import OVERHEAD_BYTES
@@ -20,6 +20,10 @@ FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """Of the memory limit with which the store was opened: the limits of the live curve."""
 
 
+LISTS_MAX: Final = 256
+"""Beyond it each list is taken to have an equal part: to share by rates takes 1 µs a list and limit."""
+
+
 class Watch:
     """What a TargetArea tells about its lists. This one looks away. REQUIRES: the state lock."""
 
@@ -28,6 +32,9 @@ class Watch:
 
     def look(self, target: TargetList) -> None:
         """It reached its `look_at`, or a second has passed."""
+
+    def measured(self) -> None:
+        """A second has passed, and the rates of all lists are new."""
 
     def end(self, target: TargetList) -> None:
         """It is about to go."""
@@ -43,6 +50,8 @@ class CurveWatch(Watch):
         self._targets = targets
         self._sampler = CurveSampler(list(_shares_around(settings, shares_of)))
         self._tracks: dict[TargetList, Track] = {}
+        self._watermarks: dict[TargetList, tuple[int, ...]] = {}
+        """What each limit would have granted to each list when they were measured."""
 
     def begin(self, target: TargetList) -> None:
         area, lane = target.area, target.area.lane
@@ -62,11 +71,25 @@ class CurveWatch(Watch):
             return
         targets = self._targets
         held_bytes = targets.dispatch.held_bytes
-        self._sampler.look(track, waiting, taken, charge, len(targets.lists), target.rate, held_bytes)
+        watermarks: Sequence[int] | None = self._watermarks.get(target)
+        if watermarks is None:
+            watermarks = self._sampler.watermarks_of(len(targets.lists), target.measured_rate)
+        self._sampler.look(track, waiting, taken, charge, watermarks, held_bytes)
+
+    def measured(self) -> None:
+        """O(lists * limits)."""
+        lists = list(self._targets.lists)
+        self._watermarks = {}
+        if len(lists) <= LISTS_MAX:
+            granted = self._sampler.watermarks([target.measured_rate for target in lists])
+            self._watermarks = dict(zip(lists, granted, strict=True))
+        for target in lists:
+            self.look(target)
 
     def end(self, target: TargetList) -> None:
         self.look(target)
         self._sampler.end(self._tracks.pop(target))
+        self._watermarks.pop(target, None)
 
     def curve(self) -> Curve:
         """O(lists)."""

@@ -47,6 +47,7 @@ def _forget(engine: Engine, area: LaneArea) -> None:
     everything.add(0, max(area.published, area.lane.next_sequence))
     engine.unpark(area, everything)
     engine.targets.forget(area, everything)
+    engine.heads.forget(area)
     for cache in (engine.targets.pending_cache, engine.targets.head_queue_cache):
         cache.forget(area.lane.number)
         cache.keepers.pop(area.lane.number, None)

@@ -27,6 +27,8 @@ from .target_list import TargetList
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
+CACHED_MESSAGES_MIN: Final = 64
+"""So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ class EagerLoader:
         hungry = self._area.hungry
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
-            target = min(hungry, key=lambda found: (found is self._previous, found.direct_bytes))
+            target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
             step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.direct
             if is_fed or target.is_loading or not target.has_supply:
@@ -114,6 +116,8 @@ class EagerLoader:
                 self._previous = target
                 return load
             hungry.pop(target, None)
+            if target.has_supply:
+                self._area.waits_for_memory[target] = None
         return None
 
     # ------------------------------------------------------------------ begin
@@ -130,6 +134,8 @@ class EagerLoader:
         if load is None:
             return None
         load.was_shared = target.is_shared
+        if is_needed:
+            self._cut_to_cached(load)
         self._take_from_caches(load)
         for sequence in target.area.settle_load(load):
             self._make_lazy(load, sequence)
@@ -192,6 +198,25 @@ class EagerLoader:
                 break
         return chosen
 
+    def _cut_to_cached(self, load: Load) -> None:
+        """Who waits gets what the caches have of the front at once, where that is a batch; the rest is another load.
+
+        O(that much).
+        """
+        area = load.target.area
+        lane = area.lane.number
+        caches = [cache for cache in area.caches if cache.may_have(lane, load.last)]
+        count = 0
+        before = 0
+        for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
+            if all(cache.peek(lane, sequence) is None for cache in caches):
+                if count >= CACHED_MESSAGES_MIN:
+                    load.last = before
+                    load.runs = [(first, min(last, before)) for first, last in load.runs if first <= before]
+                return
+            before = sequence
+            count += 1
+
     def _take_from_caches(self, load: Load) -> None:
         area, target = self._area, load.target
         if target.is_shared and not target.area.is_persistent:
@@ -210,6 +235,7 @@ class EagerLoader:
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     load.from_cache.add(sequence)
+                    cache.served += 1
 
     def _copy_from_caches(self, load: Load) -> None:
         """Of what may be nowhere else a list that shares takes copies, so that others find it. No memory: spill it."""
@@ -227,6 +253,7 @@ class EagerLoader:
                 if not unaffordable and self._area.targets.reserve(charge):
                     load.reserved_bytes += charge
                     load.held[sequence] = message
+                    cache.served += 1
                 else:
                     cache.take(lane, sequence)
                     unaffordable.append(message)
@@ -266,8 +293,8 @@ class EagerLoader:
         regions = target.area.store.plan(target.area.lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
-        richer_than = 0 if is_needed else target.direct_bytes + wanted
-        if self._afford(load, wanted, buffer_bytes, richer_than):
+        least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
+        if self._afford(load, wanted, buffer_bytes, least_seconds):
             load.regions = regions
             return
         load.is_plain = False
@@ -278,10 +305,11 @@ class EagerLoader:
                 for sequence in range(first, last + 1):
                     self._make_lazy(load, sequence)
 
-    def _afford(self, load: Load, wanted: int, buffer_bytes: int, richer_than: int) -> bool:
+    def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
         area = self._area
         if area.budget.free_bytes < wanted + buffer_bytes:
-            area.make_room(wanted + buffer_bytes, load.target, richer_than=richer_than)
+            area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+        load.target.wanted_bytes = wanted + buffer_bytes
         if not area.targets.reserve(wanted):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -297,6 +325,7 @@ class EagerLoader:
         if not area.targets.reserve(OVERHEAD_BYTES):
             area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not area.targets.reserve_again(OVERHEAD_BYTES):
+                load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
@@ -304,6 +333,7 @@ class EagerLoader:
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
+        was_begun = load.target.load is load
         load.target.load = None
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
@@ -312,7 +342,8 @@ class EagerLoader:
         if load.is_stale:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
-        load.target.interest.load_ended(self._area.ready)
+        if was_begun:
+            load.target.interest.load_ended(self._area.ready)
 
     # ------------------------------------------------------------------ read and install
 

@@ -18,6 +18,7 @@ from functools import partial
 from typing import ClassVar, Final
 
 from ..cache.budget import Budget
+from ..cache.memory_guard import MemoryGuard
 from ..cache.policy import Shares
 from ..store.archive import Archive
 from ..store.clock import Clock
@@ -40,14 +41,16 @@ from .curve_watch import CurveWatch
 from .dealer import deal, know_groups
 from .duplicate_windows import DuplicateWindows
 from .eager_loader import EagerLoader
+from .head_loader import HeadLoader
+from .housekeeper import Housekeeper
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
-from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of
+from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
+from .roster import Roster
 from .selector import Selector
-from .settings import MIN_TEMP_LIMIT_BYTES, Settings
-from .slowness import notice
+from .settings import Settings
 from .space_line import Space
 from .statistics import DestinationStatistics, Statistics, TopicStatistics
 from .target_area import TargetArea
@@ -60,12 +63,6 @@ from .volatile_area import VolatileArea
 logger = logging.getLogger("forebay.dispatch")
 
 DIRECTORY_BYTES_MAX: Final = 1 << 20
-RELOCATION_PAUSE_SECONDS: Final = 0.05
-"""While something is to be relocated, so often is asked whether the traffic leaves room for it."""
-MEASURE_SECONDS: Final = 1.0
-ATTEST_SECONDS: Final = 0.1
-FULL_CLEANUP_SECONDS: Final = 1.0
-"""While sends are refused because the disk or the store is full, cleanup comes at least so often."""
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -75,6 +72,7 @@ class Engine:
 
     may_wait: ClassVar[bool] = True
     """Calls may wait for room in the caller's thread."""
+    guard: MemoryGuard | None = None
 
     def __init__(
         self,
@@ -133,11 +131,11 @@ class Engine:
         self.recorder = Recorder(trace, settings, self.lock) if trace is not None else None
         self.targets = self._make_targets(shares)
         self.loader = EagerLoader(self.targets, reading)
+        self._queues_by_number: dict[int, QueueArea] = {}
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
-        self._queues_by_number: dict[int, QueueArea] = {}
         self.timing = Timing(self)
         self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
         self._parked: list[tuple[float, int, LaneArea, int]] = []
@@ -146,7 +144,6 @@ class Engine:
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
-        self._checkpoint_at = self._cleanup_at = self._sync_at = self._measured_at = 0.0
         self.recovery = open_and_take_over(
             disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
         )
@@ -158,7 +155,7 @@ class Engine:
         overflow = Overflow(
             disk,
             self.budget,
-            limit_bytes=_temp_limit_bytes(self.settings, disk),
+            limit_bytes=temp_limit_bytes(self.settings, disk),
             max_file_bytes=self.settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
@@ -186,34 +183,37 @@ class Engine:
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
 
     def _begin(self) -> None:
-        now = self.monotonic()
-        self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
-        self._cleanup_at = now + self.settings.cleanup_interval_seconds
-        self._sync_at = now + self.settings.sync_interval_seconds
-        self._measured_at = now
         self.space = Space(self)
         self.overflow.storage.on_room(self.space.tmp_storage.room_came)
         self.store.cleaner.room_came = self.space.journal.room_came
         self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
+        reading = self.budget.holders["read_buffers"]
+        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
+        self.roster = Roster(self, self.budget.holder("destinations"))
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
-                    area = self._add_queue(destination.number, destination.name)
+                    known = self._add_queue(destination.number, destination.name)
                     if destination.has_groups:
-                        know_groups(area)
+                        know_groups(known)
             self.topics.restore()
+            self.roster.restore()
             for lane in list(self.store.index.lanes.values()):
                 queue = self._queues_by_number.get(lane.destination)
                 if queue is not None:
-                    queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+                    area = queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
+                    if lane.pending_messages:
+                        self.heads.begin(area)
             self.transactions.recover()
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
                 self.recorder.wants_writing = self._housekeeping_wanted.set
             self.timing.restore()
+        self.housekeeper = Housekeeper(self)
         _engines.add(self)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
+            self._load_wanted.set()
             for name, loop in (("loader", self._load_loop), ("housekeeper", self._housekeeping_loop)):
                 thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
                 thread.start()
@@ -231,7 +231,8 @@ class Engine:
             self.raise_closed()
             area = self.queues.get(name)
             if area is None:
-                area = self._add_queue(self.store.create_destination(name).number, name)
+                with self.roster.one_more():
+                    area = self._add_queue(self.store.create_destination(name).number, name)
             position = self.store.journal.end
         self.after_write(position)
         return area
@@ -247,6 +248,7 @@ class Engine:
         del self.queues[queue.name], self._queues_by_number[queue.number]
         self.timing.forget(queue)
         self.windows.forget(queue)
+        self.roster.one_less()
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
@@ -431,72 +433,25 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self.loader.step():
+        while self.topics.sieve.step() or self._load():
             done += 1
         if self.targets.ready:
             self.call_ready()
         return done
 
     def housekeep(self) -> int:
-        """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
-        done = 0
-        now = self.monotonic()
-        if self.store.is_full:
-            self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        with self.lock:
-            done += self.release_due()
-            self.browsers.settle()
-            if now - self._measured_at >= MEASURE_SECONDS:
-                self.targets.measure(now - self._measured_at)
-                self._measured_at = now
-                done += notice(self.targets, self._consumers(), now)
-            done += self.overflow.compact()
-        if self.recorder is not None:
-            done += self.recorder.write()
-        if self.resizing.is_under_way:
-            done += self.resizing.go_on()
-        done += self.timing.sweep_due()
-        if self.topics.sift():
-            done += 1
-            self._housekeeping_wanted.set()
-        if self.settings.sync == "interval" and now >= self._sync_at:
-            self._sync_at = now + self.settings.sync_interval_seconds
-            with self.lock:
-                position = self.store.journal.end
-            self.store.journal.sync(position)
-            done += 1
-        is_due = self.store.adds >= self.store.checkpoint_adds or self.store.index.is_filling
-        if is_due or now >= self._checkpoint_at:
-            self._checkpoint_at = now + self.settings.checkpoint_interval_seconds
-            done += self.store.checkpoint()
-            with self.lock:
-                done += self.timing.release_due()  # what found no room in the index before
-        done += self.store.relocation.run_due(now, self.store.checkpoint)
-        if now >= self._cleanup_at or self.store.relocation.wants_cleanup:
-            self._cleanup_at = now + self.settings.cleanup_interval_seconds
-            self.store.relocation.wants_cleanup = False
-            report = self.store.delete_unneeded()
-            done += len(report.deleted) + len(report.archived)
-        if self.settings.on_missing_data_log == "report" and self.targets.unreadable:
-            done += self._quarantine()
-        done += self.store.attest()
-        return done
+        """What is due now; how many things were done. REQUIRES: no lock."""
+        return self.housekeeper.step()
 
-    def _quarantine(self) -> int:
-        """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
-        done = 0
-        while self.targets.unreadable:
-            area, sequence = self.targets.unreadable.popleft()
-            if sequence not in area.in_flight and self.store.quarantine(area.lane, sequence):
-                done += 1
-                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
-        return done
+    def _load(self) -> bool:
+        """Load for a list that runs low; where there is none, for the head of a queue."""
+        return self.loader.step() or self.heads.step()
 
     def _load_loop(self) -> None:
         while not self._is_stopping:
             self._load_wanted.wait()
             self._load_wanted.clear()
-            while not self._is_stopping and self._guarded(self.loader.step):
+            while not self._is_stopping and self._guarded(self._load):
                 if self.targets.ready:
                     self.call_ready()
             if self.targets.ready:
@@ -504,31 +459,18 @@ class Engine:
 
     def _housekeeping_loop(self) -> None:
         while not self._is_stopping:
-            self._housekeeping_wanted.wait(self._housekeeping_pause())
+            self._housekeeping_wanted.wait(self.housekeeper.pause())
             self._housekeeping_wanted.clear()
             if not self._is_stopping:
                 self._guarded(self.housekeep)
                 if self.targets.ready:
                     self.call_ready()
 
-    def _housekeeping_pause(self) -> float:
-        """Seconds until something is due."""
-        now = self.monotonic()
-        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, self.timing.next_sweep)
-        if self.settings.sync == "interval":
-            due = min(due, self._sync_at)
-        if self.store.relocation.is_wanted:
-            due = min(due, now + RELOCATION_PAUSE_SECONDS)
-        if self.store.wants_attest:
-            due = min(due, now + ATTEST_SECONDS)
-        parked = self.next_due()
-        return max(min(due, parked) if parked is not None else due, now + 0.001) - now
-
     def ask_for_housekeeping(self) -> bool:
         """Have a cleanup done now by the thread that does it; False: there is none."""
         if not self._threads:
             return False
-        self._cleanup_at = 0.0
+        self.housekeeper.want_cleanup()
         self._housekeeping_wanted.set()
         return True
 
@@ -555,8 +497,15 @@ class Engine:
         with self.lock:
             destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
             topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
-            memory = dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve())
-            return Statistics(memory, self.store.statistics(), self.overflow.statistics, destinations, topics)
+            return Statistics(
+                dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
+                self.store.statistics(),
+                self.overflow.statistics,
+                destinations,
+                topics,
+                self.targets.cache_statistics(),
+                self.guard.statistics if self.guard is not None else None,
+            )
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         with self.lock:
@@ -570,7 +519,7 @@ class Engine:
             blocked_sends=topic.blocked_sends,
             blocked_seconds=topic.blocked_seconds,
             consumers=len(topic.online),
-            subscriptions={name: self._destination_statistics(area) for name, area in sorted(topic.durable.items())},
+            subscriptions={name: self._destination_statistics(area) for name, area in topic.durable_areas()},
         )
 
     def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
@@ -599,6 +548,7 @@ class Engine:
             self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
+            audited["destinations"] = self.roster.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
@@ -614,7 +564,7 @@ class Engine:
             self.is_closed = True
             self.transactions.close()
             self.overflow.close()
-            for consumer in list(self._consumers()):
+            for consumer in list(self.all_consumers()):
                 consumer.close_locked()
             for queue in [*self.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
@@ -637,19 +587,12 @@ class Engine:
         self.is_closed = True
         self._is_stopping = True
         self.store.journal.stop()
-        for consumer in self._consumers():
+        for consumer in self.all_consumers():
             consumer.die()
 
-    def _consumers(self) -> Iterator[Consumer]:
+    def all_consumers(self) -> Iterator[Consumer]:
         yield from (consumer for queue in self.queues.values() for consumer in queue.consumers())
         yield from self.topics.consumers()
-
-
-def _temp_limit_bytes(settings: Settings, disk: Disk) -> int:
-    if settings.temp_limit_bytes is not None:
-        return settings.temp_limit_bytes
-    assert settings.temp_limit_share is not None
-    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 def _die_in_child() -> None:

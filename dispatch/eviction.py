@@ -63,6 +63,8 @@ class Evictor:
 
     def _waiting(self, subscription: SubscriptionArea) -> int:
         """Published, and in nobody's hands."""
+        for lane in filter(None, subscription.subscriber.lanes):
+            lane.catch_up()
         waiting = subscription.depth
         for area in subscription.lane_areas():
             unwanted = area.unwanted.count if area.unwanted is not None else 0
@@ -120,13 +122,32 @@ class EvictingLaneArea(TopicLaneArea):
         first, last = messages[0][0], messages[-1][0]
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
-        for area in readers:
-            count = self.evictor.admitted(area, len(messages))
-            if count:
+        admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
+        for area, count in admitted:
+            if count and area.sole is not None:
                 area.queue.target_area.arrive_many(area, messages[:count])
-            if count < len(messages):
-                self.evictor.pass_over(area, first + count, last)
-            self.evictor.relieve(area.queue)
+        for at, message in enumerate(messages):
+            one_by_one = [area for area, count in admitted if at < count and area.sole is None]
+            if one_by_one:
+                self._offer(message, one_by_one)
+        for area, count in admitted:
+            self._limit(area, first + count, last)
+
+    def arrive_unloaded(self, end: int) -> None:
+        """See TopicLaneArea."""
+        first, readers = self.published, list(self._readers(end - 1))
+        self.published = end
+        for area in readers:
+            count = self.evictor.admitted(area, end - first)
+            if count:
+                area.arrive_unloaded(first + count)
+            self._limit(area, first + count, end - 1)
+
+    def _limit(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
+        """first: of those that it was not admitted, if there are any."""
+        if first <= last:
+            self.evictor.pass_over(area, first, last)
+        self.evictor.relieve(area.queue)
 
 
 class EvictingTopicArea(TopicArea):

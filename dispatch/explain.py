@@ -16,6 +16,7 @@ from ..store.errors import SettingsError
 from ..store.pins import ACK, CHECKPOINT_HOLDER, IN_USE, LEASE, PENDING_MESSAGE, TRANSACTION, Pin
 from ..store.runs import Runs
 from ..store.state import QUEUE
+from .giving_back import givers
 from .sizes import GIB, KIB, MIB
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ _FREES_MEMORY: Final = {
     "dispatch_area": "consumers that acknowledge what they took",
     "pending_cache": "consumers that take; it is given up where it is needed",
     "head_queue_cache": "nothing needs to: it is given up first",
+    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete and Topic.unsubscribe",
+    "spill_buffer": "nothing needs to: it goes to tmp-storage",
+    "tmp_storage": "consumers that acknowledge non-persistent messages",
+    "relocation": "the end of the step that is under way",
+    "transactions": "the commit or the rollback of transactions",
 }
 
 
@@ -76,7 +82,8 @@ def explain(engine: Engine, subject: object) -> Explanation:
     if subject is None:
         with engine.lock:
             memory = engine.budget.statistics()
-        whole = explain_whole(sizes, pins.all(), engine.clock_ms(), memory)
+            could_give = givers(engine.targets)
+        whole = explain_whole(sizes, pins.all(), engine.clock_ms(), memory, could_give)
         from .explain_blocked import explain_blocked  # which speaks in these words
 
         blocked = explain_blocked(engine)
@@ -107,9 +114,13 @@ def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[Pin], now_ms
 
 
 def explain_whole(
-    sizes: Mapping[int, int], pins: Mapping[int, Sequence[Pin]], now_ms: int, memory: MemoryStatistics | None = None
+    sizes: Mapping[int, int],
+    pins: Mapping[int, Sequence[Pin]],
+    now_ms: int,
+    memory: MemoryStatistics | None = None,
+    could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
-    """What holds the disk, and who holds memory. pins: of each data log."""
+    """What holds the disk, and who holds memory. pins: of each data log. could_give: see givers."""
     kept: dict[tuple[str, str], list[int]] = {}
     """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
     parts: dict[tuple[str, str], list[Pin]] = {}
@@ -132,10 +143,18 @@ def explain_whole(
         most = max(memory.holders.items(), key=lambda found: found[1])
         sentence = (
             f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
-            f"most by {most[0]} ({size_text(most[1])}). {sentence}"
+            f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}. {sentence}"
         )
         causes += memory_causes(memory)
     return Explanation(sentence, tuple(causes))
+
+
+def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
+    """Who gives memory back next, and who then."""
+    if not could_give:
+        return "nobody could give any back"
+    said = [f"{name} ({size_text(size_bytes)})" for name, size_bytes in could_give]
+    return f"given back first by {said[0]}" + "".join(f", then {giver}" for giver in said[1:])
 
 
 def memory_causes(memory: MemoryStatistics) -> list[Cause]:

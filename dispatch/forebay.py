@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..cache.memory_guard import MemoryGuard
+from ..cache.process_memory import return_free_memory, unique_set_bytes
 from ..store.cleaner import CleanupReport
 from ..store.clock import SystemClock
 from ..store.disk import OsDisk
@@ -173,6 +175,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     try:
         trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
         engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace)
+        engine.guard = MemoryGuard(unique_set_bytes, return_free_memory)
     except BaseException:
         lock.release()
         raise

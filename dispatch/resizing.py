@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..cache.policy import Shares
 from ..cache.process_memory import return_free_memory
-from .settings import Settings
+from ..store.disk import Disk
+from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -45,6 +46,14 @@ def shares_of(settings: Settings) -> Shares:
         metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
         fixed_bytes=RELOCATION_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
     )
+
+
+def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
+    """Most that tmp-storage may take of the disk."""
+    if settings.temp_limit_bytes is not None:
+        return settings.temp_limit_bytes
+    assert settings.temp_limit_share is not None
+    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +188,8 @@ class Resizing:
         budget, misfits = self._engine.budget, self._misfits()
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
-            names |= budget.holders.keys() - misfits.keys() - {"write_buffers"}
+            # What exists stays: it is charged for good, and waits for nothing.
+            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "destinations"}
         return {
             name: holder.held_bytes for name, holder in budget.holders.items() if name in names and holder.held_bytes
         }

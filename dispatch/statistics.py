@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cache.budget import MemoryStatistics
+from ..cache.memory_guard import ProcessStatistics
+from ..cache.message_cache import CacheStatistics
 from ..store.store_statistics import StoreStatistics
 from ..store.tmp_storage import TmpStorageStatistics
 
@@ -60,3 +62,7 @@ class Statistics:
     destinations: dict[str, DestinationStatistics]
     """Of queues, by name."""
     topics: dict[str, TopicStatistics]
+    caches: dict[str, CacheStatistics]
+    """"pending_cache" and "head_queue_cache"."""
+    process: ProcessStatistics | None
+    """None before the first look at the process, about a second after the open."""

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Final
 from ..cache.budget import Budget
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..cache.head_queue_cache import HeadQueueCache
+from ..cache.message_cache import CacheStatistics
 from ..cache.pending_cache import PendingCache
-from ..cache.policy import Shares, high_watermark_bytes
+from ..cache.policy import Shares, high_watermark_bytes, high_watermarks
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .curve_watch import Watch
 from .delivery import Delivery
+from .giving_back import make_room
 from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
@@ -31,6 +33,7 @@ from .target_list import TargetList
 
 if TYPE_CHECKING:
     from .consumer import Consumer
+    from .head_loader import HeadLoader
     from .selector import Selector
 
 UNREADABLE_MAX: Final = 1024
@@ -60,12 +63,13 @@ class TargetArea:
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
         overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
-        self.waits_for_memory: dict[Consumer, None] = {}
-        """Those who can't take because others hold what was handed out to them."""
+        self.waits_for_memory: dict[Consumer | TargetList, None] = {}
+        """Those who can't take because others hold what was handed out to them, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.wake_loader: Callable[[], None] = lambda: None
+        self.heads: HeadLoader
         self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.drop_expired: Callable[[TargetList, int], None]
@@ -89,8 +93,8 @@ class TargetArea:
         self.make_room(0, None, least=0)
         self.head_queue_cache.resize(shares.head_queue_cache_bytes)
         self.pending_cache.resize(shares.pending_cache_bytes)
+        self._move_high_watermarks()
         for target in self.lists:
-            self._move_high_watermark(target, None)
             if target.direct_bytes < target.low_watermark_bytes:
                 self.feed(target)
         self.relieve()
@@ -163,6 +167,7 @@ class TargetArea:
         queue.misses += interest.misses
         for target in interest.lists:
             self.hungry.pop(target, None)
+            self.waits_for_memory.pop(target, None)
             del self.lists[target]
             self.watch.end(target)
             self.targets.release(target.direct_bytes)
@@ -175,24 +180,29 @@ class TargetArea:
             target.direct.clear()
             target.area.keep(dropped)
             target.direct_bytes = 0
+            if dropped or target.has_supply:
+                self.heads.begin(target.area)
         interest.lists.clear()
         self.settle_interests(queue)
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
         for target in self.lists:
-            rate: float | None = None
-            taken_bytes = target.taken_bytes
-            if taken_bytes:
-                rate = (taken_bytes - target.measured_bytes) / seconds
-                target.measured_bytes = taken_bytes
-            self._move_high_watermark(target, rate)
-            self.watch.look(target)
+            if target.taken_bytes:
+                target.measure((target.taken_bytes - target.measured_bytes) / seconds)
+                target.measured_bytes = target.taken_bytes
+        self._move_high_watermarks()
+        self.watch.measured()
+        self.relieve()
 
-    def _move_high_watermark(self, target: TargetList, rate: float | None) -> None:
-        """What is above it goes to the PendingCache where it fits. rate: see high_watermark_bytes."""
-        target.rate = rate
-        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), rate))
+    def _move_high_watermarks(self) -> None:
+        rates = [target.measured_rate for target in self.lists]
+        for target, watermark_bytes in zip(self.lists, high_watermarks(self.shares.limit_bytes, rates), strict=True):
+            self._move_high_watermark(target, watermark_bytes)
+
+    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+        """What is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes)
         evicted: list[StoredMessage] = []
         while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
             evicted.append(target.evict_last())
@@ -494,9 +504,9 @@ class TargetArea:
         return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
 
     def relieve(self) -> None:
-        """Memory came free: let those take who waited for it."""
-        for consumer in list(self.waits_for_memory):
-            consumer.credit_came()
+        """Memory came free: let those take, and load, who waited for it."""
+        for waiting in list(self.waits_for_memory):
+            waiting.credit_came()
 
     def give_back(self, delivery: Delivery) -> None:
         """Settle a delivery that is not done: it will be offered again, in its place."""
@@ -538,35 +548,23 @@ class TargetArea:
         for cache in (self.pending_cache, self.head_queue_cache):
             cache.forget_runs(area.lane.number, gone)
         self.head_queue_cache.reopen(area.lane.number)
-        self.is_pending_cache_full = False
         if self.waits_for_memory:
             self.relieve()
 
     # ------------------------------------------------------------------ memory
 
-    def make_room(self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, richer_than: int = 0) -> None:
-        """Give back in the fixed order until wanted_bytes are free.
+    def make_room(
+        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+    ) -> None:
+        """Give back in the fixed order until wanted_bytes are free: see giving_back.py.
 
-        `keep` stays, and `least` messages of each list, and the last richer_than bytes of each list. The last one:
-        a list that gave more than it had above the taker would take it back, and so on for ever.
+        `keep` stays, and of each list `least` messages and least_seconds of supply. The last one: a list that gave
+        more than it had above the taker would take it back, and so on for ever.
         """
-        if self.budget.free_bytes < wanted_bytes:
-            self.overflow.write_all()
-        if self.budget.free_bytes < wanted_bytes:
-            self.head_queue_cache.give_back(wanted_bytes - self.budget.free_bytes)
-        if self.budget.free_bytes < wanted_bytes:
-            self.pending_cache.give_back(wanted_bytes - self.budget.free_bytes)
-        while self.budget.free_bytes < wanted_bytes:
-            others = [target for target in self.lists if target is not keep and _can_give(target, least, richer_than)]
-            fullest = max(others, key=lambda target: target.direct_bytes, default=None)
-            if fullest is None:
-                return
-            stop = len(fullest.direct) // 2
-            evicted: list[StoredMessage] = []
-            while self.budget.free_bytes < wanted_bytes and _can_give(fullest, max(stop, least), richer_than):
-                evicted.append(fullest.evict_last())
-                self.targets.release(charge_bytes(evicted[-1]))
-            fullest.area.spill(evicted)
+        make_room(self, wanted_bytes, keep, least, least_seconds)
+
+    def cache_statistics(self) -> dict[str, CacheStatistics]:
+        return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
 
     def audit(self) -> dict[str, int]:
         """What each holder's charge should be, found by walking the live objects."""
@@ -585,9 +583,3 @@ class TargetArea:
             "index": self.store.index.held_bytes,
             **self.overflow.audit(),
         }
-
-
-def _can_give(target: TargetList, least: int, least_bytes: int) -> bool:
-    """Whether it keeps both when its last direct message goes."""
-    direct = target.direct
-    return len(direct) > least and target.direct_bytes - charge_bytes(direct[-1]) >= least_bytes

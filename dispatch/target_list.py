@@ -21,7 +21,8 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from ..cache.charge import charge_bytes
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..cache.policy import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
@@ -52,8 +53,10 @@ class TargetList:
         "is_timed",
         "taken_bytes",
         "measured_bytes",
-        "rate",
         "look_at",
+        "wanted_bytes",
+        "measured_rate",
+        "bytes_per_second",
     )
 
     def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
@@ -82,10 +85,24 @@ class TargetList:
         """Some of what stands here may have expired: look before handing out."""
         self.taken_bytes = 0
         self.measured_bytes = 0
-        self.rate: float | None = None
-        """Bytes a second that were taken in the last measurement; None: nothing was measured yet."""
         self.look_at = NOWHERE
         """When so many bytes were taken, the curve looks at this list."""
+        self.measured_rate: float | None = None
+        """Bytes a second that its consumers took lately; None: they never took any."""
+        self.bytes_per_second = UNMEASURED_BYTES_PER_SECOND
+        """The same as a number to divide by."""
+        self.wanted_bytes = 0
+        """What its last load would have needed, which found too little."""
+
+    def measure(self, bytes_per_second: float) -> None:
+        """So fast its consumers took lately."""
+        self.measured_rate = bytes_per_second
+        self.bytes_per_second = max(bytes_per_second, BYTES_PER_SECOND_MIN)
+
+    @property
+    def supply_seconds(self) -> float:
+        """How long its direct messages last."""
+        return self.direct_bytes / self.bytes_per_second
 
     @property
     def is_loading(self) -> bool:
@@ -145,6 +162,13 @@ class TargetList:
     def move_high_watermark(self, high_watermark_bytes: int) -> None:
         self.high_watermark_bytes = high_watermark_bytes
         self.low_watermark_bytes = high_watermark_bytes // 2
+
+    def credit_came(self) -> None:
+        """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
+        targets = self.area.queue.target_area
+        if self.wanted_bytes <= OVERHEAD_BYTES or targets.budget.free_bytes >= self.wanted_bytes:
+            targets.waits_for_memory.pop(self, None)
+            targets.feed(self)
 
     def append(self, message: StoredMessage, charge: int) -> None:
         """Put a message that is charged already behind the direct ones."""

@@ -218,9 +218,10 @@ class Timing:
     def _remove(self, area: LaneArea, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. REQUIRES: the lock."""
         engine = self._engine
-        if isinstance(area.queue, TopicArea):
-            for subscription in area.queue.durable.values():
+        if isinstance(area.queue, TopicArea):  # what expires is counted for each, also for those that nobody has read
+            for name, subscription in area.queue.durable_areas():
                 subscription.lane_area(area)
+                area.queue.kept[name] = subscription
         readers = [area, *_readers(area)]
         gone = Runs()
         depths = [_depth(reader) for reader in readers]
@@ -257,7 +258,7 @@ def _readers(area: LaneArea) -> Iterator[LaneArea]:
     """Of a topic's lane: that lane of each subscription that somebody has read."""
     queue = area.queue
     if isinstance(queue, TopicArea):
-        for subscription in {*queue.durable.values(), *queue.online}:
+        for subscription in {*queue.kept.values(), *queue.online}:
             reader = subscription.areas[area.lane.priority]
             if reader is not None:
                 yield reader

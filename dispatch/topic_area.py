@@ -74,8 +74,10 @@ class TopicArea(QueueArea):
 
     def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
         super().__init__(target_area, number, name)
-        self.durable: dict[str, SubscriptionArea] = {}
+        self.durable: dict[str, Subscriber] = {}
         """By name of the subscription."""
+        self.kept: dict[str, SubscriptionArea] = {}
+        """Areas of durable subscriptions that are read, or of which there is something to remember."""
         self.online: list[SubscriptionArea] = []
         """Those with a consumer, durable or not."""
         self.verdicts = Verdicts()
@@ -85,6 +87,14 @@ class TopicArea(QueueArea):
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
+
+    def durable_area(self, name: str) -> SubscriptionArea:
+        """That of a durable subscription; a new one if it is not kept."""
+        return self.kept.get(name) or SubscriptionArea(self, self.durable[name], None)
+
+    def durable_areas(self) -> Iterator[tuple[str, SubscriptionArea]]:
+        """All of them by name, in order."""
+        return ((name, self.durable_area(name)) for name in sorted(self.durable))
 
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store
@@ -196,28 +206,32 @@ class SubscriptionArea(QueueArea):
     def forget(self) -> None:
         """It has ended: no cache keeps anything for it."""
         caches = self.target_area.pending_cache, self.target_area.head_queue_cache
-        for area in self.lane_areas():
-            for cache in caches:
-                cache.forget(area.lane.number)
-            self.target_area.head_queue_cache.reopen(area.lane.number)
-
-    def _lanes(self) -> Iterator[SubscriptionLane]:
         for lane in filter(None, self.subscriber.lanes):
-            lane.catch_up()
-            yield lane
+            for cache in caches:
+                cache.forget(lane.number)
+            self.target_area.head_queue_cache.reopen(lane.number)
+
+    @property
+    def is_blank(self) -> bool:
+        """Nobody reads it, and a new area would know as much. O(lanes)."""
+        counts = [self.misses + self.delivered + len(self.interests)]
+        for area in self.lane_areas():
+            counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
+            counts += (len(area.attempts), len(area.parked), len(area.in_flight))
+        return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
         return sum(
-            lane.next_sequence - max(area.first_sequence, lane.first_sequence)
+            lane.topic.next_sequence - max(area.first_sequence, lane.first_sequence)
             for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
             if area is not None and lane is not None
         )
 
     @property
     def depth(self) -> int:
-        return sum(lane.pending_messages for lane in self._lanes())
+        return sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
 
     @property
     def depth_bytes(self) -> int:
-        return sum(lane.pending_bytes for lane in self._lanes())
+        return sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))

@@ -77,7 +77,8 @@ class Topics:
             engine.raise_closed()
             area = self.areas.get(name)
             if area is None:
-                area = self._add(engine.store.create_destination(name, TOPIC).number, name)
+                with engine.roster.one_more():
+                    area = self._add(engine.store.create_destination(name, TOPIC).number, name)
             position = engine.store.journal.end
         engine.after_write(position)
         return area
@@ -101,7 +102,9 @@ class Topics:
     ) -> SubscriptionArea:
         area = SubscriptionArea(topic, subscriber, selector)
         if subscriber.is_durable:
-            topic.durable[subscriber.facts.name] = area
+            topic.durable[subscriber.facts.name] = subscriber
+            if not area.is_blank:
+                topic.kept[subscriber.facts.name] = area
         if selector is not None:
             self.sieve.subscriptions[area] = None
         return area
@@ -123,10 +126,11 @@ class Topics:
         engine = self._engine
         with engine.lock:
             engine.raise_closed()
-            area = topic.durable.get(name) if name is not None else None
+            area = topic.durable_area(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
             if area is None:
-                area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
+                with engine.roster.one_more():
+                    area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
             elif text != area.subscriber.facts.selector:
@@ -137,6 +141,8 @@ class Topics:
             for _ in area.open_lanes():
                 pass
             topic.online.append(area)
+            if name is not None:
+                topic.kept[name] = area
             consumer = engine.attach(area, selector, prefetch, on_ready, _consumer_type(area))
             position = engine.store.journal.end
         engine.after_write(position)
@@ -147,13 +153,14 @@ class Topics:
         engine = self._engine
         with engine.lock:
             engine.raise_closed()
-            area = topic.durable.get(name)
-            if area is None:
+            if name not in topic.durable:
                 raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
+            area = topic.durable_area(name)
             if area in topic.online:
                 raise SubscriptionInUse(topic.name, name)
             self.store.unsubscribe(area.subscriber)
             del topic.durable[name]
+            topic.kept.pop(name, None)
             self._forget(area)
             position = engine.store.journal.end
         engine.after_write(position)
@@ -161,6 +168,8 @@ class Topics:
     def leave(self, area: SubscriptionArea) -> None:
         """The consumer of a subscription is closed. One that is not durable ends with it. REQUIRES: the lock."""
         area.topic.online.remove(area)
+        if area.is_durable and area.is_blank:
+            del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)
             self._forget(area)
@@ -169,6 +178,7 @@ class Topics:
 
     def _forget(self, area: SubscriptionArea) -> None:
         self.sieve.subscriptions.pop(area, None)
+        self._engine.roster.one_less()
         area.forget()
 
     def consumers(self) -> Iterator[Consumer]:

@@ -28,6 +28,7 @@ from ..store.volatile_lane import VolatileLane
 from .consumer import Consumer
 from .delivery import Delivery
 from .eager_loader import EagerLoader
+from .head_loader import HeadLoader
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
@@ -176,6 +177,7 @@ class TracePlayer:
         self.targets = TargetArea(
             cast(MessageStore, self.store), self.budget, shares, self.lock, syncs_always=False, overflow=overflow
         )
+        self.targets.heads = HeadLoader(self.targets, reading, {})  # never stepped: what it reads is no hit
         self.loader = EagerLoader(self.targets, reading)
         self._wanted = wanted
         self._milliseconds = 0

@@ -21,14 +21,13 @@ from ..store.data_log import (
     Walk,
     attested_behind,
     decode_data_log_header,
-    seal_of,
 )
 from ..store.disk import Disk, File, OsDisk
 from ..store.errors import SettingsError
 from ..store.files import JOURNAL, data_log_id, data_log_name
 from ..store.journal import OFFSET_BITS
 from ..store.record import DROP, HEADER_BYTES, STATE, RecordDamaged
-from ..store.scan import RELISTINGS_MAX
+from ..store.scan import RELISTINGS_MAX, Damage, scan
 from ..store.state import decode_state
 
 Directories = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -153,36 +152,39 @@ def _seen(disk: Disk, data_log: int) -> _Seen:
 def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
     """Leave out the data logs behind the place where the journal ends for whoever opens it.
 
-    A power cut can leave the one before the newest incomplete; whether that is a tail says the durable position.
+    A power cut can leave one before the newest incomplete, sealed and with whole ones behind it. Whether that is a
+    tail says the durable position: the first place that does not verify and that no record knows to be durable. Reads
+    the data logs whole that are not known to be durable, which are the last one or two.
     """
-    at = len(seen) - 2
-    while at >= 0 and (end := _incomplete_at(disk, seen[at])) is not None:
-        place = seen[at].part.data_log << OFFSET_BITS | end
-        if place < max((_durable(disk, found) for found in seen[at:]), default=0):
-            return seen  # it was durable: what is not there is damage
-        ended = seen[at]
-        seen = [*seen[:at], _Seen(replace(ended.part, is_newest=True, next_sequence=None), ended.header)]
-        at -= 1
-    return seen
+    ends_at: int | None = None
+    durable = max((_durable(disk, found) for found in seen[-1:]), default=0)
+    for at in range(len(seen) - 2, -1, -1):
+        part = seen[at].part
+        if durable >> OFFSET_BITS > part.data_log:
+            break
+        durable = max(durable, _durable(disk, seen[at]))
+        end = _incomplete_at(disk, seen[at])
+        if end is not None and part.data_log << OFFSET_BITS | end >= durable:
+            ends_at = at
+    if ends_at is None:
+        return seen
+    part, header = seen[ends_at]
+    return [*seen[:ends_at], _Seen(replace(part, is_newest=True, next_sequence=None), header)]
 
 
 def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
-    """Where a data log stops making sense. None: it leads to the next one. Walks it unless it is sealed."""
+    """Where a data log stops making sense. None: it leads to the next one. Reads all of it."""
     part, header = found
     if header is None:
         return 0
     file = disk.open_for_reading(data_log_name(part.data_log))
     try:
-        seal = seal_of(file, header)
-        if seal is not None and part.next_sequence in (None, seal[1].sequence + 1):
-            return None
-        walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence)
-        for _ in walk:
-            pass
-        is_whole = walk.is_sealed or walk.end == file.size()
-        if is_whole and part.next_sequence in (None, walk.next_sequence):
-            return None
-        return walk.end
+        end, next_sequence = DATA_LOG_HEADER_BYTES, header.first_sequence
+        for record in scan(file, header):
+            if isinstance(record, Damage) or record.bad_messages:
+                return record.offset
+            end, next_sequence = record.offset + record.header.length, record.header.sequence + 1
+        return None if part.next_sequence in (None, next_sequence) else end
     finally:
         file.close()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
 from .index import Index
@@ -24,6 +25,8 @@ from .sequences import FULL_BLOCK, Sequences, bits
 from .state import Backlog
 from .times import Times
 
+_NOTHING: Final = Sequences()
+"""What is pending for those that were not looked at since something was sent. Nobody adds to it."""
 NO_RECORD = 0
 """As the data log of an ack: no record says it, and none has to be kept for it."""
 
@@ -107,8 +110,7 @@ class TopicLane(Lane):
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = bits(first - base, last - base)
         for number, subscriber in self.subscribers.items():
-            subscriber.catch_up()
-            mask = subscriber.pending.mask(first >> BLOCK_SHIFT) & cover
+            mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
             found += [Survivors(number, base + low, high - low + 1) for low, high in mask_runs(mask)]
         return found
 
@@ -136,8 +138,7 @@ class TopicLane(Lane):
         number, _ = self.touched.pop_first(1)
         needed = 0
         for subscriber in self.subscribers.values():
-            subscriber.catch_up()
-            needed |= subscriber.pending.mask(number)
+            needed |= subscriber.mask(number)
             if needed == FULL_BLOCK:
                 return
         block = self.block(number)
@@ -170,7 +171,7 @@ class SubscriptionLane(Lane):
         self.destination = number
         self.priority = topic.priority
         self.number = number << LANE_SHIFT | topic.priority
-        self.pending = Sequences()
+        self.pending = _NOTHING
         self.pending_messages = 0
         self.pending_bytes = 0
         self.next_sequence = self.first_sequence = topic.next_sequence
@@ -181,6 +182,8 @@ class SubscriptionLane(Lane):
         """Take in what was sent since. O(blocks of that)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
+            if self.pending is _NOTHING:
+                self.pending = Sequences()
             self.pending.add(self.next_sequence, topic.next_sequence - 1)
             self.next_sequence = topic.next_sequence
             self.pending_messages = self.pending.count
@@ -193,7 +196,7 @@ class SubscriptionLane(Lane):
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
         del self.topic.subscribers[self.destination]
-        self.pending.clear()
+        self.pending = _NOTHING
         self.pending_messages = self.pending_bytes = 0
         self.topic = TopicLane(self.index, self.topic.destination, self.priority)
 
@@ -235,6 +238,8 @@ class SubscriptionLane(Lane):
         if surplus := before & ~needed:
             self._remove_in(self._place(number), surplus, NO_RECORD)
         base, added = number << BLOCK_SHIFT, needed & ~before
+        if added and self.pending is _NOTHING:
+            self.pending = Sequences()
         for first, last in mask_runs(added):
             self.pending.add(base + first, base + last)
             self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
@@ -278,14 +283,37 @@ class SubscriptionLane(Lane):
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         return self.topic.extents(first, last)
 
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Pending messages and their bytes, with what was sent since the last catch_up, which costs nothing yet."""
+        topic = self.topic
+        return (
+            self.pending_messages + max(topic.next_sequence - self.next_sequence, 0),
+            self.pending_bytes + max(topic.sent_bytes - self._sent_bytes, 0),
+        )
+
+    def mask(self, number: int) -> int:
+        """What of a block is pending, likewise."""
+        mask, base = self.pending.mask(number), number << BLOCK_SHIFT
+        low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
+        return mask | bits(low, high) if low <= high else mask
+
     def backlog(self) -> Backlog:
-        self.catch_up()
-        return self.pending.backlog(self.number, self.pending_bytes)
+        if self.pending is not _NOTHING:
+            self.catch_up()
+            return self.pending.backlog(self.number, self.pending_bytes)
+        sent = Sequences()
+        if self.topic.next_sequence > self.next_sequence:
+            sent.add(self.next_sequence, self.topic.next_sequence - 1)
+        return sent.backlog(self.number, self.depth[1])
 
     def restore(self, backlog: Backlog) -> None:
         """Take over what a checkpoint stored; the topic's lane is as it was then."""
         self.first_sequence = 0
-        self.pending.restore(backlog)
+        self.pending = _NOTHING
+        if backlog.blocks:
+            self.pending = Sequences()
+            self.pending.restore(backlog)
         self.pending_messages = self.pending.count
         self.pending_bytes = backlog.pending_bytes
 

@@ -21,6 +21,13 @@ settings.register_profile("soak", settings.get_profile("house"), derandomize=Fal
 settings.load_profile("house")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All tests with Spark in one process: each would start a JVM of its own."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session, shared because a JVM takes seconds to start. Skips where no Java can be had."""

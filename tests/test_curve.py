@@ -162,7 +162,8 @@ def test_sampler_keeps_its_sums_whatever_it_is_told(seed: int) -> None:
         taken[at] += random.randrange(MIB)
         waiting = random.choice((0, random.randrange(8 * MIB)))
         rate = random.choice((None, 0.0, 1e6))
-        sampler.look(tracks[at], waiting, taken[at], 1000.0, len(tracks), rate, random.randrange(MIB))
+        watermarks = sampler.watermarks_of(len(tracks), rate)
+        sampler.look(tracks[at], waiting, taken[at], 1000.0, watermarks, random.randrange(MIB))
         for limit in range(len(limits)):
             behind = [track for track in tracks if track.behind > limit]
             assert sampler._pending[limit] == pytest.approx(sum(track.pending[limit] for track in behind), abs=1)

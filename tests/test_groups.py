@@ -66,10 +66,10 @@ def test_the_group_travels_with_the_message(bay: SimulatedBay, queue: Queue) -> 
         queue.send(b"4", group="c", transaction=transaction)
     queue.send(b"5", group="d", persistent=False)
     queue.send(b"6", group="e", expires_in=60.0)
-    assert [message.group for message in queue.browse()] == ["ä", "b", None, "c", "e", "d"]
+    assert [message.group for message in queue.browse()] == ["ä", "b", None, "c", "d", "e"]
     with queue.subscribe() as consumer:
         taken = drain(consumer)
-        assert [delivery.group for delivery in taken] == ["ä", "b", None, "c", "e", "d"]
+        assert [delivery.group for delivery in taken] == ["ä", "b", None, "c", "d", "e"]
         assert (taken[0].headers, taken[0].id) == ({"n": 1}, "mine")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import forebay
 from forebay import Message
-from forebay.store import metadata_store
+from forebay.store import census
 from forebay.store.metadata_store import MetadataDamaged, MetadataFull, SqliteMetadataStore
 from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, change_at, history_until, loaded, read_all
 
@@ -27,7 +27,7 @@ def store_of(directory: Path, transaction_blocks: int) -> SqliteMetadataStore:
 
 @pytest.fixture
 def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata_store, "packed_messages", lambda packed: 1)
+    monkeypatch.setattr(census, "packed_messages", lambda packed: 1)
 
 
 class Watch:

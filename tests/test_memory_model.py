@@ -9,7 +9,7 @@ the ledger must stay below the limit at every single charge.
 from __future__ import annotations
 
 import gc
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -18,9 +18,13 @@ import pytest
 from sortedcontainers import SortedDict
 
 from forebay import Consumer, Delivery, Message
-from forebay.cache.budget import Holder
+from forebay.cache.budget import Budget, Holder
+from forebay.cache.charge import charge_bytes
+from forebay.cache.head_queue_cache import HeadQueueCache
+from forebay.cache.pending_cache import PendingCache
 from forebay.dispatch.sizes import parse_size
 from forebay.store.message import Headers
+from forebay.store.reading import StoredMessage
 from simulated_bay import SimulatedBay
 
 KIB = 1024
@@ -435,6 +439,106 @@ def test_what_is_taken_is_what_the_model_says_whatever_the_limit_becomes_meanwhi
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_what_is_taken_is_what_the_model_says_a_million_times(seed: int) -> None:
     run(seed, 10_000, is_resized=seed % 2 == 1)
+
+
+LEDGER_STEPS = 100_000
+SHORT_SEEDS = 2
+
+
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.soak] if seed >= SHORT_SEEDS else []) for seed in range(100)]
+)
+def test_the_ledger_stays_below_the_limit_ten_million_times(seed: int) -> None:
+    """Ten million steps of the memory floor alone: the budget, its guarantees, both caches and a limit that changes."""
+    steps = LEDGER_STEPS if seed >= SHORT_SEEDS else LEDGER_STEPS // 10
+    LedgerModel(seed).run(steps)
+
+
+class LedgerModel:
+    """What lists, deliveries, loads and acks do to the ledger, without messages to read."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.budget = Budget(LIMIT_BYTES)
+        self.index = self.budget.holder("index", guaranteed_bytes=512 * KIB)
+        self.reading = self.budget.holder("read_buffers", guaranteed_bytes=256 * KIB)
+        self.lists = self.budget.holder("target_lists")
+        self.dispatch = self.budget.holder("dispatch_area")
+        self.head = HeadQueueCache(self.budget.holder("head_queue_cache"), LIMIT_BYTES // 4)
+        self.pending = PendingCache(self.budget.holder("pending_cache"), self.head, LIMIT_BYTES // 4)
+        self.direct: deque[StoredMessage] = deque()
+        self.in_flight: list[StoredMessage] = []
+        self.sequence = 0
+        self.full = 0
+        """Steps that found memory nearly full."""
+
+    def run(self, steps: int) -> None:
+        operations = [self.arrive, self.take, self.ack, self.give_back, self.load, self.use_index]
+        budget = self.budget
+        for number, operation in enumerate(self.random.choices(operations, (8, 3, 1.8, 0.4, 2, 2), k=steps)):
+            operation()
+            assert budget.held_bytes <= budget.limit_bytes
+            self.full += budget.free_bytes < 64 * KIB
+            if number % 5_000 == 0:
+                budget.resize(self.random.randrange(LIMIT_BYTES // 2, 2 * LIMIT_BYTES))
+                self.check()
+        self.check()
+        assert self.full > steps // 10, "memory was seldom full"
+
+    def check(self) -> None:
+        self.budget._check()
+        self.head._check()
+        self.pending._check()
+        assert self.lists.held_bytes == sum(map(charge_bytes, self.direct))
+        assert self.dispatch.held_bytes == sum(map(charge_bytes, self.in_flight))
+
+    def arrive(self) -> None:
+        self.sequence += 1
+        begin = self.random.randrange(len(FILLER) - 64 * KIB)
+        message = (self.sequence, b"", FILLER[begin : begin + int(self.random.expovariate(1 / (8 * KIB)))], 0)
+        if self.lists.reserve(charge_bytes(message)):
+            self.direct.append(message)
+        elif not self.pending.put(self.sequence % 3, message):
+            self.head.put(self.sequence % 5, message)
+
+    def take(self) -> None:
+        if self.direct:
+            message = self.direct.popleft()
+            self.lists.hand_over(self.dispatch, charge_bytes(message))
+            self.in_flight.append(message)
+
+    def ack(self) -> None:
+        for _ in range(min(len(self.in_flight), self.random.randrange(4))):
+            message = self.in_flight.pop(self.random.randrange(len(self.in_flight)))
+            self.dispatch.release(charge_bytes(message))
+
+    def give_back(self) -> None:
+        wanted = self.random.randrange(64 * KIB)
+        wanted -= self.head.give_back(wanted)
+        if wanted > 0:
+            wanted -= self.pending.give_back(wanted)
+        while wanted > 0 and self.direct:
+            message = self.direct.pop()
+            self.lists.release(charge_bytes(message))
+            wanted -= charge_bytes(message)
+        self.budget.follow()
+
+    def load(self) -> None:
+        """A read buffer, and what a cache had, which changes its owner."""
+        size = self.random.randrange(512 * KIB)
+        if self.reading.reserve(size):
+            message = self.pending.take(self.sequence % 3, self.sequence - self.random.randrange(50))
+            if message is not None:
+                assert self.lists.reserve_again(charge_bytes(message)), "what was just released can be reserved again"
+                self.direct.append(message)
+            self.reading.release(size)
+
+    def use_index(self) -> None:
+        """Acks need blocks of the index at any usage."""
+        if self.index.held_bytes < 512 * KIB:
+            assert self.index.reserve(5632) or self.index.held_bytes + 5632 > 512 * KIB
+        else:
+            self.index.release(self.index.held_bytes)
 
 
 @pytest.fixture(autouse=True)

@@ -187,3 +187,42 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_
         bay.bay.step()
         assert bell.heard() == 1
         assert ids(consumer.take()) == [wanted]
+
+
+@pytest.mark.parametrize("frees", ["ack", "close", "nack", "resize", "second"])
+def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_comes_free(
+    bay: SimulatedBay, queue: Queue, frees: str
+) -> None:
+    queue.send(b"x", headers={"n": 1}, priority=9)
+    wanted = queue.send(b"x", headers={"n": 0}, priority=0)
+    elsewhere = bay.queue("elsewhere")
+    elsewhere.send(bytes(1024))
+    bay.reopen()
+    host = bay.engine.budget.holder("host")
+    taker = bay.queue("elsewhere").subscribe()
+    (held,) = taker.take()
+    bell = Bell()
+    with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
+        bay.engine.targets.hungry.clear()
+        bell.heard()
+        assert consumer.take() == []
+        bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None, least=0)
+        assert host.reserve(bay.engine.budget.free_bytes)
+        bay.bay.step()
+        assert not bell.heard() and not bay.engine.targets.hungry
+        if frees == "ack":
+            held.ack()
+        elif frees == "close":
+            taker.close()
+        elif frees == "nack":
+            held.nack(delay=100)
+        elif frees == "resize":
+            bay.bay.resize("8MiB")
+        else:
+            host.release(host.held_bytes)
+            bay.clock.advance(1.0)
+        bay.bay.step()
+        assert bell.heard() == 1
+        assert ids(consumer.take()) == [wanted]
+    host.release(host.held_bytes)
+    bay.check()

@@ -17,7 +17,7 @@ from forebay.pipeline.tuning import LimitRow, recommend_limits, recommend_limits
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIMITS = ["4MiB", 8 << 20, "16MiB"]
+LIMITS: list[int | str] = ["4MiB", 8 << 20, "16MiB"]
 
 
 @pytest.fixture

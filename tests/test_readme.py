@@ -173,6 +173,13 @@ def test_loggers_named_are_those_there_are() -> None:
 # ------------------------------------------------------------------ ARCHITECTURE
 
 
+def test_each_test_that_is_named_exists() -> None:
+    named = set(re.findall(r"(tests/test_\w+\.py)::(test_\w+)", ARCHITECTURE))
+    assert len(named) >= 14
+    for file, function in named:
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{function}"
+
+
 def table_of_bytes(heading: str) -> list[list[str]]:
     """The first table of a section."""
     table = section(ARCHITECTURE, heading)

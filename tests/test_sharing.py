@@ -51,7 +51,7 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     bay.bay.step()
     rich, poor = bay.lists()
     assert not rich.has_supply
-    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, poor, richer_than=90 * KIB)
+    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
     assert rich.direct_bytes >= 90 * KIB
     assert rich.direct_bytes - charge_bytes(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()

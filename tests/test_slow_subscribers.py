@@ -190,3 +190,29 @@ def test_a_slow_task_loses_the_oldest_too() -> None:
         assert topic.statistics().evicted == 46
 
     run_jumping(main())
+
+
+@pytest.mark.parametrize(("eviction", "left"), [("oldest", [6, 7, 8, 9]), ("newest", [0, 1, 2, 3])])
+def test_messages_that_are_due_later_count_as_those_that_wait(eviction: str, left: list[int]) -> None:
+    bay = limited(4, eviction)
+    consumer = bay.bay.topic("prices").subscribe()
+    send(bay, 0, 9, delay=5.0)
+    assert numbers(consumer) == []
+    assert evicted(bay) == 6
+    bay.clock.advance(6.0)
+    bay.bay.step()
+    assert numbers(consumer) == left
+    bay.check()
+
+
+@pytest.mark.parametrize("eviction", ["oldest", "newest", "lowest_priority"])
+def test_consumers_with_selectors_lose_what_those_without_lose(eviction: str) -> None:
+    bay = limited(4, eviction)
+    topic = bay.bay.topic("prices")
+    plain, choosy = topic.subscribe(), topic.subscribe(selector="kg > 0")
+    send(bay, 0, 9, headers={"kg": 1})
+    topic.send_many([Message(b"%d" % n, {"kg": 1}) for n in range(10, 20)])
+    found = numbers(choosy)
+    assert found == numbers(plain)
+    assert len(found) == 4
+    bay.check()

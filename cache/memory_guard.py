@@ -1,0 +1,88 @@
+"""The memory guard: notes when the process has grown far beyond what the ledger says, and what is known of why.
+
+The ledger is about messages and their index; the process is also the
+interpreter, the host's own objects and pages that the C library has free.
+The guard compares the growth of both since it first looked, says so in the
+log when they are far apart, at most every ten minutes, and keeps the figures
+for statistics. It limits nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+logger = logging.getLogger("forebay.cache.memory")
+
+LOOK_SECONDS: Final = 10.0
+LOG_SECONDS: Final = 600.0
+GROWTH_FACTOR: Final = 1.25
+GROWTH_BYTES: Final = 40 << 20
+"""The process may have grown by so many times the ledger, and so many bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatistics:
+    """What the process has for itself, beside what the ledger explains. Of the last look, at most ten seconds ago."""
+
+    process_bytes: int
+    expected_bytes: int
+    """At most so many follow from the ledger: what it had when the guard first looked, 1.25 times what the ledger has
+    grown by, and 40 MiB."""
+    excess_bytes: int
+    """How far it is above that; 0 where it is not."""
+    why: str
+    """What is known of the reason; "" where there is no excess."""
+
+
+class MemoryGuard:
+    """REQUIRES: one thread at a time."""
+
+    def __init__(self, process_bytes: Callable[[], int], return_free_memory: Callable[[], None]) -> None:
+        self._process_bytes = process_bytes
+        self._return_free_memory = return_free_memory
+        self._base_bytes: int | None = None
+        self._look_at = self._log_at = 0.0
+        self.statistics: ProcessStatistics | None = None
+        """None before the first look."""
+
+    def look(self, now: float, held_bytes: int) -> None:
+        """If it is time. held_bytes: of the ledger. About 1 ms, 9 ms for a process of 1 GB. REQUIRES: no lock."""
+        if self._base_bytes is not None and now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        process_bytes = self._process_bytes()
+        if self._base_bytes is None:
+            self._base_bytes = max(process_bytes - held_bytes, 0)
+        expected_bytes = self._base_bytes + int(held_bytes * GROWTH_FACTOR) + GROWTH_BYTES
+        why = self.statistics.why if self.statistics is not None else ""
+        if process_bytes <= expected_bytes:
+            why = ""
+        elif not why or now >= self._log_at:
+            process_bytes, why = self._find_out(process_bytes, expected_bytes)
+        excess_bytes = max(process_bytes - expected_bytes, 0)
+        self.statistics = ProcessStatistics(process_bytes, expected_bytes, excess_bytes, why)
+        if why and now >= self._log_at:
+            self._log_at = now + LOG_SECONDS
+            logger.warning(
+                "the process has %d MiB of its own, %d MiB more than follows from the %d MiB that the ledger holds: %s",
+                process_bytes >> 20,
+                excess_bytes >> 20,
+                held_bytes >> 20,
+                why,
+            )
+
+    def _find_out(self, process_bytes: int, expected_bytes: int) -> tuple[int, str]:
+        """(what the process has now, why it was too much): what the C library gives back was free, the rest is used."""
+        self._return_free_memory()
+        left_bytes = self._process_bytes()
+        free_bytes, excess_bytes = process_bytes - left_bytes, process_bytes - expected_bytes
+        if free_bytes >= excess_bytes:
+            return left_bytes, f"the C library kept {free_bytes >> 20} MiB free and gave them back now"
+        return left_bytes, (
+            f"{(left_bytes - expected_bytes) >> 20} MiB belong to the host, its threads or objects that it keeps, "
+            "message bodies among them, for blocks of the index and the metadata store's pages are in the ledger; "
+            f"the C library had {max(free_bytes, 0) >> 20} MiB free"
+        )
