@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from ..store.errors import SettingsError
 from ..store.files import PathArgument
 from .activemq_table import (
+    IMPLIED,
     POLICY_PROPERTIES,
     PROPERTIES,
     SAME_ELEMENTS,
@@ -154,14 +155,30 @@ def _visit(element: Element, policy: tuple[str, str] | None) -> Iterator[_Proper
     elif name not in PROPERTIES and name not in POLICY_PROPERTIES:
         yield _passed_over(element)
         return
-    for key, text in attributes.items():
-        yield from _property(name, _Property(place, key, text, element.line), policy)
     children = element.children
+    if name in IMPLIED:
+        attributes, children = _implied(name, attributes, children)
+    for key, text in attributes.items():
+        found = _Property(place, key, text, element.line)
+        if key == "backOffMultiplier" and attributes.get("useExponentialBackOff", "").lower() != "true":
+            found.problem = 'of no effect without useExponentialBackOff="true"'
+            yield found
+        else:
+            yield from _property(name, found, policy)
     if name == "mKahaDB":
         children, others = _one_store(element)
         yield from map(_passed_over, others)
     for child in children:
         yield from _visit(child, policy)
+
+
+def _implied(name: str, attributes: dict[str, str], children: list[Element]) -> tuple[dict[str, str], list[Element]]:
+    """The attributes with what goes without saying, or is said by an element in it; and the other elements."""
+    key, text = IMPLIED[name]
+    named = [child for child in children if child.name == key]
+    for queue in (queue for child in named for queue in child.children):
+        text = queue.attributes.get("physicalName", text)
+    return {key: text} | attributes, [child for child in children if child not in named]
 
 
 def _policy(element: Element) -> tuple[str, str]:

@@ -128,6 +128,13 @@ def dead_letter_prefix(text: str) -> str:
     return text + "{name}"
 
 
+def dead_letter_queue(text: str) -> str:
+    """A queue's name, or as "queue://name"; a reference to a bean, or a topic, can't be had."""
+    if text.startswith(("#", "topic://")):
+        raise ValueError("dead letters go to a queue, by its name")
+    return text.removeprefix("queue://")
+
+
 # ------------------------------------------------------------------ the table
 
 DIRECTORY: Final = "give it to forebay.open: its first argument is the directory"
@@ -139,6 +146,7 @@ _FOUND_BY_ITSELF = "found from measured rates"
 _CONFIRMED = "a confirmed message is in the journal, always"
 _LOCK = "the directory has one owner by flock; see lock_wait_seconds"
 _NO_WAIT = "sends never wait for memory; max_messages and max_bytes limit a backlog"
+_EVERY_KIND = "non-persistent messages are given up as the others are"
 _NO_TOPICS = "policies are for queues"
 
 _BOTH_STORES = (
@@ -260,20 +268,39 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("strictOrderDispatch", convert=only("false", "whoever takes first is served first")),
         Row("expireMessagesPeriod", "expiry_sweep_seconds", period),
     ),
-    "sharedDeadLetterStrategy": (Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),),
+    "sharedDeadLetterStrategy": (
+        Row("deadLetterQueue", "dead_letter_queue", dead_letter_queue),
+        Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),
+        Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
+    ),
     "individualDeadLetterStrategy": (
         Row("queuePrefix", "dead_letter_queue", dead_letter_prefix),
+        Row("queueSuffix", note="dead_letter_queue takes one: write it there"),
+        Row("topicPrefix", note="dead letters of a topic have the same prefix"),
+        Row("useQueueForQueueMessages", convert=only("true", "dead letters go to queues")),
+        Row("useQueueForTopicMessages", convert=only("true", "dead letters go to queues")),
+        Row("destinationPerDurableSubscriber", convert=only("false", "a header names the subscription")),
         Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),
+        Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "constantPendingMessageLimitStrategy": (Row("limit", "subscriber_max_messages", number),),
     "redeliveryPolicy": (
         Row("maximumRedeliveries", "max_attempts", attempts),
         Row("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
         Row("redeliveryDelay", "redelivery_delay_seconds", milliseconds),
-        Row("backOffMultiplier", "redelivery_backoff", factor),
+        Row("backOffMultiplier", "redelivery_backoff", factor, note="with useExponentialBackOff"),
+        Row("useExponentialBackOff", convert=truth),
+        Row("maximumRedeliveryDelay", note="a delay grows to an hour at most"),
+        Row("useCollisionAvoidance", convert=only("false", "delays are what they say")),
     ),
 }
 """Properties that become a field of DestinationPolicy, by element."""
+
+IMPLIED: Final = {
+    "sharedDeadLetterStrategy": ("deadLetterQueue", "ActiveMQ.DLQ"),
+    "individualDeadLetterStrategy": ("queuePrefix", "ActiveMQ.DLQ.Queue."),
+}
+"""What an element says by being there, unless it says otherwise."""
 
 SAME_ELEMENTS: Final = {
     "amqPersistenceAdapterFactory": "amqPersistenceAdapter",

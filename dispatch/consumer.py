@@ -299,8 +299,8 @@ class Consumer:
                         self._check_held((deliveries,))
                     area.acknowledged += area.store.remove_one(area.lane, sequence)
                     engine.targets.settle(deliveries)
-                    if area.attempts:
-                        area.attempts.pop(sequence, None)
+                    if area.attempts is not None:
+                        area.settled(sequence, sequence)
                     if self._waits_for_credit:
                         self.credit_came()
                     position = engine.store.journal.end if area.syncs else 0
@@ -367,32 +367,20 @@ class Consumer:
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
-        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
+        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1.
+
+        Where the queue's policy has a longer delay, after that; and after
+        `max_attempts` not again, but from the dead-letter queue. The attempts
+        are in the journal when this returns. O(deliveries).
+        """
         engine = self._engine
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
         with engine.lock:
             self._check_held(batch)
-            for delivery in batch:
-                self._return(delivery, delay)
+            engine.redelivery.take_back(batch, delay)
             self.credit_came()
         engine.call_ready()
-
-    def give_back(self, delivery: Delivery) -> None:
-        """It comes back from a transaction that was rolled back. REQUIRES: the lock; it is in flight."""
-        self._return(delivery, 0.0)
-        self.credit_came()
-
-    def _return(self, delivery: Delivery, delay: float) -> None:
-        message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
-        self._engine.targets.give_back(delivery)
-        if delivery._area.queue.dealer is not None:
-            delivery._area.queue.dealer.comes_back(delivery, is_delayed=bool(delay))
-        if delay:
-            delivery._area.keep((message,))
-            self._engine.park(delay, delivery._area, delivery.sequence)
-        else:
-            self._engine.targets.offer_again(delivery._area, message)
 
     def _check_held(self, deliveries: Sequence[Delivery]) -> None:
         last_number = -1
@@ -484,8 +472,7 @@ class Consumer:
             interest.consumers.remove(self)
             if not interest.consumers:
                 targets.unsubscribe(self._queue, interest)
-        for delivery in held:
-            self._return(delivery, 0.0)
+        self._engine.redelivery.take_back(held)
         if self.is_exclusive:
             exclusive.leave(self._queue, self)
         if dealer is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ..store.errors import SettingsError
+from .redelivery_rule import check_redelivery
 from .sizes import parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
@@ -79,6 +80,22 @@ class DestinationPolicy:
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
     More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
 
+    max_attempts: int | None = 6
+    """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
+    More: failures that pass by themselves cost no message, a poison message costs more work."""
+
+    redelivery_delay_seconds: float = 0.0
+    """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
+    More: fewer attempts while what it needs is down, later delivery once that is back."""
+
+    redelivery_backoff: float = 1.0
+    """By how much that delay grows with each further attempt; it stays below an hour, or the delay itself.
+    More: fewer attempts in a long outage, later delivery at its end."""
+
+    dead_letter_queue: str | None = "DLQ.{name}"
+    """Where dead letters go, with headers that say why; {name} is their destination's name; None: they are discarded.
+    It keeps them, and disk with them, until somebody takes them; they are never given up from there."""
+
     # max_bytes as a number.
     max_size_bytes: int | None = field(init=False, repr=False, compare=False)
 
@@ -120,8 +137,12 @@ class DestinationPolicy:
         if self.expired_to_dead_letter is not False:
             raise SettingsError(
                 f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be False: "
-                "what has expired is removed, there are no dead-letter queues yet"
+                "what has expired is removed, nothing brings it to a dead-letter queue"
             )
+
+        check_redelivery(
+            self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
+        )
 
     @property
     def drops(self) -> bool:

@@ -47,12 +47,13 @@ from .limited_queue import LimitedConsumer
 from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
+from .redelivery import ATTEMPTS_BYTES, Redelivery
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
 from .roster import Roster
 from .selector import Selector
 from .settings import Settings
 from .space_line import Space
-from .statistics import DestinationStatistics, Statistics, TopicStatistics
+from .statistics import Statistics, TopicStatistics, destination_statistics, statistics_of_topic
 from .target_area import TargetArea
 from .timing import Timing
 from .topic_area import TopicArea
@@ -120,6 +121,7 @@ class Engine:
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,
+            attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
@@ -134,6 +136,7 @@ class Engine:
         self._queues_by_number: dict[int, QueueArea] = {}
         self.resizing = Resizing(self, shares)
         self.transactions = TransactionArea(self, self.budget.holder("transactions"))
+        self.redelivery = Redelivery(self)
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self.timing = Timing(self)
@@ -144,9 +147,8 @@ class Engine:
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         self._is_stopping = False
-        self.recovery = open_and_take_over(
-            disk, self.store, self.lock, reading, message_bytes_max=self.max_message_bytes
-        )
+        message_bytes_max = self.max_message_bytes
+        self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
         self.open_epoch = self.store.journal.epoch
         self._begin()
 
@@ -184,8 +186,6 @@ class Engine:
 
     def _begin(self) -> None:
         self.space = Space(self)
-        self.overflow.storage.on_room(self.space.tmp_storage.room_came)
-        self.store.cleaner.room_came = self.space.journal.room_came
         self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         reading = self.budget.holders["read_buffers"]
         self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
@@ -208,6 +208,7 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
                 self.recorder.wants_writing = self._housekeeping_wanted.set
+            self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timing.restore()
         self.housekeeper = Housekeeper(self)
         _engines.add(self)
@@ -229,12 +230,17 @@ class Engine:
             return area
         with self.lock:
             self.raise_closed()
-            area = self.queues.get(name)
-            if area is None:
-                with self.roster.one_more():
-                    area = self._add_queue(self.store.create_destination(name).number, name)
+            area = self.queue_locked(name)
             position = self.store.journal.end
         self.after_write(position)
+        return area
+
+    def queue_locked(self, name: str) -> QueueArea:
+        """As queue_area, without a sync. REQUIRES: the lock."""
+        area = self.queues.get(name)
+        if area is None:
+            with self.roster.one_more():
+                area = self._add_queue(self.store.create_destination(name).number, name)
         return area
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
@@ -272,18 +278,22 @@ class Engine:
         return queue.areas[priority] or self._add_lane(queue, priority)
 
     def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
-        """The same for non-persistent messages. Ids carry the epoch, because each open counts from 0."""
+        """The same for non-persistent messages."""
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
-            area = queue.volatile_areas[priority]
-            if area is None:
-                lane = self.overflow.lane(queue.number, priority)
-                prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
-                area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
-                area.persistent = queue.areas[priority]
-                self.targets.add_lane(area)
-            return area
+            return self.volatile_area(queue, priority)
+
+    def volatile_area(self, queue: QueueArea, priority: int) -> VolatileArea:
+        """Made on first use. Ids carry the epoch, because each open counts from 0. REQUIRES: the lock."""
+        area = queue.volatile_areas[priority]
+        if area is None:
+            lane = self.overflow.lane(queue.number, priority)
+            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
+            area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+            area.persistent = queue.areas[priority]
+            self.targets.add_lane(area)
+        return area
 
     def subscribe(
         self,
@@ -433,7 +443,7 @@ class Engine:
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.topics.sieve.step() or self._load():
+        while self.redelivery.dead_letters.step() or self.topics.sieve.step() or self._load():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -466,14 +476,6 @@ class Engine:
                 if self.targets.ready:
                     self.call_ready()
 
-    def ask_for_housekeeping(self) -> bool:
-        """Have a cleanup done now by the thread that does it; False: there is none."""
-        if not self._threads:
-            return False
-        self.housekeeper.want_cleanup()
-        self._housekeeping_wanted.set()
-        return True
-
     def _guarded(self, work: Callable[[], int]) -> int:
         """A background thread outlives what its work raises; a failed store tells its callers itself."""
         try:
@@ -495,8 +497,8 @@ class Engine:
 
     def statistics(self) -> Statistics:
         with self.lock:
-            destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
-            topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
+            destinations = {name: destination_statistics(queue) for name, queue in self.queues.items()}
+            topics = {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()}
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
@@ -509,38 +511,7 @@ class Engine:
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         with self.lock:
-            return self._topic_statistics(topic)
-
-    def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
-        return TopicStatistics(
-            enqueued=topic.enqueued,
-            dropped=topic.dropped,
-            evicted=topic.evicted,
-            blocked_sends=topic.blocked_sends,
-            blocked_seconds=topic.blocked_seconds,
-            consumers=len(topic.online),
-            subscriptions={name: self._destination_statistics(area) for name, area in topic.durable_areas()},
-        )
-
-    def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
-        areas = list(queue.lane_areas())
-        return DestinationStatistics(
-            depth=queue.depth,
-            bytes=queue.depth_bytes,
-            consumers=sum(1 for _ in queue.consumers()),
-            slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
-            enqueued=queue.enqueued,
-            delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
-            acknowledged=sum(area.acknowledged for area in areas),
-            redelivered=sum(area.redelivered for area in areas),
-            misses=queue.missed,
-            unreadable=sum(area.unreadable for area in areas),
-            expired=sum(area.expired for area in areas),
-            dropped=queue.dropped,
-            blocked_sends=queue.blocked_sends,
-            blocked_seconds=queue.blocked_seconds,
-            is_paused=queue.is_paused,
-        )
+            return statistics_of_topic(topic)
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""

@@ -1,9 +1,10 @@
 """Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
 
 Each pending message is in one place: in flight, put off by a delay, not due
-yet, expired, decided about by a transaction, passed over because it can't be
-read, not synced yet, or free. A consumer gets what is free and matches its selector, if it may
-take. Whatever keeps it from that is the cause.
+yet, expired, given up after its last attempt, decided about by a transaction,
+passed over because it can't be read, not synced yet, or free. A consumer gets
+what is free and matches its selector, if it may take. Whatever keeps it from
+that is the cause.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ IN_FLIGHT: Final = "in_flight"
 DELAYED: Final = "delayed"
 DUE_LATER: Final = "due_later"
 EXPIRED: Final = "expired"
+DEAD_LETTER: Final = "dead_letter"
 TRANSACTION: Final = "transaction"
 SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
@@ -81,6 +83,8 @@ class _Places:
     delayed: _Part = field(default_factory=_Part)
     due: float | None = None
     """When the first of them may go, on the engine's clock."""
+    dead: _Part = field(default_factory=_Part)
+    """About to leave for the dead-letter queue."""
     transactions: dict[str, _Part] = field(default_factory=dict)
     """By transaction, with what it is."""
     due_later: _Part = field(default_factory=_Part)
@@ -96,7 +100,7 @@ class _Places:
         """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
         taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
         timed = self.delayed.messages + self.due_later.messages + self.expired.messages
-        return self.depth - taken - timed - self.unsynced.messages
+        return self.depth - taken - timed - self.dead.messages - self.unsynced.messages
 
 
 def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
@@ -155,6 +159,7 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
         for delivery in area.in_flight.values():
             places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
         _count(places.unsynced, area, [(area.published, _END)])
+        _count(places.dead, area, area.dead)
         places.unreadable += area.unreadable
         if area.is_timed:
             _count_timed(engine, area, places)
@@ -277,15 +282,18 @@ def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> in
             for sequence in range(found[0], found[1] + 1):
                 if sequence > last or sequence >= end:
                     break
-                if sequence not in area.in_flight and sequence not in area.parked and not _is_late(area, sequence):
+                if not _is_held(area, sequence) and not _is_late(area, sequence):
                     return sequence
             at = found[1] + 1
     return None
 
 
 def _is_free(area: LaneArea, sequence: int) -> bool:
-    is_held = sequence in area.in_flight or sequence in area.parked
-    return not is_held and area.lane.is_pending(sequence) and not _is_late(area, sequence)
+    return not _is_held(area, sequence) and area.lane.is_pending(sequence) and not _is_late(area, sequence)
+
+
+def _is_held(area: LaneArea, sequence: int) -> bool:
+    return sequence in area.in_flight or sequence in area.parked or sequence in area.dead
 
 
 def _is_late(area: LaneArea, sequence: int) -> bool:
@@ -402,6 +410,9 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
         causes.append(_cause(engine, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
     if places.expired.messages:
         causes.append(_cause(engine, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
+    if places.dead.messages:
+        frees = "housekeeping, or a step(), as soon as the disk has room"
+        causes.append(_cause(engine, DEAD_LETTER, "max_attempts", places.dead, frees))
     for holder, part in places.transactions.items():
         causes.append(_cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
     if places.unsynced.messages:
@@ -511,6 +522,7 @@ def _state(cause: Cause) -> str:
         DELAYED: f"{messages} {verb} put off by a delay",
         DUE_LATER: f"{messages} {verb} {cause.holder}",
         EXPIRED: f"{messages} {'has' if one else 'have'} expired and {'leaves' if one else 'leave'} soon",
+        DEAD_LETTER: f"{messages} had the last attempt",
         TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
         SYNC: f"{messages} {verb} stored and not synced yet",
         UNREADABLE: f"{messages} can't be read",

@@ -53,6 +53,7 @@ class Housekeeper:
         if engine.resizing.is_under_way:
             done += engine.resizing.go_on()
         done += engine.timing.sweep_due()
+        done += engine.redelivery.dead_letters.steps()
         if engine.topics.sift():
             done += 1
             engine.wake_housekeeper()
@@ -79,9 +80,13 @@ class Housekeeper:
         done += engine.store.attest()
         return done
 
-    def want_cleanup(self) -> None:
-        """The next step has one, whatever the time."""
+    def ask_for_cleanup(self) -> bool:
+        """Have one done now by the thread that does it; False: there is none."""
+        if not self._engine.settings.background:
+            return False
         self._cleanup_at = 0.0
+        self._engine.wake_housekeeper()
+        return True
 
     def _quarantine(self) -> int:
         """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
@@ -90,6 +95,8 @@ class Housekeeper:
             area, sequence = engine.targets.unreadable.popleft()
             if sequence not in area.in_flight and engine.store.quarantine(area.lane, sequence):
                 done += 1
+                with engine.lock:
+                    area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 

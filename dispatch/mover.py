@@ -19,6 +19,7 @@ from ..store.reading import StoredMessage
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.times import has_times, with_times
+from ..store.topic_lane import NO_RECORD
 from .dealer import note_groups
 from .queue_area import LaneArea, QueueArea
 from .selector import Selector
@@ -85,7 +86,7 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
             if area.queue.has_groups:
                 note_groups(engine, to)
             with store.journal.uninterrupted():
-                _commit(engine, area, target, free)
+                commit_move(engine, area, target, free)
         position = store.journal.end
     engine.after_write(position)
     return len(free)
@@ -129,14 +130,15 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
     return gone.count
 
 
-def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
+def commit_move(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
     """All of them move, or none. REQUIRES: the lock."""
     transactions = engine.store.transactions
     gone = _runs_of(messages)
+    is_recorded = engine.store.index.attempts.is_recorded(area.lane.number)
     branch = transactions.begin()
     try:
         written = _write(engine, branch, target, messages)
-        for first, last in gone:
+        for first, last in gone if is_recorded else ():
             branch.acknowledge(area.lane.number, first, last)
         transactions.commit(branch, {position: lengths for position, lengths, _ in written})
     except ForebayError:
@@ -145,6 +147,8 @@ def _commit(engine: Engine, area: LaneArea, target: LaneArea, messages: list[Sto
         transactions.end(branch.number)
         raise
     engine.store.adds += branch.messages
+    for first, last in gone if not is_recorded else ():
+        area.lane.remove(first, last, NO_RECORD)  # of a subscription that nothing on disk knows
     engine.unpark(area, gone)
     engine.targets.forget(area, gone)
     if area.queue.admission is not None:

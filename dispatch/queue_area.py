@@ -74,6 +74,8 @@ class Interest:
         """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
         sequence = message[0]
         area.drop_copies(sequence)
+        if area.dead and sequence in area.dead:
+            return False
         return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
 
     def note_group(self, area: LaneArea, message: StoredMessage) -> None:
@@ -150,6 +152,7 @@ class LaneArea:
         "first_sequence",
         "in_flight",
         "attempts",
+        "dead",
         "parked",
         "sole",
         "acknowledged",
@@ -175,8 +178,10 @@ class LaneArea:
         self.first_sequence = lane.next_sequence
         self.in_flight: dict[int, Delivery] = {}
         """The DispatchArea of this lane: handed out, not yet settled."""
-        self.attempts: dict[int, int] = {}
-        """How often a message that came back was delivered before."""
+        self.attempts = queue.target_area.store.index.attempts.find(lane.number)
+        """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
+        self.dead = Runs()
+        """Delivered as often as may be: nobody gets them, and they are about to leave."""
         self.parked: set[int] = set()
         """Sequences that nobody may have before their delay is over."""
         self.sole: TargetList | None = None
@@ -198,6 +203,12 @@ class LaneArea:
         """What has the messages of this lane that RAM has no place for; acks go there."""
         self.caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
         """Where a message may be that is in no list."""
+
+    def settled(self, first: int, last: int) -> None:
+        """These are gone, and with them what was counted of them. Nothing to do where `attempts` is None."""
+        counts = self.queue.target_area.store.index.attempts
+        counts.settle(self.lane, first, last)
+        self.attempts = counts.find(self.lane.number)
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """A slice that the fast path does not take whole."""
@@ -322,6 +333,8 @@ class QueueArea:
         """Of interests that have ended."""
         self.delivered = 0
         """To consumers that are closed."""
+        self.dead_lettered = 0
+        """Messages that were given up after their last attempt."""
 
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 from ..cache.policy import Shares
 from ..cache.process_memory import return_free_memory
 from ..store.disk import Disk
+from .redelivery import ATTEMPTS_BYTES
 from .settings import MIN_TEMP_LIMIT_BYTES, Settings
 
 if TYPE_CHECKING:
     from .engine import Engine
 
 RELOCATION_BYTES: Final = 1 << 16
-WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES
+WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
 """A slice and its parts while they are joined, and the directory of the newest data log."""
 READ_BUFFER_BYTES: Final = 1 << 19
 VOLATILE_INDEX_SHARE: Final = 1 / 8
@@ -44,7 +45,7 @@ def shares_of(settings: Settings) -> Shares:
         limit_bytes,
         index_bytes=index_bytes,
         metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
-        fixed_bytes=RELOCATION_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
+        fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
     )
 
 

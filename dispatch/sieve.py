@@ -121,4 +121,6 @@ class Sieve:
             for first, last in runs if cache.has(area.lane.number) else ():
                 for sequence in range(first, last + 1):
                     cache.take(area.lane.number, sequence)
+        for first, last in runs if area.attempts is not None else ():
+            area.settled(first, last)
         area.unwanted.clear()

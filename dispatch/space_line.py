@@ -148,6 +148,8 @@ class Space:
         self._engine = engine
         self.journal = SpaceLine(engine.lock, engine.monotonic)
         self.tmp_storage = SpaceLine(engine.lock, engine.monotonic)
+        engine.overflow.storage.on_room(self.tmp_storage.room_came)
+        engine.store.cleaner.room_came = self.journal.room_came
 
     def line(self, persistent: bool) -> SpaceLine:
         return self.journal if persistent else self.tmp_storage
@@ -155,7 +157,7 @@ class Space:
     def free(self) -> None:
         """Do what may make room, or have it done. REQUIRES: no lock."""
         engine = self._engine
-        if not engine.ask_for_housekeeping():
+        if not engine.housekeeper.ask_for_cleanup():
             engine.store.delete_unneeded()
             with engine.lock:
                 engine.overflow.compact()

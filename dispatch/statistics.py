@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..cache.budget import MemoryStatistics
 from ..cache.memory_guard import ProcessStatistics
 from ..cache.message_cache import CacheStatistics
 from ..store.store_statistics import StoreStatistics
 from ..store.tmp_storage import TmpStorageStatistics
+
+if TYPE_CHECKING:
+    from .queue_area import QueueArea
+    from .topic_area import TopicArea
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,9 @@ class DestinationStatistics:
     delivered: int
     acknowledged: int
     redelivered: int
+    """Came back from a consumer, to be delivered again."""
+    dead_lettered: int
+    """Left it after their last attempt, for its dead-letter queue or for nowhere."""
     misses: int
     """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
     unreadable: int
@@ -66,3 +74,39 @@ class Statistics:
     """"pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
     """None before the first look at the process, about a second after the open."""
+
+
+def destination_statistics(queue: QueueArea) -> DestinationStatistics:
+    """REQUIRES: the lock. O(consumers)."""
+    areas = list(queue.lane_areas())
+    return DestinationStatistics(
+        depth=queue.depth,
+        bytes=queue.depth_bytes,
+        consumers=sum(1 for _ in queue.consumers()),
+        slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
+        enqueued=queue.enqueued,
+        delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
+        acknowledged=sum(area.acknowledged for area in areas),
+        redelivered=sum(area.redelivered for area in areas),
+        dead_lettered=queue.dead_lettered,
+        misses=queue.missed,
+        unreadable=sum(area.unreadable for area in areas),
+        expired=sum(area.expired for area in areas),
+        dropped=queue.dropped,
+        blocked_sends=queue.blocked_sends,
+        blocked_seconds=queue.blocked_seconds,
+        is_paused=queue.is_paused,
+    )
+
+
+def statistics_of_topic(topic: TopicArea) -> TopicStatistics:
+    """REQUIRES: the lock. O(subscriptions)."""
+    return TopicStatistics(
+        enqueued=topic.enqueued,
+        dropped=topic.dropped,
+        evicted=topic.evicted,
+        blocked_sends=topic.blocked_sends,
+        blocked_seconds=topic.blocked_seconds,
+        consumers=len(topic.online),
+        subscriptions={name: destination_statistics(area) for name, area in topic.durable_areas()},
+    )

@@ -29,6 +29,7 @@ from .giving_back import make_room
 from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
+from .redelivery import count_hand_outs
 from .target_list import TargetList
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class TargetArea:
 
     def add_list(self, area: LaneArea, interest: Interest) -> None:
         target = TargetList(area, interest, 0)
-        if area.parked:
+        if area.parked or area.dead:
             target.share()
         interest.lists.append(target)
         self.adopt(target)
@@ -320,7 +321,9 @@ class TargetArea:
             return None
         sequence, properties, body, timestamp = target.direct[0]
         dispatch = self.dispatch
-        if body is None:
+        area = target.area
+        attempts = area.attempts
+        if body is None or (attempts is not None and attempts.find(sequence) is not None):
             return None
         charge = len(properties) + len(body) + OVERHEAD_BYTES
         if dispatch.held_bytes + charge > self.dispatch_bytes_max:
@@ -330,11 +333,8 @@ class TargetArea:
         target.taken_bytes += charge
         self.targets.held_bytes -= charge
         dispatch.held_bytes += charge
-        area = target.area
-        attempts = area.attempts
         number = consumer.delivered = consumer.delivered + 1
-        attempt = attempts.get(sequence, 0) + 1 if attempts else 1
-        delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
+        delivery = Delivery(consumer, area, sequence, properties, body, timestamp, 1, number)
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
@@ -439,7 +439,7 @@ class TargetArea:
             handed += charge
             moved += charge
             number += 1
-            attempt = attempts.get(sequence, 0) + 1 if attempts else 1
+            attempt = attempts.get(sequence) + 1 if attempts is not None else 1
             delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
             in_flight[sequence] = delivery
             deliveries.append(delivery)
@@ -450,6 +450,8 @@ class TargetArea:
             self.targets.release(released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
+        if attempts is not None:
+            count_hand_outs(area, deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
@@ -484,16 +486,16 @@ class TargetArea:
 
     def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
-        in_flight, attempts = area.in_flight, area.attempts
+        in_flight = area.in_flight
         charge = OVERHEAD_BYTES * len(deliveries)
         for delivery in deliveries:
             del in_flight[delivery.sequence]
             body = delivery._body
             if body is not None:
                 charge += len(delivery._properties) + len(body)
-            if attempts:
-                attempts.pop(delivery.sequence, None)
         self.dispatch.release(charge)
+        if area.attempts is not None:
+            area.settled(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0]._consumer.in_flight -= len(deliveries)
         if self.waits_for_memory:
             self.relieve()
@@ -509,11 +511,8 @@ class TargetArea:
             waiting.credit_came()
 
     def give_back(self, delivery: Delivery) -> None:
-        """Settle a delivery that is not done: it will be offered again, in its place."""
+        """Settle a delivery that is not done."""
         self.settle(delivery)
-        area = delivery._area
-        area.attempts[delivery.sequence] = delivery.attempts
-        area.redelivered += 1
 
     def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
         """A message that was handed out is free again: back into its place in every list that has passed it."""
@@ -540,7 +539,8 @@ class TargetArea:
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
         area.purges += 1
-        area.attempts = {sequence: count for sequence, count in area.attempts.items() if sequence not in gone}
+        for first, last in gone if area.attempts is not None else ():
+            area.settled(first, last)
         for target in area.queue.lists_over(area):
             self.targets.release(target.forget(gone))
         if area.queue.dealer is not None:
@@ -581,5 +581,6 @@ class TargetArea:
                 for delivery in in_flight.values()
             ),
             "index": self.store.index.held_bytes,
+            "attempts": self.store.index.attempts.held_bytes,
             **self.overflow.audit(),
         }

@@ -168,6 +168,8 @@ class Timing:
         if not area.is_persistent:
             # RAM may have had the only copy.
             area.expired += area.store.remove_one(area.lane, sequence)
+            if area.attempts is not None:
+                area.settled(sequence, sequence)
             if area.queue.admission is not None:
                 area.queue.admission.room_came()
             return

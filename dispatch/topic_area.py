@@ -214,10 +214,10 @@ class SubscriptionArea(QueueArea):
     @property
     def is_blank(self) -> bool:
         """Nobody reads it, and a new area would know as much. O(lanes)."""
-        counts = [self.misses + self.delivered + len(self.interests)]
+        counts = [self.misses + self.delivered + self.dead_lettered + len(self.interests)]
         for area in self.lane_areas():
             counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
-            counts += (len(area.attempts), len(area.parked), len(area.in_flight))
+            counts += (area.dead.count, len(area.parked), len(area.in_flight))
         return self.selector is None and not any(counts)
 
     @property

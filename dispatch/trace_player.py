@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from ..cache.budget import Budget, Holder
 from ..cache.policy import Shares
 from ..store.account import Unlimited
+from ..store.attempts import AttemptsTable
 from ..store.block import BLOCK_MASK
 from ..store.message_store import MessageStore
 from ..store.reading import REGION_BYTES_MAX, StoredMessage
@@ -31,6 +32,7 @@ from .eager_loader import EagerLoader
 from .head_loader import HeadLoader
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
+from .redelivery import ATTEMPTS_BYTES
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from .selector import Selector, compile_selector
 from .target_area import TargetArea
@@ -53,10 +55,18 @@ class PlayedRegion:
     length: int
 
 
+class PlayedIndex:
+    """As much of an Index as lanes ask for: in a trace nothing was delivered before."""
+
+    def __init__(self) -> None:
+        self.attempts = AttemptsTable()
+
+
 class PlayedStore:
     """In place of a MessageStore: knows lengths, and what each message looks like in RAM."""
 
     def __init__(self) -> None:
+        self.index = PlayedIndex()
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -331,6 +341,7 @@ def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
     """What a store holds or guarantees before the first message; returns the holder of read buffers."""
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)
+    budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES)
     for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
         reserved = budget.holder(name).reserve(charge)
         assert reserved, "the smallest memory limit has room for the fixed parts"

@@ -297,9 +297,8 @@ class Transaction:
                 area.parked.difference_update(range(first, first + messages))
                 if area.queue.dealer is not None:
                     area.queue.dealer.settled(area, first, messages)
-                if area.attempts:
-                    for sequence in range(first, first + messages):
-                        area.attempts.pop(sequence, None)
+                if area.attempts is not None:
+                    area.settled(first, first + messages - 1)
                 if area.queue.admission is not None:
                     area.queue.admission.room_came()
             self._settle_held()
@@ -377,10 +376,12 @@ class Transaction:
         engine.store.transactions.end(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
-        for held in self._held.values():
-            for delivery in held.values():
-                self._take_back(delivery)
-                delivery._consumer.give_back(delivery)
+        returned = self.held
+        for delivery in returned:
+            self._take_back(delivery)
+        engine.redelivery.take_back(returned, 0.0)
+        for delivery in returned:
+            delivery._consumer.credit_came()
         self._end(ROLLED_BACK)
 
     def _release_acks(self) -> None:
@@ -388,11 +389,8 @@ class Transaction:
         engine = self._engine
         for lane, first, messages in self._branch.runs():
             area = engine.lane_area(lane)
-            for sequence in range(first, first + messages):
-                area.parked.discard(sequence)
-                area.attempts.setdefault(sequence, 1)
-                area.redelivered += 1
-                engine.targets.offer_again(area, (sequence, b"", None, 0))
+            area.parked.difference_update(range(first, first + messages))
+            engine.redelivery.release(area, first, first + messages - 1)
 
     def prepare(self, xid: bytes) -> None:
         """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
@@ -414,9 +412,7 @@ class Transaction:
             self._written.clear()
             engine.store.transactions.prepare(self._branch, xid)
             self._state = PREPARED
-            for held in self._held.values():
-                for delivery in held.values():
-                    delivery._area.attempts[delivery.sequence] = delivery.attempts
+            engine.redelivery.count(self.held)
             self._settle_held()
             self._held.clear()
             position = engine.store.journal.end

@@ -34,6 +34,7 @@ from .record import (
     NEEDS,
     PREPARE,
     RELOCATED,
+    RETURN,
     ROLLBACK,
     STATE,
     SUBSCRIBE,
@@ -44,6 +45,7 @@ from .record import (
     Survivors,
     decode_needs,
     decode_ranges,
+    decode_returns,
     decode_slice,
     decode_survivors,
 )
@@ -180,6 +182,10 @@ def _content(record: Header, head: bytes, names: Names) -> Row:
         number, ranges = decode_ranges(record, head)
         runs = [[first, first + messages - 1] for first, messages in ranges]
         return _named(number, names) | {"priority": record.priority, "ranges": runs}
+    if record.kind == RETURN:
+        number, returned = decode_returns(record, head)
+        counted = [[first, first + messages - 1, attempts] for first, messages, attempts in returned]
+        return _named(number, names) | {"priority": record.priority, "attempts": counted}
     if record.kind == DELETE:
         return _named(decode_delete(payload), names)
     if record.kind == SUBSCRIBE:

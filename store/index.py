@@ -15,6 +15,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from .account import Account
+from .attempts import AttemptsTable
 from .block import (
     BLOCK_CHARGE_BYTES,
     MOVED_BLOCKS,
@@ -47,6 +48,8 @@ class Index:
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
         self.dirty: dict[tuple[int, int], Block] = {}
+        self.attempts = AttemptsTable()
+        """How often messages that came back were delivered. Whoever has a limit for it puts another here."""
         self.lane_makers: dict[int, Callable[[Index, int, int], Lane]] = {}
         """What makes the lanes of a destination, where it is not Lane."""
         self._forgotten: dict[int, Lane] = {}
@@ -131,9 +134,11 @@ class Index:
         self.lanes.clear()
         self._forgotten.clear()
         self.uses.clear()
+        self.attempts.clear()
 
     def forget(self, destination: int) -> None:
         """It is deleted: nothing of its lanes is pending, and they are gone. Their rows go with the next checkpoint."""
+        self.attempts.forget(destination)
         for priority in range(PRIORITIES):
             lane = self.lanes.get(destination << LANE_SHIFT | priority)
             if lane is None:

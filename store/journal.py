@@ -44,7 +44,7 @@ from .record import (
     encode_one,
     encode_slice,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve
+from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve, spare_acks
 
 OFFSET_BITS: Final = 32
 OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
@@ -87,7 +87,7 @@ class Journal:
         self._first_record = first_record
         self._has_reserve = has_reserve
         self.reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
-        self._store_limit_bytes = store_limit_bytes
+        self.store_limit_bytes = store_limit_bytes
         self._capacity = max_file_bytes
         """Bytes to which the newest data log is filled."""
         self._is_makeshift = False
@@ -107,6 +107,8 @@ class Journal:
         """Header and first record of the newest data log."""
         self.is_refusing = False
         """What came last to be added was refused for want of space."""
+        self.is_burying = False
+        """What is added are dead letters, also where sends are refused: they take the place of others."""
         self.epoch = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
@@ -137,10 +139,6 @@ class Journal:
     def end(self) -> int:
         """Position behind the newest record. REQUIRES: state lock."""
         return self.data_log << OFFSET_BITS | self.offset
-
-    @property
-    def store_limit_bytes(self) -> int | None:
-        return self._store_limit_bytes
 
     @property
     def next_sequence(self) -> int:
@@ -280,14 +278,17 @@ class Journal:
         """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
         if self._limit < 0:
             raise self.failure or Closed("the store")
-        if kind in ADDING_KINDS:
+        is_adding = kind in ADDING_KINDS and not self.is_burying
+        if is_adding:
             self._admit(size)
+        spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
         capacity = self._capacity
         if self.is_full and kind != DROP:
             capacity -= min(LAST_BYTES, capacity // 8)
         if self.offset + size > capacity or len(self._offsets) >= RECORDS_MAX:
             if len(self._offsets) > 1:
-                self.roll(size, is_adding=kind in ADDING_KINDS)
+                self.roll(size, is_adding=is_adding)
+                spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
             if not self.is_full:  # one record larger than a file gets a larger file
                 self._limit = max(self.offset + size, self._limit)
         else:
@@ -296,7 +297,7 @@ class Journal:
     def _admit(self, size: int) -> None:
         """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
         self.is_refusing = True
-        limit = self._store_limit_bytes
+        limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
             raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
         if self.is_full:
@@ -308,7 +309,7 @@ class Journal:
     @property
     def is_short_of_room(self) -> bool:
         """Another data log would not fit: nothing is kept for a lease."""
-        limit = self._store_limit_bytes
+        limit = self.store_limit_bytes
         return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
 
     def _set_limit(self, size: int) -> None:
@@ -318,8 +319,8 @@ class Journal:
             return
         records_left = max(RECORDS_MAX - len(self._offsets), 1)
         limit = min(self._capacity, self.offset + max(HEADER_BYTES * records_left, size))
-        if self._store_limit_bytes is not None:
-            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))
+        if self.store_limit_bytes is not None:
+            limit = min(limit, self.store_limit_bytes - sum(self.sizes.values()))
         self._limit = max(limit, 0)
 
     def _free_bytes(self) -> int:

@@ -12,10 +12,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from .account import Account, Unlimited
 from .archive import Archive
+from .attempts import AttemptsTable, runs_max
 from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .clock import SteadyClock
@@ -37,6 +38,7 @@ from .quarantine import set_aside_message
 from .reading import Region, StoredMessage, plan_regions, read_regions
 from .record import ATTEST, DESTINATION, STATE
 from .recovery import RecoveryReport
+from .refusal import Refusal
 from .relocation import Relocation
 from .reserve import Reserve, limit_bytes
 from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
@@ -73,6 +75,7 @@ class MessageStore:
         accepts_loss: bool = False,
         archive: Archive | None = None,
         relocation_account: Account | None = None,
+        attempts_account: Account | None = None,
         duplicates: Duplicates | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
@@ -81,8 +84,8 @@ class MessageStore:
         store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
-        relocation_account: pays for what relocation reads; None: nobody counts it.
-        duplicates: the ids that must not be stored again; None: there are none.
+        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
+        counts of returned messages, likewise. duplicates: the ids that must not be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
@@ -104,8 +107,7 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
-        self.are_adds_refused = False
-        """The index has no room for more messages: only with persistent_index=False."""
+        self.refusal = Refusal(self)
         self._is_postponed = False
         """The last checkpoint found no room."""
         self._store_id = b""
@@ -115,9 +117,11 @@ class MessageStore:
         self._attest_end = 0
         self.steady = SteadyClock(clock_ms, monotonic)
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
+        self.index.attempts = AttemptsTable(attempts_account, runs_max(max_file_bytes))
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Duplicates()
         self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
+        self.transactions.acked_lane = self.subscriptions.lane_numbered
         self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
@@ -270,18 +274,16 @@ class MessageStore:
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        transactions = self.transactions
-        return self.subscriptions.describe(
-            State(
-                list(self.destinations.values()),
-                sequences,
-                sorted(data_logs),
-                branches=transactions.prepared,
-                open_transactions=[branch.number for branch in transactions.open],
-                imports=list(self.imports),
-                duplicates=self.duplicates.describe(),
-            )
-        )
+        state = State([], sequences, sorted(data_logs), self.transactions.prepared)
+        state.open_transactions = [branch.number for branch in self.transactions.open]
+        return self._described(state)
+
+    def _described(self, state: State) -> State:
+        """With destinations and subscriptions, and with what most stores have nothing of."""
+        state.destinations = list(self.destinations.values())
+        state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
+        state.duplicates = self.duplicates.describe()
+        return self.subscriptions.describe(state)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -348,21 +350,6 @@ class MessageStore:
         except BaseException:
             self.journal.interrupted()
             raise
-
-    def _admit_adds(self, are_admitted: bool) -> None:
-        """Refuse messages, or no longer. REQUIRES: state lock.
-
-        The refusal stands in the place of the methods, so that while there is room no message pays for the question.
-        """
-        if self.are_adds_refused and are_admitted:
-            del self.add, self.add_slice, self.timetable.add, self.transactions.add_slice
-        elif not (self.are_adds_refused or are_admitted):
-            self.add = self.add_slice = self._refuse_add  # type: ignore[method-assign]
-            self.timetable.add = self.transactions.add_slice = self._refuse_add  # type: ignore[method-assign]
-        self.are_adds_refused = not are_admitted
-
-    def _refuse_add(self, *_: Any, **__: Any) -> Any:
-        raise StoreFull(1, 0, "the share of memory_limit that the index may take with persistent_index=False")
 
     def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
@@ -466,7 +453,7 @@ class MessageStore:
             finally:
                 with self._lock, self.journal.uninterrupted():
                     self.index.settle(taken, deletes, is_stored)
-                    self._admit_adds((is_stored or metadata.is_persistent) and not metadata.is_filling)
+                    self.refusal.admit((is_stored or metadata.is_persistent) and not metadata.is_filling)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
@@ -505,16 +492,9 @@ class MessageStore:
         self.checkpoint_adds = self.adds + self._max_checkpoint_adds
 
     def _root_state(self, next_sequence: int) -> State:
-        return self.subscriptions.describe(
-            State(
-                list(self.destinations.values()),
-                data_logs=sorted(set(self.journal.sizes) - self.cleaner.dropped),
-                branches=[*self.transactions.prepared, *self.transactions.open],
-                next_log_sequence=next_sequence,
-                imports=list(self.imports),
-                duplicates=self.duplicates.describe(),
-            )
-        )
+        data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
+        branches = [*self.transactions.prepared, *self.transactions.open]
+        return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))
 
     def _root(self, state: State) -> bytes:
         state.latest_ms = self.index.latest_ms

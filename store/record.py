@@ -42,6 +42,7 @@ HEADER_BYTES: Final = HEADER.size
 SLICE: Final = struct.Struct("<IQQ")
 ENTRY: Final = struct.Struct("<III")
 RANGE: Final = struct.Struct("<QI")
+RETURNED: Final = struct.Struct("<QIH")
 MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
 """A slice of one message as recovery reads it: kind, flags and count in one, without timestamp and properties."""
 ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
@@ -191,6 +192,14 @@ class Range(NamedTuple):
     messages: int
 
 
+class Returned(NamedTuple):
+    """A run of sequences of one lane that were delivered `attempts` times so far."""
+
+    first: int
+    messages: int
+    attempts: int
+
+
 class Survivors(NamedTuple):
     """A run of sequences of one lane that lie in the data log and are not gone."""
 
@@ -318,6 +327,10 @@ def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
     return _CRC.pack(destination) + b"".join([RANGE.pack(first, messages) for first, messages in ranges])
 
 
+def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
+    return _CRC.pack(destination) + b"".join([RETURNED.pack(*run) for run in runs])
+
+
 def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
     return _CRC.pack(data_log) + b"".join([_SURVIVORS.pack(*run) for run in ranges])
 
@@ -368,6 +381,17 @@ def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[R
     return destination, [
         Range(*RANGE.unpack_from(head, HEADER_BYTES + 4 + RANGE.size * n)) for n in range(header.entries)
     ]
+
+
+def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned]]:
+    """(destination or subscription, runs) of a verified return record."""
+    if header.length != HEADER_BYTES + 4 + RETURNED.size * header.entries or len(head) < header.length:
+        raise RecordDamaged("the runs of a return record do not add up to its length")
+    (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
+    runs = [Returned(*run) for run in RETURNED.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    if not all(run.messages and run.attempts for run in runs):
+        raise RecordDamaged("a return record counts nothing")
+    return destination, runs
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:

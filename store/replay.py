@@ -42,6 +42,7 @@ from .record import (
     NEEDS,
     PREPARE,
     RELOCATED,
+    RETURN,
     ROLLBACK,
     STATE,
     SUBSCRIBE,
@@ -54,6 +55,7 @@ from .record import (
     Survivors,
     decode_needs,
     decode_ranges,
+    decode_returns,
     decode_slice,
     decode_survivors,
 )
@@ -163,6 +165,11 @@ class Replay:
             lane = self._subscriptions.lane(destination, record.priority)
             for first, messages in ranges:
                 lane.remove(first, first + messages - 1, data_log)
+        elif record.kind == RETURN:
+            destination, returned = decode_returns(record, head)
+            for first, messages, attempts in returned:
+                number = destination << LANE_SHIFT | record.priority
+                index.attempts.put(number, first, first + messages - 1, attempts)
         elif record.kind == STATE:
             self.apply_state(decode_state(head[HEADER_BYTES:]))
             self.expected.add(data_log)
@@ -245,6 +252,7 @@ class Replay:
             branches=[*self._transactions.prepared, *self._transactions.open],
             next_log_sequence=next_log_sequence,
             imports=list(self.imports),
+            attempts=self._index.attempts.describe(),
         )
         state.duplicates = self._duplicates.describe()
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
@@ -289,7 +297,8 @@ class Replay:
             return reader.times(commit.number, placed)
 
         try:
-            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room)
+            lane_numbered = self._subscriptions.lane_numbered
+            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
         finally:
             reader.close()
         self._transactions.end(commit.number)
@@ -438,6 +447,7 @@ class Replay:
         self._transactions.agree_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
+        self._index.attempts.apply(state.attempts)
         self.expected = set(state.data_logs)
 
 

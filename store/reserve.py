@@ -19,8 +19,9 @@ from contextlib import suppress
 from typing import Final
 
 from .disk import Disk, File
+from .errors import StoreFull
 from .files import reserve_name
-from .record import DESTINATION, MESSAGE, SUBSCRIBE
+from .record import DESTINATION, MESSAGE, RETURN, SUBSCRIBE
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a full disk, an exhausted quota, and a file at its limit."""
@@ -31,10 +32,24 @@ ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
 LAST_BYTES: Final = 4096
 """At the end of what a full disk leaves: for drops alone, which give space back."""
 
+LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
+"""Of dead letters, which are not refused as sends are, and of what counts attempts."""
+LESSER_SHARE: Final = 2
+"""These take at most the first half of a makeshift data log: the rest is for acks."""
+
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
 _INDEX_SHARE: Final = 4
 """The index's part is a data log's size divided by this."""
+
+
+def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -> None:
+    """Dead letters and counts of attempts leave acks half of what a full disk has. Raises StoreFull.
+
+    makeshift_bytes: of the data log, where it was the reserve; else None.
+    """
+    if makeshift_bytes is not None and kind in LESSER_KINDS and offset + size > makeshift_bytes // LESSER_SHARE:
+        raise StoreFull(size, 0, "the disk's free space")
 
 
 class Reserve:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from .attempts import CountedRun
 from .branch import Branch, decode_branch, encode_branch
 from .duplicates import DIGEST_BYTES, WindowIds
 from .imports import ImportMark, decode_import, encode_import
@@ -32,7 +33,10 @@ _NUMBERS: Final = struct.Struct("<II")
 _BACKLOG: Final = struct.Struct("<QQII")
 _MASKED_BLOCK: Final = struct.Struct("<Q64s")
 _SECTION: Final = struct.Struct("<BI")
+_COUNTED: Final = struct.Struct("<QI")
+_COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
+_ATTEMPTS_SECTION: Final = 1
 _IMPORTS_SECTION: Final = 3
 _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 
@@ -98,6 +102,8 @@ class State:
     """Loads that were taken over, the one under way last."""
     duplicates: list[WindowIds] = field(default_factory=list)
     """Of each producer the ids that it sent last; the producer that sent last is at the end."""
+    attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
+    """By lane number, how often messages that came back were delivered."""
 
 
 class LaneCounts(NamedTuple):
@@ -133,10 +139,14 @@ def encode_state(state: State) -> bytes:
 
 def _encode_sections(state: State) -> Iterator[bytes]:
     """What most stores have nothing of, behind all the rest: tag u8, bytes u32, and those."""
-    if state.imports:
-        marks = list(map(encode_import, state.imports))
-        yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
-        yield from marks
+    if state.attempts:
+        lanes = [
+            _COUNTED.pack(lane, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
+            for lane, runs in state.attempts.items()
+        ]
+        yield _SECTION.pack(_ATTEMPTS_SECTION, _COUNT.size + sum(map(len, lanes)))
+        yield _COUNT.pack(len(lanes))
+        yield from lanes
     if state.duplicates:
         windows = [
             _WINDOW.pack(window.destination, window.producer, len(window.ids) // DIGEST_BYTES) + window.ids
@@ -144,6 +154,10 @@ def _encode_sections(state: State) -> Iterator[bytes]:
         ]
         yield _SECTION.pack(_DUPLICATES_SECTION, sum(map(len, windows)))
         yield from windows
+    if state.imports:
+        marks = list(map(encode_import, state.imports))
+        yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
+        yield from marks
 
 
 def _encode_facts(state: State) -> bytes:
@@ -270,16 +284,27 @@ class _Reader:
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
-            if tag not in (_DUPLICATES_SECTION, _IMPORTS_SECTION):
+            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION):
                 raise RecordDamaged(f"a part {tag} of the state is unknown")
-            while self._at < end and tag == _DUPLICATES_SECTION:
+            if tag == _ATTEMPTS_SECTION:
+                state.attempts = dict(self.counted() for _ in range(self.count()))
+            while tag == _DUPLICATES_SECTION and self._at < end:
                 destination, producer = self.count(), self.take(DIGEST_BYTES)
                 state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
-            while self._at < end and tag == _IMPORTS_SECTION:
+            while tag == _IMPORTS_SECTION and self._at < end:
                 mark, self._at = decode_import(self._data, self._at)
                 state.imports.append(mark)
             if self._at != end:
                 raise RecordDamaged("a part of the state has another length than it says")
+
+    def counted(self) -> tuple[int, list[CountedRun]]:
+        """A lane, and how often of its messages came back."""
+        lane, count = self.numbers(_COUNTED)
+        data = self.take(_COUNTED_RUN.size * count)
+        runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
+        if any(not run.first <= run.last < 1 << 63 or not run.attempts for run in runs):
+            raise RecordDamaged("a run of returned messages cannot be")
+        return lane, runs
 
     def branch(self) -> Branch:
         branch, self._at = decode_branch(self._data, self._at)

@@ -92,6 +92,8 @@ class Subscriptions:
                 del self.by_number[facts.number]
                 raise RecordDamaged("a subscription to what is no topic")
             topic.subscribers[facts.number] = subscriber
+            if not is_durable:
+                self._index.attempts.local.add(facts.number)
             for lane in topic.lanes:
                 subscriber.lanes[lane.priority] = SubscriptionLane(lane, facts.number)
         return subscriber
@@ -101,11 +103,16 @@ class Subscriptions:
         subscriber = self.by_number.pop(number, None)
         if subscriber is not None:
             del self._topics[subscriber.facts.topic].subscribers[number]
+            self._index.attempts.forget(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
 
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
+
+    def lane_numbered(self, number: int) -> Lane:
+        """As lane, by (destination or subscription << 4 | priority)."""
+        return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def lane(self, number: int, priority: int) -> Lane:
         """The lane that acks of this number speak of: a subscription's, or a destination's own."""

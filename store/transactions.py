@@ -60,6 +60,8 @@ class Transactions:
         self._branches: dict[int, Branch] = {}
         self._slices: Counter[int] = Counter()
         self._begun = 0
+        self.acked_lane: Callable[[int], Lane] = index.lane_numbered
+        """The lane of a number that a branch acknowledges in: of a queue, or of a subscription."""
 
     # ------------------------------------------------------------------ which there are
 
@@ -236,7 +238,7 @@ class Transactions:
                         raise self._half_done("the disk is too full for the index") from full
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
-            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room)
+            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
             self.end(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)
@@ -267,10 +269,12 @@ def apply_commit(
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
     times_of: Callable[[CommittedSlice], list[Times]],
     make_room: Callable[[], None],
+    acked_lane: Callable[[int], Lane],
 ) -> None:
     """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
 
     lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step.
+    acked_lane: by the number that a run names.
     """
     for placed in commit.slices:
         lane = index.lane_numbered(placed.lane)
@@ -293,7 +297,7 @@ def apply_commit(
     index.use(data_log)
     for lane_number, first, messages in commit.acks:
         # Blocks inside a run are empty after it, so one run leaves two dirty at most.
-        index.lane_numbered(lane_number).remove(first, first + messages - 1, data_log)
+        acked_lane(lane_number).remove(first, first + messages - 1, data_log)
         make_room()
 
 

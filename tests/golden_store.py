@@ -10,6 +10,7 @@ import json
 import math
 from pathlib import Path
 
+from forebay.store.attempts import CountedRun
 from forebay.store.data_log import FORMAT_VERSION
 from forebay.store.deletion import delete_destination
 from forebay.store.disk import OsDisk
@@ -18,6 +19,7 @@ from forebay.store.lane import Lane
 from forebay.store.message import HeaderValue
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import encode_properties
+from forebay.store.returns import count
 from forebay.store.state import TOPIC
 from forebay.store.take_over import take_over
 from forebay.store.topic_store import TopicStore
@@ -93,7 +95,10 @@ def write_golden(root: Path) -> Pending:
     assert store.cleanup().deleted, "a drop record belongs to what is shown"
     _write_transactions(opened, urgent, orders)
     opened.add(b"to a queue that came late", lane=opened.lane("late"))
+    topic_log = store.journal.data_log
     _publish(opened)
+    with opened.lock:
+        count(store, orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
     take_over(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
@@ -101,9 +106,10 @@ def write_golden(root: Path) -> Pending:
     with opened.lock:
         delete_destination(store, deleted.destination)
     relocation = store.relocation
-    for is_naming in (True, False):
+    for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
-            relocation._source = relocation._opened(max(store.cleaner.sealed()), is_naming, 1 << 20)
+            source = max(store.cleaner.sealed()) if source is None else source
+            relocation._source = relocation._opened(source, is_naming, 1 << 20)
         while relocation._source is not None:
             relocation.step()
     store.journal.sync()

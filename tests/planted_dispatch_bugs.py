@@ -73,18 +73,66 @@ DISPATCH_BUGS = (
             "key=lambda target: (target.area.lane.priority,",
             "tests/test_queue.py",
         ),
+    ),
+    *in_file(
+        "dispatch/redelivery.py",
         (
             "a redelivery does not count as an attempt",
-            "        area.attempts[delivery.sequence] = delivery.attempts\n",
-            "",
+            "            self._count(area, held)\n            rule = ",
+            "            rule = ",
             "tests/test_consumer.py",
+        ),
+        (
+            "a hand-out that may end the process is not written",
+            "    if counted:\n",
+            "    if counted and not counted:\n",
+            "tests/test_attempts.py",
+        ),
+        (
+            "a delay of a returned message is ignored",
+            "        if seconds:\n",
+            "        if seconds < 0:\n",
+            "tests/test_consumer.py",
+        ),
+        (
+            "the last attempt is not the last",
+            "        if rule.is_last(delivery.attempts):\n",
+            "        if rule.is_last(delivery.attempts - 1):\n",
+            "tests/test_dead_letters.py",
+        ),
+        (
+            "a policy's delay is ignored",
+            "max(delay, rule.wait_seconds(delivery.attempts))",
+            "delay",
+            "tests/test_back_off.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/dead_letters.py",
+        (
+            "a dead letter of a dead-letter queue goes round in circles",
+            "                max_attempts = None\n",
+            "                pass\n",
+            "tests/test_dead_letters.py",
+        ),
+        (
+            "what was dead when the process ended is delivered once more",
+            "                    area.dead.add(counted.first, counted.last)\n",
+            "                    pass\n",
+            "tests/test_dead_letters.py",
+        ),
+        (
+            "dead letters are refused like sends",
+            "        journal.is_burying = True\n",
+            "        journal.is_burying = False\n",
+            "tests/test_dead_letters.py",
         ),
     ),
     *in_file(
         "dispatch/consumer.py",
         (
             "a closed consumer keeps its messages",
-            "        for delivery in held:\n            self._return(delivery, 0.0)\n",
+            "        self._engine.redelivery.take_back(held)\n",
             "",
             "tests/test_consumer.py",
         ),
@@ -99,12 +147,6 @@ DISPATCH_BUGS = (
             "            if search.is_scanned and search.is_over:\n",
             "            if search.is_scanned:\n",
             "tests/test_selective_consumer.py",
-        ),
-        (
-            "a delay of a returned message is ignored",
-            "        if delay:\n            delivery._area.keep",
-            "        if delay < 0:\n            delivery._area.keep",
-            "tests/test_consumer.py",
         ),
     ),
     *in_file(

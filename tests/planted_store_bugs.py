@@ -136,6 +136,46 @@ STORE_BUGS = (
         ),
     ),
     *in_file(
+        "store/message_store.py",
+        (
+            "the state record forgets how often messages came back",
+            "                attempts=self.index.attempts.describe(),\n"
+            "            )\n        )\n\n    def _first_record",
+            "            )\n        )\n\n    def _first_record",
+            "tests/test_attempts.py",
+        ),
+        (
+            "a checkpoint forgets how often messages came back",
+            "                attempts=self.index.attempts.describe(),\n            )\n        )\n\n    def _root(",
+            "            )\n        )\n\n    def _root(",
+            "tests/test_attempts.py",
+        ),
+    ),
+    *in_file(
+        "store/attempts.py",
+        (
+            "counts of acknowledged messages stay",
+            "            self._firsts[at] = pending[0]\n            return True\n",
+            "            return True\n",
+            "tests/test_attempts.py",
+        ),
+        (
+            "the highest counts are forgotten first",
+            "ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :]",
+            "ranked[: int(KEPT_SHARE * len(ranked))]",
+            "tests/test_attempts.py",
+        ),
+    ),
+    *in_file(
+        "store/reserve.py",
+        (
+            "dead letters use up what acks need on a full disk",
+            "    if makeshift_bytes is not None and kind in LESSER_KINDS and",
+            "    if makeshift_bytes is not None and offset < 0 and",
+            "tests/test_dead_letters.py",
+        ),
+    ),
+    *in_file(
         "store/mark.py",
         (
             "the mark is not synced before its rename",

@@ -47,6 +47,10 @@ VALUES = {
     "subscriber_max_messages": ("100", 100),
     "block_timeout_seconds": ("2500", 2.5),
     "expiry_sweep_seconds": ("60000", 60.0),
+    "max_attempts": ("4", 5),
+    "redelivery_delay_seconds": ("2500", 2.5),
+    "redelivery_backoff": ("3", 3.0),
+    "dead_letter_queue": ("dead.", "dead."),
 }
 """For each field that there is: a property's text, and what the field should be."""
 
@@ -147,16 +151,20 @@ def test_a_property_becomes_its_field_or_is_named(
         text = "ALWAYS"
     if is_there and key == "percentLimit":
         text, value = "70", "70%"
+    if key == "queuePrefix":
+        value = f"{text}{{name}}"
     attribute = f"{key}={quoteattr(text)}"
+    if key == "backOffMultiplier":
+        attribute += ' useExponentialBackOff="true"'
     path = written(
         tmp_path, broker(attributes=attribute) if element == "broker" else broker(f"<{element} {attribute}/>")
     )
-    [finding] = read_activemq(path).findings
-    assert finding.property.endswith(f" {key}") and finding.value == text
+    [finding] = [finding for finding in read_activemq(path).findings if finding.property.endswith(f" {key}")]
+    assert finding.value == text
     settings = quiet(path)
     if not is_there:
         assert finding.becomes == "" and finding.problem
-        assert settings == Settings()
+        assert settings == quiet(written(tmp_path, broker(f"<{element}/>")))
     elif is_policy:
         assert finding.problem == ""
         assert getattr(settings.policies[">"], field) == value
@@ -168,6 +176,46 @@ def test_a_property_becomes_its_field_or_is_named(
 def test_a_property_without_a_field_says_why() -> None:
     for element, row, _ in rows():
         assert row.field or row.note or row.convert is not str, f"{element} {row.property}"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "queue"),
+    [
+        ("<sharedDeadLetterStrategy/>", "ActiveMQ.DLQ"),
+        ("<individualDeadLetterStrategy/>", "ActiveMQ.DLQ.Queue.{name}"),
+        ('<individualDeadLetterStrategy queuePrefix="dead."/>', "dead.{name}"),
+        ('<sharedDeadLetterStrategy deadLetterQueue="queue://grave"/>', "grave"),
+        (
+            '<sharedDeadLetterStrategy><deadLetterQueue><queue physicalName="grave"/></deadLetterQueue>'
+            "</sharedDeadLetterStrategy>",
+            "grave",
+        ),
+    ],
+)
+def test_strategy_of_dead_letters_names_their_queue_also_by_saying_nothing(
+    strategy: str, queue: str, tmp_path: Path
+) -> None:
+    entry = f'<policyEntry queue="orders.>"><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>'
+    path = written(tmp_path, broker(f"<destinationPolicy>{entry}</destinationPolicy>"))
+    assert all(finding.becomes for finding in read_activemq(path).findings)
+    assert quiet(path).policies["orders.>"].dead_letter_queue == queue
+
+
+def test_dead_letters_that_go_to_no_queue_are_named(tmp_path: Path) -> None:
+    for text in ("#bean", "topic://grave"):
+        path = written(tmp_path, broker(f'<sharedDeadLetterStrategy deadLetterQueue="{text}"/>'))
+        assert "by its name" in findings_of(path, "sharedDeadLetterStrategy deadLetterQueue")[0].problem
+
+
+def test_redelivery_of_the_plugin_becomes_a_policy(tmp_path: Path) -> None:
+    said = 'maximumRedeliveries="4" initialRedeliveryDelay="5000" backOffMultiplier="2"'
+    for more, backoff in (("", 1.0), (' useExponentialBackOff="true"', 2.0)):
+        path = written(tmp_path, broker(f'<redeliveryPolicy queue="orders" {said}{more}/>'))
+        policy = quiet(path).policies["orders"]
+        assert (policy.max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff) == (5, 5.0, backoff)
+    for text, attempts in (("0", 1), ("-1", None)):
+        path = written(tmp_path, broker(f'<redeliveryPolicy queue="orders" maximumRedeliveries="{text}"/>'))
+        assert quiet(path).policies["orders"].max_attempts == attempts
 
 
 def test_readme_has_the_table() -> None:

@@ -60,8 +60,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
         (
             forebay.Consumer,
             forebay.aio.Consumer,
-            {"arm", "become_ready", "close_locked", "credit_came", "die", "equip", "give_back", "look", "move_to"}
-            | {"take_direct"},
+            {"arm", "become_ready", "close_locked", "credit_came", "die", "equip", "look", "move_to"} | {"take_direct"},
         ),
     ],
 )

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from crash_workload import Mix, Model, Workload, found_in
-from forebay import Delivery, Forebay, Settings, StoreFailed
+from forebay import Delivery, DestinationPolicy, Forebay, Settings, StoreFailed
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store.census import UNBOUNDED
@@ -47,7 +47,12 @@ CRASHES_MAX = 3
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 SETTINGS = {
     sync: Settings(
-        background=False, memory_limit="16MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
+        background=False,
+        memory_limit="16MiB",
+        index_cache_size="256KiB",
+        max_file_length="64KiB",
+        sync=sync,
+        policies={">": DestinationPolicy(max_attempts=None)},
     )
     for sync in SYNC_MODES
 }

@@ -13,7 +13,7 @@ from forebay.store.disk import OsDisk
 from forebay.store.files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from forebay.store.metadata_store import SqliteMetadataStore
 from forebay.store.properties import decode_properties
-from forebay.store.record import KIND_NAMES, LOST, RETURN
+from forebay.store.record import KIND_NAMES, LOST
 from golden_store import EXPECTED, GOLDEN, HEADERS, PAGE_BYTES, SEED, golden, open_golden, pending_in, write_golden
 from journals import all_records
 from manual_clock import ManualClock
@@ -64,7 +64,7 @@ def test_headers_of_the_golden_store_are_what_was_sent(root: Path) -> None:
 
 def test_golden_journal_shows_every_kind_of_record_that_is_written(root: Path) -> None:
     kinds = {record.header.kind for _, record in all_records(OsDisk(str(root)))}
-    assert kinds == KIND_NAMES.keys() - {RETURN, LOST}
+    assert kinds == KIND_NAMES.keys() - {LOST}
 
 
 def test_this_version_still_writes_its_golden_journal_and_index(tmp_path: Path) -> None:

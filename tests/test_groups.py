@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay import Consumer, Delivery, Message, Queue, SettingsError
+from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
 from forebay.dispatch.groups import BUCKETS, RUNS_MAX, bucket_of
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from simulated_bay import SimulatedBay
@@ -403,7 +403,7 @@ class Watch:
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None:
     random = Random(seed)
-    bay = SimulatedBay(seed)
+    bay = SimulatedBay(seed, policies={">": DestinationPolicy(max_attempts=None)})
     queue = bay.queue()
     watch = Watch(queue)
     held: dict[Consumer, list[Delivery]] = {}

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 
 from crash_workload import canonical
-from forebay import Forebay, Message, Settings, StoreFailed, StoreFull
+from forebay import DestinationPolicy, Forebay, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store import relocation
@@ -67,7 +67,12 @@ class Run:
         self._share = Random(seed).choice((0.01, 0.05, 0.2))
         """Of the calls, how many are looked at."""
         self._settings = Settings(
-            background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
+            background=False,
+            memory_limit="8MiB",
+            index_cache_size="256KiB",
+            max_file_length="64KiB",
+            sync=sync,
+            policies={">": DestinationPolicy(max_attempts=None)},
         )
         self.states = self.damaged = self.refused = self.ended = 0
 

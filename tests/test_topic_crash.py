@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from forebay import Consumer, Delivery, Forebay, Message, Settings
+from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
@@ -274,7 +274,12 @@ class TopicCrashRun:
         self._random = Random(seed)
         self._left: set[int] = set()
         self._settings = Settings(
-            background=False, memory_limit="16MiB", index_cache_size="256KiB", max_file_length="64KiB", sync=sync
+            background=False,
+            memory_limit="16MiB",
+            index_cache_size="256KiB",
+            max_file_length="64KiB",
+            sync=sync,
+            policies={">": DestinationPolicy(max_attempts=None)},
         )
         self._place = ""
 

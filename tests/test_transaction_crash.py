@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from forebay import Forebay, Settings
+from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import SyncMode
 from forebay.store.metadata_store import MemoryMetadataStore
@@ -41,6 +41,7 @@ class CrashRun:
             index_cache_size="256KiB",
             max_file_length="64KiB",
             sync=sync,
+            policies={">": DestinationPolicy(max_attempts=None)},
         )
 
     def run(self) -> CrashRun:
