@@ -74,6 +74,7 @@ class Engine:
     may_wait: ClassVar[bool] = True
     """Calls may wait for room in the caller's thread."""
     guard: MemoryGuard | None = None
+    _is_stopping = False
 
     def __init__(
         self,
@@ -146,10 +147,8 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
-        self._is_stopping = False
         message_bytes_max = self.max_message_bytes
         self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
-        self.open_epoch = self.store.journal.epoch
         self._begin()
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
@@ -185,6 +184,7 @@ class Engine:
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
 
     def _begin(self) -> None:
+        self.open_epoch = self.store.journal.epoch
         self.space = Space(self)
         self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         reading = self.budget.holders["read_buffers"]
