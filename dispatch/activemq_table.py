@@ -141,7 +141,6 @@ DIRECTORY: Final = "give it to forebay.open: its first argument is the directory
 _HASH_INDEX = "of a hash index; forebay's is a B-tree"
 _PAGES = "how ActiveMQ's own index is written"
 _MEMORY = "RAM is shared by all destinations under memory_limit; max_bytes of a DestinationPolicy bounds a backlog"
-_NO_EXPIRED_DEAD_LETTERS = "what has expired is removed: nothing brings it to a dead-letter queue yet"
 _FOUND_BY_ITSELF = "found from measured rates"
 _CONFIRMED = "a confirmed message is in the journal, always"
 _LOCK = "the directory has one owner by flock; see lock_wait_seconds"
@@ -270,7 +269,7 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
     ),
     "sharedDeadLetterStrategy": (
         Row("deadLetterQueue", "dead_letter_queue", dead_letter_queue),
-        Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),
+        Row("processExpired", "expired_to_dead_letter", truth),
         Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "individualDeadLetterStrategy": (
@@ -280,7 +279,7 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("useQueueForQueueMessages", convert=only("true", "dead letters go to queues")),
         Row("useQueueForTopicMessages", convert=only("true", "dead letters go to queues")),
         Row("destinationPerDurableSubscriber", convert=only("false", "a header names the subscription")),
-        Row("processExpired", convert=only("false", _NO_EXPIRED_DEAD_LETTERS)),
+        Row("processExpired", "expired_to_dead_letter", truth),
         Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
     "constantPendingMessageLimitStrategy": (Row("limit", "subscriber_max_messages", number),),

@@ -46,6 +46,8 @@ TIME: Final = "dead_letter_time"
 """When it was given up, in ms since 1970 (UTC)."""
 MAX_ATTEMPTS: Final = "max_attempts"
 """The reason: so often it was not acknowledged."""
+EXPIRED: Final = "expired"
+"""The reason: its time was over before anybody acknowledged it."""
 
 BATCH_MESSAGES: Final = 256
 STEPS: Final = 16
@@ -68,6 +70,18 @@ class DeadLetters:
         self._batch_messages = BATCH_MESSAGES
         """Fewer where there is little space: what is left takes a small batch."""
 
+    def queue_for_expired(self, queue: QueueArea) -> str | None:
+        """Where what expires in that queue goes; None: it is removed, also from a dead-letter queue. O(policies)."""
+        policy = policy_for(self._engine.settings.policies, queue.name)
+        template = policy.dead_letter_queue
+        if not policy.expired_to_dead_letter or template is None or self._is_dead_letter_queue(queue):
+            return None
+        return dead_letter_name(template, queue.name)
+
+    def _is_dead_letter_queue(self, queue: QueueArea) -> bool:
+        policies = self._engine.settings.policies.values()
+        return is_dead_letter_name({known.dead_letter_queue for known in (*policies, DestinationPolicy())}, queue.name)
+
     def rule(self, queue: QueueArea) -> RedeliveryRule:
         """Of a queue, or of the topic of a subscription. O(policies)."""
         policies = self._engine.settings.policies
@@ -75,8 +89,7 @@ class DeadLetters:
         template = policy.dead_letter_queue
         max_attempts = policy.max_attempts
         if template is not None and max_attempts is not None:
-            templates = {known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}
-            if is_dead_letter_name(templates, queue.name):
+            if self._is_dead_letter_queue(queue):
                 max_attempts = None
         target = dead_letter_name(template, queue.name) if template is not None else None
         return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)

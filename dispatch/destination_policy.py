@@ -65,8 +65,8 @@ class DestinationPolicy:
     More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
 
     expired_to_dead_letter: bool = False
-    """True is refused so far: what has expired is removed, and nothing brings it to a dead-letter queue.
-    True: nothing would be lost unseen, and somebody must empty that queue."""
+    """Whether persistent messages that expire in a queue go to its dead-letter queue instead of being removed.
+    True: nothing is lost unseen, each costs a read and a write, and somebody must empty that queue."""
 
     subscriber_max_messages: int | None = None
     """Messages that may wait for a subscriber of a topic without a name, and an eighth more; None: all that come.
@@ -134,11 +134,8 @@ class DestinationPolicy:
         if not is_number or not SWEEP_SECONDS_MIN <= seconds <= TIMEOUT_SECONDS_MAX:
             bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
             raise SettingsError(f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}")
-        if self.expired_to_dead_letter is not False:
-            raise SettingsError(
-                f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be False: "
-                "what has expired is removed, nothing brings it to a dead-letter queue"
-            )
+        if type(self.expired_to_dead_letter) is not bool:
+            raise SettingsError(f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be a bool")
 
         check_redelivery(
             self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue

@@ -9,16 +9,19 @@ finds it in the index and reads no message; one ack record takes a run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ..cache.charge import charge_bytes
+from ..store.errors import Closed, ForebayError, StoreFailed
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.times import DUE, EXPIRY, NEVER, has_times, times_of
 from ..store.topic_lane import SubscriptionLane
+from .dead_letters import EXPIRED
 from .destination_policy import policy_for
 from .queue_area import LaneArea, QueueArea
 from .target_list import TargetList
@@ -26,6 +29,8 @@ from .topic_area import SubscriptionLaneArea, TopicArea
 
 if TYPE_CHECKING:
     from .engine import Engine
+
+logger = logging.getLogger("forebay.dispatch")
 
 RELEASE_BLOCKS: Final = 16
 """Of a lane, released at one go: up to 8,192 messages, in a few milliseconds."""
@@ -210,12 +215,37 @@ class Timing:
                 if area.queue.is_deleted or engine.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
-                found = chain.from_iterable(timetable.expired(area.lane, number, now_ms) for number in part)
-                removed += self._remove(area, list(found))
+                found = list(chain.from_iterable(timetable.expired(area.lane, number, now_ms) for number in part))
+                to = self._dead_letter_queue(area)
+                if to is None:
+                    removed += self._remove(area, found)
+                    continue
+            removed += self._bury(area, to, found)
         with engine.lock:
             if not (area.queue.is_deleted or engine.is_closed):
                 timetable.look(area.lane)
         return removed
+
+    def _dead_letter_queue(self, area: LaneArea) -> str | None:
+        """Where what expires there goes. Of topics and of what is not persistent it is removed."""
+        if isinstance(area.queue, TopicArea) or not area.is_persistent:
+            return None
+        return self._engine.redelivery.dead_letters.queue_for_expired(area.queue)
+
+    def _bury(self, area: LaneArea, to: str, runs: Sequence[tuple[int, int]]) -> int:
+        """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. REQUIRES: no lock."""
+        engine, buried = self._engine, 0
+        try:
+            for first, last in runs:
+                for messages in engine.browsers.loads(area, first, min(last + 1, area.published)):
+                    buried += engine.redelivery.dead_letters.move(area, to, messages, EXPIRED)
+        except (Closed, StoreFailed):
+            raise
+        except ForebayError as error:
+            logger.warning("what has expired in %r waits: %s", area.queue.name, error)
+        with engine.lock:
+            area.expired += buried
+        return buried
 
     def _remove(self, area: LaneArea, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. REQUIRES: the lock."""

@@ -34,6 +34,7 @@ VALUES = {
     "index_cache_size": ("1024", "4MiB"),
     "memory_limit": ("64 mb", "64MiB"),
     "prefetch": ("10", 10),
+    "expired_to_dead_letter": ("true", True),
     "use_vectored_io": ("false", False),
     "verify_on_open": ("true", True),
     "persistent_index": ("false", False),

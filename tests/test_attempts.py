@@ -318,6 +318,7 @@ def test_poison_message_whose_consumer_is_killed_ends_in_the_dead_letter_queue(t
     with forebay.open(tmp_path, memory_limit="8MiB", policies=policies, background=False) as bay:
         bay.step()
         (dead,) = bay.queue("DLQ.orders").browse()
+        assert dead.headers is not None
         assert dead.body == b"poison" and dead.headers["dead_letter_attempts"] == 3
 
 
@@ -394,7 +395,8 @@ def test_state_record_takes_a_small_part_of_its_data_log() -> None:
 def test_map_agrees_with_a_dict() -> None:
     random = Random(5)
     for _ in range(60):
-        known, plain = Attempts(), {}
+        known = Attempts()
+        plain: dict[int, int] = {}
         for _ in range(80):
             first = random.randrange(100)
             last = min(first + random.randrange(20), 99)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from forebay import DestinationPolicy, Message
 from simulated_bay import SimulatedBay
 
 
-def failing(**policy: float) -> SimulatedBay:
+def failing(**policy: Any) -> SimulatedBay:
     """With queues whose messages are given up after two attempts."""
     return SimulatedBay(policies={">": DestinationPolicy(max_attempts=2, **policy)})
 

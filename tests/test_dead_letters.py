@@ -252,7 +252,7 @@ def test_name_that_would_be_too_long_is_cut() -> None:
     give_up(simulated.queue(name), attempts=1)
     simulated.bay.step()
     (dead,) = simulated.queue("DLQ." + "ä" * 125).browse()
-    assert dead.headers["dead_letter_from"] == name
+    assert dead.headers is not None and dead.headers["dead_letter_from"] == name
 
 
 def test_message_that_was_moved_back_dies_again_with_new_headers() -> None:
@@ -264,7 +264,7 @@ def test_message_that_was_moved_back_dies_again_with_new_headers() -> None:
         give_up(orders, attempts=1)
         simulated.bay.step()
         (dead,) = simulated.queue("DLQ.orders").browse()
-        assert dead.message_id == sent and len(dead.headers) == 4
+        assert dead.message_id == sent and dead.headers is not None and len(dead.headers) == 4
         assert dead.headers["dead_letter_time"] == simulated.clock.time_ms()
         assert simulated.queue("DLQ.orders").move(orders) == 1
 
@@ -337,6 +337,7 @@ def test_durable_subscription_gives_up_alone() -> None:
     assert [delivery.body for delivery in audit.take(9)] == [b"2"]
     assert [delivery.body for delivery in mail.take(9)] == [b"1", b"2"]
     (dead,) = simulated.queue("DLQ.prices").browse()
+    assert dead.headers is not None
     assert (dead.message_id, dead.headers["dead_letter_subscription"]) == (sent, "audit")
     assert simulated.bay.statistics().topics["prices"].subscriptions["audit"].dead_lettered == 1
     simulated.check()
@@ -373,7 +374,7 @@ def test_subscription_without_a_name_gives_up_as_well(target: str | None) -> Non
     assert [delivery.body for delivery in reader.take(9)] == [b"2"]
     if target:
         (dead,) = simulated.queue("DLQ.prices").browse()
-        assert "dead_letter_subscription" not in dead.headers
+        assert dead.headers is not None and "dead_letter_subscription" not in dead.headers
     simulated.check()
     simulated.crash(is_index_lost=True)
     simulated.check()
