@@ -90,21 +90,20 @@ FEATURE_BUGS = (
         "store/message_store.py",
         (
             "a prepared branch is not restated",
-            "                branches=transactions.prepared,\n",
-            "",
+            "sorted(data_logs), self.transactions.prepared)\n",
+            "sorted(data_logs))\n",
             "tests/test_transaction_store.py",
         ),
         (
             "an open transaction is not restated",
-            "                open_transactions=[branch.number for branch in transactions.open],\n",
+            "        state.open_transactions = [branch.number for branch in self.transactions.open]\n",
             "",
             "tests/test_transaction_crash.py",
         ),
         (
             "a checkpoint forgets transactions",
-            "                branches=[*self.transactions.prepared, *self.transactions.open],\n"
-            "                next_log",
-            "                next_log",
+            "        branches = [*self.transactions.prepared, *self.transactions.open]\n",
+            "        branches: list[Branch] = []\n",
             "tests/test_transaction_store.py",
         ),
     ),
