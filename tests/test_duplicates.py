@@ -472,3 +472,35 @@ def test_tasks_that_send_the_same_ids_store_each_once(max_messages: int | None) 
         assert queue.depth == 20
 
     run_jumping(main())
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+@pytest.mark.parametrize("is_index_lost", [False, True])
+def test_messages_with_times_count_once_and_keep_their_times(is_batch: bool, is_index_lost: bool) -> None:
+    bay = watched(8)
+
+    def send_again() -> None:
+        if is_batch:
+            bay.queue().send_many([Message(b"x", message_id=f"{n}", delay=5.0, group="g") for n in range(3)])
+        for n in range(3):
+            bay.queue().send(b"x", message_id=f"{n}", delay=5.0, group="g")
+
+    send_again()
+    send_again()
+    bay.crash(is_index_lost=is_index_lost)
+    send_again()
+    assert bay.queue().depth == 3
+    consumer = bay.queue().subscribe()
+    assert consumer.take(10) == []
+    bay.clock.advance(6.0)
+    bay.bay.step()
+    assert [delivery.id for delivery in consumer.take(10)] == ["0", "1", "2"]
+    bay.check()
+
+
+def test_a_non_persistent_message_with_times_counts_once() -> None:
+    bay = watched(8)
+    for _ in range(2):
+        bay.queue().send(b"x", message_id="a", delay=5.0, persistent=False)
+    assert bay.queue().depth == 1
+    assert bay.queue().subscribe().take() == []
