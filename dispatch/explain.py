@@ -41,6 +41,7 @@ _FREES_MEMORY: Final = {
     "spill_buffer": "nothing needs to: it goes to tmp-storage",
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
+    "attempts": "the acknowledgement of messages that came back",
     "transactions": "the commit or the rollback of transactions",
 }
 

@@ -106,6 +106,12 @@ DISPATCH_BUGS = (
             "delay",
             "tests/test_back_off.py",
         ),
+        (
+            "back-off lets the rest of a group pass",
+            "            area.queue.dealer.comes_back(delivery, is_delayed=bool(seconds))\n",
+            "            pass\n",
+            "tests/test_dead_letter_meetings.py",
+        ),
     ),
     *in_file(
         "dispatch/dead_letters.py",
@@ -120,6 +126,12 @@ DISPATCH_BUGS = (
             "                    area.dead.add(counted.first, counted.last)\n",
             "                    pass\n",
             "tests/test_dead_letters.py",
+        ),
+        (
+            "a group waits for ever for a dead letter",
+            "            area.queue.dealer.settled(area, first, last - first + 1)\n",
+            "            pass\n",
+            "tests/test_dead_letter_meetings.py",
         ),
         (
             "dead letters are refused like sends",

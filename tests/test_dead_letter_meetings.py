@@ -113,3 +113,17 @@ def test_message_that_was_sent_with_a_delay_is_given_up_like_any_other() -> None
     (dead,) = simulated.queue("DLQ.orders").subscribe().take(9)
     assert dead.body == b"late"
     simulated.check()
+
+
+def test_group_goes_on_when_a_closed_consumer_s_transaction_gives_up_its_message() -> None:
+    simulated = SimulatedBay(policies={">": DestinationPolicy(max_attempts=1)})
+    orders = simulated.queue()
+    orders.send_many([Message(b"a1", group="a"), Message(b"a2", group="a")])
+    consumer, other = orders.subscribe(), orders.subscribe()
+    transaction = simulated.bay.transaction()
+    consumer.ack(consumer.take(1), transaction=transaction)
+    consumer.close()
+    assert other.take(9) == []
+    transaction.rollback()
+    assert [delivery.body for delivery in other.take(9)] == [b"a2"]
+    simulated.check()

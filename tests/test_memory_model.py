@@ -17,7 +17,7 @@ from random import Random
 import pytest
 from sortedcontainers import SortedDict
 
-from forebay import Consumer, Delivery, Message
+from forebay import Consumer, Delivery, DestinationPolicy, Message
 from forebay.cache.budget import Budget, Holder
 from forebay.cache.charge import charge_bytes
 from forebay.cache.head_queue_cache import HeadQueueCache
@@ -94,7 +94,11 @@ class Model:
         self.is_resized = is_resized
         self.limit = "4MiB"
         self.store = SimulatedBay(
-            seed, memory_limit=LIMIT_BYTES, max_file_length="1MiB", max_checkpoint_adds=self.random.choice((50, 5_000))
+            seed,
+            memory_limit=LIMIT_BYTES,
+            max_file_length="1MiB",
+            max_checkpoint_adds=self.random.choice((50, 5_000)),
+            policies={">": DestinationPolicy(max_attempts=None)},
         )
         self.free: dict[str, SortedDict[tuple[int, int], Sent]] = {name: SortedDict() for name in QUEUES}
         self.parked: list[tuple[str, Sent]] = []
@@ -346,7 +350,7 @@ class Model:
             assert report.limit_bytes == target
         else:
             self.done["awaited"] += 1
-            assert report.awaited.keys() <= {"dispatch_area", "target_lists", "spill_buffer", "tmp_storage"}
+            assert report.awaited.keys() <= {"attempts", "dispatch_area", "target_lists", "spill_buffer", "tmp_storage"}
         self.store.engine.audit()
 
     def checkpoint(self) -> None:
@@ -356,7 +360,7 @@ class Model:
         self.store.bay.cleanup()
 
     def reopen(self) -> None:
-        """A clean one: it loses what is not persistent, and nothing else. Attempts are not kept yet."""
+        """A clean one: it loses what is not persistent, and nothing else."""
         for taker in self.takers:
             for name in list(taker.held):
                 self.returned(taker, name)
@@ -368,7 +372,6 @@ class Model:
         self.limit = "4MiB"
         for messages in self.free.values():
             for place, sent in list(messages.items()):
-                sent.returns = 0
                 if not sent.persistent:
                     self.backlog_bytes -= sent.size
                     del messages[place]
