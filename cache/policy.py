@@ -20,6 +20,8 @@ LARGE_MESSAGE_SHARE: Final = 0.125
 
 SPILL_BUFFER_SHARE: Final = 1 / 16
 """Beyond it a batch is written to tmp-storage before it is full."""
+DUPLICATES_SHARE: Final = 1 / 16
+"""Most that the ids take of messages that must not be stored again."""
 SPILL_ROOM_SHARE: Final = 1 / 64
 """So much is asked for at a time, for non-persistent messages that find no room."""
 LOAD_SHARE: Final = 1 / 16
@@ -82,6 +84,7 @@ class Shares:
     load_bytes_max: int
     spill_buffer_bytes: int
     spill_room_bytes: int
+    duplicates_bytes: int
 
     @classmethod
     def of(cls, limit_bytes: int, *, index_bytes: int, metadata_bytes: int, fixed_bytes: int) -> Shares:
@@ -103,4 +106,5 @@ class Shares:
             load_bytes_max=min(LOAD_BYTES_MAX, int(limit_bytes * LOAD_SHARE)),
             spill_buffer_bytes=int(limit_bytes * SPILL_BUFFER_SHARE),
             spill_room_bytes=int(limit_bytes * SPILL_ROOM_SHARE),
+            duplicates_bytes=int(limit_bytes * DUPLICATES_SHARE),
         )

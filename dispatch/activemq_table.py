@@ -282,6 +282,7 @@ POLICY_PROPERTIES: Final[dict[str, tuple[Row, ...]]] = {
         Row("processExpired", "expired_to_dead_letter", truth),
         Row("processNonPersistent", convert=only("true", _EVERY_KIND)),
     ),
+    "constantPendingMessageLimitStrategy": (Row("limit", "subscriber_max_messages", number),),
     "redeliveryPolicy": (
         Row("maximumRedeliveries", "max_attempts", attempts),
         Row("initialRedeliveryDelay", "redelivery_delay_seconds", milliseconds),
@@ -310,6 +311,7 @@ WRAPPERS: Final = frozenset(
     """
     persistenceAdapter persistenceFactory filteredPersistenceAdapters destinationPolicy policyMap policyEntries
     defaultEntry deadLetterStrategy plugins redeliveryPlugin redeliveryPolicyMap redeliveryPolicyEntries
+    pendingMessageLimitStrategy
     """.split()
 )
 """Elements that only hold others; memoryUsage and its like are both."""
@@ -323,7 +325,8 @@ UNKNOWN_ELEMENTS: Final = {
     "shutdownHooks": "the host closes the store",
     "import": "another file, which is not read",
     "bean": "a Spring bean, which is not made",
-    "pendingMessageLimitStrategy": "of topics that drop messages",
+    "messageEvictionStrategy": 'choose it as eviction in the policy; the default is "oldest" here as there',
+    "prefetchRatePendingMessageLimitStrategy": "a limit that follows prefetch; give subscriber_max_messages",
     "pendingQueuePolicy": "there is one way of loading messages: see TargetLists",
     "pendingSubscriberPolicy": "there is one way of loading messages: see TargetLists",
     "pendingDurableSubscriberPolicy": "there is one way of loading messages: see TargetLists",

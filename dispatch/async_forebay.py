@@ -10,16 +10,16 @@ from ..store.cleaner import CleanupReport
 from ..store.files import PathArgument
 from ..store.recovery import RecoveryReport
 from .async_consumer import AsyncConsumer, WaitingLines
-from .async_limited_queue import AsyncLimitedQueue
+from .async_limited_queue import AsyncLimitedQueue, AsyncLimitedTopic
 from .async_queue import AsyncQueue, AsyncTopic
 from .async_transaction import AsyncTransaction
 from .explain import Explanation
 from .forebay import Forebay, open_forebay
-from .limited_queue import LimitedQueue
+from .limited_queue import LimitedQueue, LimitedTopic
 from .loop_engine import WORKERS, LoopEngine, finished
 from .opening import Opening
-from .queue import check_name
 from .resizing import ResizeReport
+from .sender import check_name
 from .settings import Settings
 from .statistics import Statistics
 from .waiting_line import Bell
@@ -68,7 +68,10 @@ class AsyncForebay:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
         if check_name(name) not in self._engine.topics.areas:
             await self._engine.call(self._synchronous.topic, name)
-        return AsyncTopic(self, self._engine, self._bay.topic(name))
+        topic = self._bay.topic(name)
+        if isinstance(topic, LimitedTopic):
+            return AsyncLimitedTopic(self, self._engine, topic._area)
+        return AsyncTopic(self, self._engine, topic)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

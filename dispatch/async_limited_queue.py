@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..store.errors import ForebayError
+from ..store.errors import ForebayError, StoreFull
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .admission import Admission
-from .async_queue import PART_BYTES_MAX, AsyncQueue
+from .async_queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .async_transaction import AsyncTransaction, inner_transaction
-from .limited_queue import LimitedQueue
+from .limited_queue import LimitedQueue, LimitedSender, LimitedTopic
 from .loop_engine import LoopEngine
-from .waiting_line import Bell
+from .space_line import deadline_after
+from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .async_forebay import AsyncForebay
     from .queue_area import QueueArea
+    from .topic_area import TopicArea
 
 T = TypeVar("T")
 
 ADMITTED_TOGETHER_MAX: Final = 256
 
 
-class AdmittedQueue(LimitedQueue):
-    """A LimitedQueue for what was admitted before: `admitted` messages, and no more."""
+class _Admitted(LimitedSender):
+    """A LimitedSender for what was admitted before: `admitted` messages, and no more."""
 
     admitted = 0
 
-    def _admit(self, sizes: Sequence[int]) -> int:
+    def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
         count = min(self.admitted, len(sizes))
         assert count, "whoever sends has waited for room"
         self.admitted -= count
         return count
 
 
-class AsyncLimitedQueue(AsyncQueue):
-    """As AsyncQueue, within `max_messages` and `max_bytes` of its DestinationPolicy."""
+class AdmittedQueue(_Admitted, LimitedQueue):
+    """A queue for what was admitted."""
 
-    _sender: AdmittedQueue
 
-    def __init__(self, bay: AsyncForebay, engine: LoopEngine, area: QueueArea) -> None:
-        super().__init__(bay, engine, AdmittedQueue(engine, area))
-        assert area.admission is not None
-        self._admission: Admission = area.admission
+class AdmittedTopic(_Admitted, LimitedTopic):
+    """A topic for what was admitted."""
+
+
+class AsyncLimitedSender(AsyncSender):
+    """As AsyncSender, within `max_messages` and `max_bytes` of its DestinationPolicy."""
+
+    _sender: AdmittedQueue | AdmittedTopic
+
+    @property
+    def _admission(self) -> Admission:
+        return self._sender._admission
 
     async def send(
         self,
@@ -59,17 +67,21 @@ class AsyncLimitedQueue(AsyncQueue):
         group: str | None = None,
         expires_in: float | None = None,
         delay: float = 0.0,
+        producer: str | None = None,
+        timeout: float | None = None,
     ) -> str:
         """As AsyncQueue.send. Where the queue is full it waits or raises StoreFull, as its policy says.
 
         Cancelled while it waits, it is not stored.
         """
-        message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay)
+        message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
         sizes = (self._size(message),)
-        await self._room(sizes)
-        own_id = self._within(
-            sizes,
-            lambda: self._sender.send(
+        deadline = deadline_after(timeout, self._engine.monotonic())
+        if not await self._room(sizes, deadline, transaction):
+            return self._sender._dropped_id(priority, message_id)
+
+        def send() -> str:
+            return self._sender.send(
                 body,
                 headers=headers,
                 priority=priority,
@@ -79,47 +91,66 @@ class AsyncLimitedQueue(AsyncQueue):
                 group=group,
                 expires_in=expires_in,
                 delay=delay,
-            ),
-        )
+                producer=producer,
+            )
+
+        try:
+            own_id = self._within(sizes, send)
+        except StoreFull as full:
+            own_id = await self._in_line(full, persistent, sizes, lambda: self._admitted_again(sizes, send), deadline)
         if self._engine.owed:
             await self._engine.confirm()
         return own_id
 
-    async def send_many(self, messages: Iterable[Message], *, transaction: AsyncTransaction | None = None) -> list[str]:
-        """As AsyncQueue.send_many, in parts, as there is room."""
-        if not isinstance(messages, Iterable):
-            return self._sender.send_many(messages)  # which refuses it
-        ids: list[str] = []
-        batch: list[Message] = []
-        batch_bytes = 0
+    async def _send_part(
+        self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
+    ) -> None:
+        """As there is room."""
+        begin = 0
         try:
-            for message in messages:
-                batch_bytes += self._size(message)
-                batch.append(message)
-                if len(batch) >= ADMITTED_TOGETHER_MAX or batch_bytes >= PART_BYTES_MAX:
-                    await self._send_batch(batch, ids, transaction)
-                    batch, batch_bytes = [], 0
-            if batch:
-                await self._send_batch(batch, ids, transaction)
+            while begin < len(part):
+                batch = part[begin : begin + ADMITTED_TOGETHER_MAX]
+                admitted = await self._room([self._size(message) for message in batch], deadline, transaction)
+                if admitted:
+                    await self._send_admitted(batch[:admitted], ids, transaction, deadline)
+                else:
+                    ids.append(self._sender._dropped_id(batch[0].priority, batch[0].message_id))
+                begin += max(admitted, 1)
         except ForebayError as error:
-            error.stored = len(ids) + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            error.stored = len(ids)  # type: ignore[attr-defined]
             raise
         finally:
             if ids:
                 self._engine.after_write(self._engine.position())
             if self._engine.owed:
                 await self._engine.confirm()
-        return ids
 
-    async def _send_batch(self, batch: list[Message], ids: list[str], transaction: AsyncTransaction | None) -> None:
+    async def _send_admitted(
+        self, batch: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
+    ) -> None:
+        before, inner = len(ids), inner_transaction(transaction)
+
+        def send() -> None:
+            self._sender._send_all(batch[len(ids) - before :], ids, inner, None)
+
+        def send_again() -> None:
+            self._admitted_again([self._size(message) for message in batch[len(ids) - before :]], send)
+
         sizes = [self._size(message) for message in batch]
-        begin = 0
-        while begin < len(batch):
-            end = begin + await self._room(sizes[begin:])
-            part = batch[begin:end]
-            send = partial(self._sender.send_many, part, transaction=inner_transaction(transaction))
-            ids += self._within(sizes[begin:end], send)
-            begin = end
+        try:
+            self._within(sizes, send)
+        except StoreFull as full:
+            await self._in_line(full, batch[len(ids) - before].persistent, sizes, send_again, deadline)
+
+    def _admitted_again(self, sizes: Sequence[int], send: Callable[[], T]) -> T:
+        """Send what lost its reservation when there was no space for it. StoreFull: it can't be all of it now."""
+        admission = self._admission
+        admitted = admission.admit_now(sizes, float("inf"))
+        if admitted < len(sizes):
+            if admitted:
+                admission.stored(sizes[:admitted])
+            raise StoreFull(sum(sizes), 0, "the limits of the destination's policy")
+        return self._within(sizes, send)
 
     def _size(self, message: Message) -> int:
         properties, body = self._sender._content(message)
@@ -136,20 +167,22 @@ class AsyncLimitedQueue(AsyncQueue):
             if unused:
                 self._admission.stored(sizes[-unused:])
 
-    async def _room(self, sizes: Sequence[int]) -> int:
+    async def _room(self, sizes: Sequence[int], deadline: float | None, transaction: AsyncTransaction | None) -> int:
         """Reserve as many of these messages as there is room for, at least one; how many. As Admission.admit."""
         engine, admission = self._engine, self._admission
         if engine.ends_turn():
             await asyncio.sleep(0)
-        admitted = admission.admit_now(sizes)
+        if admission.drops and transaction is None:
+            return admission.admit_or_drop(engine, sizes)
+        admitted = admission.admit_now(sizes, deadline)
         if admitted:
             return admitted
         engine.after_write(engine.position())
         if engine.owed:
             await engine.confirm()
-        woken = _Woken(self._bay.bell)
+        woken = Woken(self._bay.bell)
         with engine.lock:
-            sender = admission.line_up(sizes, woken)
+            sender = admission.line_up(sizes, woken, deadline)
         try:
             while True:
                 with engine.lock:
@@ -163,23 +196,22 @@ class AsyncLimitedQueue(AsyncQueue):
             raise
         finally:
             with engine.lock:
-                admission.blocked_seconds += engine.monotonic() - sender.began
+                self._sender._area.blocked_seconds += engine.monotonic() - sender.began
 
 
-class _Woken:
-    """Wakes one task."""
+class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):
+    """A queue with limits."""
 
-    def __init__(self, bell: Bell) -> None:
-        self._bell = bell
-        self._event = asyncio.Event()
+    _sender: AdmittedQueue
 
-    def notify(self) -> None:
-        self._bell.ring(self._event.set)
+    def __init__(self, bay: AsyncForebay, engine: LoopEngine, area: QueueArea) -> None:
+        super().__init__(bay, engine, AdmittedQueue(engine, area))
 
-    async def wait(self, seconds: float) -> None:
-        self._event.clear()
-        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
-        try:
-            await self._event.wait()
-        finally:
-            timer.cancel()
+
+class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
+    """A topic with limits."""
+
+    _sender: AdmittedTopic
+
+    def __init__(self, bay: AsyncForebay, engine: LoopEngine, area: TopicArea) -> None:
+        super().__init__(bay, engine, AdmittedTopic(engine, area))

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..store.errors import ForebayError
+from ..store.errors import ForebayError, StoreFull
 from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .async_consumer import AsyncConsumer, ConsumerBell
 from .async_transaction import AsyncTransaction, inner_transaction
 from .consumer import Consumer
 from .loop_engine import LoopEngine
 from .opening import Opening
-from .queue import Queue, Sender
+from .queue import Queue
+from .sender import Sender
+from .space_line import SpaceLine, Waiting, deadline_after
 from .statistics import TopicStatistics
 from .topic import Topic
+from .waiting_line import Bell
 
 if TYPE_CHECKING:
     from .async_forebay import AsyncForebay
+
+T = TypeVar("T")
 
 PART_MESSAGES_MAX: Final = 2048
 PART_BYTES_MAX: Final = 1 << 21
@@ -50,31 +55,49 @@ class AsyncSender:
         group: str | None = None,
         expires_in: float | None = None,
         delay: float = 0.0,
+        producer: str | None = None,
+        timeout: float | None = None,
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
         As Queue.send. Sends of one tick of the loop share one sync. One that
-        is cancelled may be stored or not.
+        is cancelled may be stored or not; cancelled while it waits for room,
+        it is not.
         """
         engine = self._engine
         if engine.ends_turn():
             await asyncio.sleep(0)
-        own_id = self._sender.send(
-            body,
-            headers=headers,
-            priority=priority,
-            message_id=message_id,
-            transaction=inner_transaction(transaction),
-            persistent=persistent,
-            group=group,
-            expires_in=expires_in,
-            delay=delay,
-        )
+
+        def send() -> str:
+            return self._sender.send(
+                body,
+                headers=headers,
+                priority=priority,
+                message_id=message_id,
+                transaction=inner_transaction(transaction),
+                persistent=persistent,
+                group=group,
+                expires_in=expires_in,
+                delay=delay,
+                producer=producer,
+            )
+
+        try:
+            own_id = send()
+        except StoreFull as full:
+            deadline = deadline_after(timeout, engine.monotonic())
+            own_id = await self._in_line(full, persistent, (len(body),), send, deadline)
         if engine.owed:
             await engine.confirm()
         return own_id
 
-    async def send_many(self, messages: Iterable[Message], *, transaction: AsyncTransaction | None = None) -> list[str]:
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        transaction: AsyncTransaction | None = None,
+        timeout: float | None = None,
+    ) -> list[str]:
         """Store messages in order and return their ids.
 
         As Queue.send_many. After every 2,048 messages or 2 MiB of bodies it
@@ -83,20 +106,76 @@ class AsyncSender:
         if not isinstance(messages, Iterable):
             return self._sender.send_many(messages)  # which refuses it
         engine = self._engine
+        deadline = deadline_after(timeout, engine.monotonic())
         ids: list[str] = []
-        parts = _Parts(messages)
-        while not parts.is_at_end:
+        for part in _parts(messages):
             if ids or engine.ends_turn():
                 await asyncio.sleep(0)
-            try:
-                ids += self._sender.send_many(parts, transaction=inner_transaction(transaction))
-            except ForebayError as error:
-                error.stored = len(ids) + getattr(error, "stored", 0)  # type: ignore[attr-defined]
-                raise
-            finally:
-                if engine.owed:
-                    await engine.confirm()
+            await self._send_part(part, ids, transaction, deadline)
         return ids
+
+    async def _send_part(
+        self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
+    ) -> None:
+        engine, before = self._engine, len(ids)
+        inner = inner_transaction(transaction)
+
+        def send() -> None:
+            self._sender._send_all(part[len(ids) - before :], ids, inner, None)
+
+        try:
+            try:
+                send()
+            except StoreFull as full:
+                rest = part[len(ids) - before :]
+                sizes = [len(message.body) for message in rest]
+                await self._in_line(full, rest[0].persistent, sizes, send, deadline)
+        except ForebayError as error:
+            error.stored = len(ids)  # type: ignore[attr-defined]
+            raise
+        finally:
+            if engine.owed:
+                await engine.confirm()
+
+    async def _in_line(
+        self,
+        full: StoreFull,
+        persistent: bool,
+        sizes: Sequence[int],
+        send: Callable[[], T],
+        deadline: float | None,
+    ) -> T:
+        """Try again until there is room. As Space.wait; cancelled, nothing of what is tried is stored."""
+        engine = self._engine
+        line = engine.space.line(persistent)
+        gives_up_at = line.deadline(self._sender._area, full, deadline, engine.settings)
+        engine.after_write(engine.position())
+        if engine.owed:
+            await engine.confirm()
+        woken = Woken(self._bay.bell)
+        with engine.lock:
+            waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
+        try:
+            while True:
+                await engine.call(engine.space.free)
+                while wait_seconds := self._look(line, waiting):
+                    await woken.wait(wait_seconds)
+                try:
+                    return send()
+                except StoreFull as again:
+                    with engine.lock:
+                        line.refused(waiting, again)
+        finally:
+            with engine.lock:
+                line.leave(waiting)
+
+    def _look(self, line: SpaceLine, waiting: Waiting) -> float:
+        with self._engine.lock:
+            return line.look(waiting)
+
+    def _subscribe(self, subscribe: Callable[[ConsumerBell], Consumer]) -> AsyncConsumer:
+        bell = ConsumerBell(self._bay.bell)
+        return self._adopt(subscribe(bell), bell)
 
     def _adopt(self, consumer: Consumer, bell: ConsumerBell) -> AsyncConsumer:
         return AsyncConsumer(self._engine, consumer, self._bay.lines, bell)
@@ -240,18 +319,39 @@ def _next(messages: Iterator[Message]) -> Message | None:
     return next(messages, None)
 
 
-class _Parts:
-    """A batch that can be iterated again and again, a part each time, until all of it was seen."""
+def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """A batch in parts. What came before something is wrong with it is a part too."""
+    part: list[Message] = []
+    part_bytes = 0
+    try:
+        for message in messages:
+            part.append(message)
+            part_bytes += len(message.body) if isinstance(message, Message) else 0
+            if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
+                yield part
+                part, part_bytes = [], 0
+    except Exception:
+        if part:
+            yield part
+        raise
+    if part:
+        yield part
 
-    def __init__(self, messages: Iterable[Message]) -> None:
-        self._messages = iter(messages)
-        self.is_at_end = False
 
-    def __iter__(self) -> Iterator[Message]:
-        part_bytes = 0
-        for count, message in enumerate(self._messages, 1):
-            yield message
-            part_bytes += len(message.body)
-            if count >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
-                return
-        self.is_at_end = True
+class Woken:
+    """Wakes one task."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        self._bell.ring(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        self._event.clear()
+        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()

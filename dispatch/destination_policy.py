@@ -17,11 +17,14 @@ from ..store.errors import SettingsError
 from .redelivery_rule import check_redelivery
 from .sizes import parse_size
 
-WhenFull = Literal["block", "fail"]
+WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
+WhenStoreFull = Literal["block", "fail"]
+Eviction = Literal["oldest", "newest", "lowest_priority"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 SWEEP_SECONDS_MIN: Final = 0.1
+DUPLICATE_WINDOW_MAX: Final = 1_000_000
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -35,7 +38,7 @@ class DestinationPolicy:
     More: fewer waits for acks, more to come again when the consumer dies."""
 
     max_messages: int | None = None
-    """Messages that a queue may hold, those in flight included; None: no limit of its own.
+    """Messages that a queue or topic may hold, those in flight included; None: no limit of its own.
     More: a longer backlog before senders are slowed down."""
 
     max_bytes: int | str | None = None
@@ -43,11 +46,15 @@ class DestinationPolicy:
     More: a longer backlog before senders are slowed down."""
 
     when_full: WhenFull = "block"
-    """What a send does where a limit is reached: "block" waits for acks, "fail" raises StoreFull at once.
-    "block": senders slow down to the pace of consumers, and a thread that both sends and consumes waits for itself."""
+    """What a send does where a limit is reached: "block" until acks make room, "fail", "drop_newest" or "drop_oldest".
+    "block": senders slow down to the pace of consumers. Dropping loses messages, which the statistics count."""
+
+    when_store_full: WhenStoreFull = "fail"
+    """The same where the disk, store_limit or temp_limit is full, whoever filled it: "fail", or "block".
+    "block": senders wait for the consumers of other destinations too."""
 
     block_timeout_seconds: float | None = None
-    """Seconds that a send waits for room before it raises StoreFull; None: for ever.
+    """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
     More: fewer failed sends, slower to notice that nobody consumes."""
 
     slow_consumer_seconds: float | None = 30.0
@@ -60,6 +67,18 @@ class DestinationPolicy:
     expired_to_dead_letter: bool = False
     """Whether persistent messages that expire in a queue go to its dead-letter queue instead of being removed.
     True: nothing is lost unseen, each costs a read and a write, and somebody must empty that queue."""
+
+    subscriber_max_messages: int | None = None
+    """Messages that may wait for a subscriber of a topic without a name, and an eighth more; None: all that come.
+    More: a slow subscriber loses fewer messages, and keeps more of the journal."""
+
+    eviction: Eviction = "oldest"
+    """Which of them it loses beyond that: the "oldest", the "newest", or of "lowest_priority" the oldest.
+    "oldest": whoever is slow sees what is new, with gaps. "newest": what is old, without gaps until then."""
+
+    duplicate_window: int = 0
+    """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
+    More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
 
     max_attempts: int | None = 6
     """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
@@ -87,7 +106,20 @@ class DestinationPolicy:
         max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
-            raise SettingsError(f'when_full={reprlib.repr(self.when_full)} must be "block" or "fail"')
+            raise SettingsError(f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}")
+        subscriber_max = self.subscriber_max_messages
+        if subscriber_max is not None:
+            is_right = type(subscriber_max) is int and subscriber_max >= 1
+            _check_number("subscriber_max_messages", subscriber_max, is_right)
+        if self.eviction not in get_args(Eviction):
+            raise SettingsError(f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}")
+        if self.when_store_full not in get_args(WhenStoreFull):
+            raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
+        window = self.duplicate_window
+        if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
+            raise SettingsError(
+                f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
+            )
         seconds = self.block_timeout_seconds
         if seconds is not None:
             is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
@@ -108,6 +140,11 @@ class DestinationPolicy:
         check_redelivery(
             self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
         )
+
+    @property
+    def drops(self) -> bool:
+        """Messages are lost rather than refused."""
+        return self.when_full in ("drop_newest", "drop_oldest")
 
     @property
     def is_limiting(self) -> bool:

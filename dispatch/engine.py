@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from ..cache.budget import Budget
 from ..cache.memory_guard import MemoryGuard
@@ -34,12 +34,12 @@ from ..store.runs import Runs
 from ..store.state import QUEUE
 from ..store.take_over import open_and_take_over
 from . import exclusive
-from .admission import Admission
+from .admission import limit
 from .browser import Browsers
 from .consumer import Consumer
 from .curve_watch import CurveWatch
 from .dealer import deal, know_groups
-from .destination_policy import policy_for
+from .duplicate_windows import DuplicateWindows
 from .eager_loader import EagerLoader
 from .head_loader import HeadLoader
 from .housekeeper import Housekeeper
@@ -52,7 +52,8 @@ from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, R
 from .roster import Roster
 from .selector import Selector
 from .settings import Settings
-from .statistics import DestinationStatistics, Statistics, TopicStatistics
+from .space_line import Space
+from .statistics import Statistics, TopicStatistics, destination_statistics, statistics_of_topic
 from .target_area import TargetArea
 from .timing import Timing
 from .topic_area import TopicArea
@@ -70,7 +71,10 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 class Engine:
     """Made by Forebay; what queues and consumers call. See the module."""
 
+    may_wait: ClassVar[bool] = True
+    """Calls may wait for room in the caller's thread."""
     guard: MemoryGuard | None = None
+    _is_stopping = False
 
     def __init__(
         self,
@@ -100,6 +104,7 @@ class Engine:
             self.metadata_store = metadata(store_id, shares.metadata_bytes)
             return self.metadata_store
 
+        self.windows = DuplicateWindows(settings, self.budget.holder("duplicates"), shares)
         self.store = MessageStore(
             disk,
             make_metadata_store,
@@ -116,6 +121,7 @@ class Engine:
             accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
+            duplicates=self.windows.persistent,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
@@ -141,10 +147,8 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
-        self._is_stopping = False
         message_bytes_max = self.max_message_bytes
         self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
-        self._open_epoch = self.store.journal.epoch
         self._begin()
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
@@ -180,6 +184,9 @@ class Engine:
         self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
 
     def _begin(self) -> None:
+        self.open_epoch = self.store.journal.epoch
+        self.space = Space(self)
+        self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         reading = self.budget.holders["read_buffers"]
         self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
         self.roster = Roster(self, self.budget.holder("destinations"))
@@ -238,15 +245,15 @@ class Engine:
 
     def _add_queue(self, number: int, name: str) -> QueueArea:
         area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
-        policy = policy_for(self.settings.policies, name)
-        if policy.is_limiting:
-            area.admission = Admission(area, policy, self.lock, self.monotonic)
+        self.windows.watch(area)
+        limit(self, area)
         return area
 
     def remove_queue(self, queue: QueueArea) -> None:
         """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
         del self.queues[queue.name], self._queues_by_number[queue.number]
         self.timing.forget(queue)
+        self.windows.forget(queue)
         self.roster.one_less()
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
@@ -282,7 +289,7 @@ class Engine:
         area = queue.volatile_areas[priority]
         if area is None:
             lane = self.overflow.lane(queue.number, priority)
-            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self._open_epoch}-"
+            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
             area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
             area.persistent = queue.areas[priority]
             self.targets.add_lane(area)
@@ -490,8 +497,8 @@ class Engine:
 
     def statistics(self) -> Statistics:
         with self.lock:
-            destinations = {name: self._destination_statistics(queue) for name, queue in self.queues.items()}
-            topics = {name: self._topic_statistics(topic) for name, topic in self.topics.areas.items()}
+            destinations = {name: destination_statistics(queue) for name, queue in self.queues.items()}
+            topics = {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()}
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
@@ -504,34 +511,7 @@ class Engine:
 
     def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
         with self.lock:
-            return self._topic_statistics(topic)
-
-    def _topic_statistics(self, topic: TopicArea) -> TopicStatistics:
-        return TopicStatistics(
-            enqueued=topic.enqueued,
-            consumers=len(topic.online),
-            subscriptions={name: self._destination_statistics(area) for name, area in topic.durable_areas()},
-        )
-
-    def _destination_statistics(self, queue: QueueArea) -> DestinationStatistics:
-        areas = list(queue.lane_areas())
-        return DestinationStatistics(
-            depth=queue.depth,
-            bytes=queue.depth_bytes,
-            consumers=sum(1 for _ in queue.consumers()),
-            slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
-            enqueued=queue.enqueued,
-            delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
-            acknowledged=sum(area.acknowledged for area in areas),
-            redelivered=sum(area.redelivered for area in areas),
-            dead_lettered=queue.dead_lettered,
-            misses=queue.missed,
-            unreadable=sum(area.unreadable for area in areas),
-            expired=sum(area.expired for area in areas),
-            blocked_sends=queue.admission.blocked_sends if queue.admission is not None else 0,
-            blocked_seconds=queue.admission.blocked_seconds if queue.admission is not None else 0.0,
-            is_paused=queue.is_paused,
-        )
+            return statistics_of_topic(topic)
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
@@ -542,6 +522,7 @@ class Engine:
             audited["destinations"] = self.roster.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
+            audited["duplicates"] = self.windows.held_bytes
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
@@ -556,9 +537,10 @@ class Engine:
             self.overflow.close()
             for consumer in list(self.all_consumers()):
                 consumer.close_locked()
-            for queue in self.queues.values():
+            for queue in [*self.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
                     queue.admission.close()
+            self.space.close()
             self.targets.ready.clear()
         self._is_stopping = True
         self._load_wanted.set()

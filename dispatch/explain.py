@@ -84,7 +84,14 @@ def explain(engine: Engine, subject: object) -> Explanation:
         with engine.lock:
             memory = engine.budget.statistics()
             could_give = givers(engine.targets)
-        return explain_whole(sizes, pins.all(), engine.clock_ms(), memory, could_give)
+        whole = explain_whole(sizes, pins.all(), engine.clock_ms(), memory, could_give)
+        from .explain_blocked import explain_blocked  # which speaks in these words
+
+        blocked = explain_blocked(engine)
+        if not blocked:
+            return whole
+        said = f"{len(blocked):,} blocked send{plural(len(blocked))}: {blocked[0][1]}."
+        return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
     if type(subject) is not int:
         raise SettingsError(
             f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"

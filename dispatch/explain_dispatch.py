@@ -22,6 +22,7 @@ from ..store.times import DUE, NEVER, runs_of
 from .consumer import Consumer
 from .delivery import Delivery
 from .explain import MEMORY, Cause, Explanation, memory_causes, plural, size_text
+from .explain_blocked import explain_blocked
 from .explain_dealt import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
 from .list_pair import turn
 from .queue import Queue
@@ -48,7 +49,6 @@ SELECTOR: Final = "selector"
 UNREADABLE: Final = "unreadable"
 SYNC: Final = "sync"
 NO_CONSUMER: Final = "no_consumer"
-BLOCKED_SEND: Final = "blocked_send"
 
 _END: Final = 1 << 62
 """Behind every sequence."""
@@ -130,13 +130,15 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     with engine.lock:
         engine.release_due()
         places = _places(engine, queue)
-        causes = tuple([*_holders(engine, places, None), *_free_causes(engine, queue, places), *_blocked(queue)])
+        causes = (*_holders(engine, places, None), *_free_causes(engine, queue, places))
     engine.call_ready()
+    blocked = explain_blocked(engine, queue)
     name = destination_text(queue)
-    if not causes:
+    if not causes and not blocked:
         return Explanation(f"{name} has no messages.", ())
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
-    return Explanation(f"{sentence}: {'; '.join(_state(cause) for cause in causes)}.", causes)
+    said = [*map(_state, causes), *(clause for _, clause in blocked)]
+    return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
 
 
 def destination_text(queue: QueueArea) -> str:
@@ -457,15 +459,6 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     return [_loading(engine, name, able[0][1])]
 
 
-def _blocked(queue: QueueArea) -> Iterator[Cause]:
-    admission = queue.admission
-    if admission is None:
-        return
-    for limit, sizes in admission.blocked():
-        frees = f"acknowledging messages of {queue.name!r}, or a higher limit in its policy"
-        yield Cause(BLOCKED_SEND, limit, len(sizes), sum(sizes), None, frees)
-
-
 # ---------------------------------------------------------------------- words
 
 
@@ -541,5 +534,4 @@ def _state(cause: Cause) -> str:
         MEMORY: f"{messages} {wait} for memory, which what is in flight has used up",
         READY: f"{messages} {wait} for the next take of {cause.holder}",
         LOADING: f"up to {messages} {wait} to be read from disk",
-        BLOCKED_SEND: f"a send of {messages} ({size_text(cause.bytes)}) waits for room under {cause.holder}",
     }[cause.reason]

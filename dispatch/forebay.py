@@ -18,10 +18,11 @@ from .consumer import Consumer
 from .engine import Engine
 from .explain import Explanation, explain
 from .explain_dispatch import explain_subject
-from .limited_queue import LimitedQueue
-from .queue import Queue, check_name
+from .limited_queue import LimitedQueue, LimitedTopic
+from .queue import Queue
 from .recorder import new_trace
 from .resizing import ResizeReport
+from .sender import check_name
 from .settings import Settings, settings_from
 from .statistics import Statistics
 from .topic import Topic
@@ -54,7 +55,8 @@ class Forebay:
 
         SettingsError for a name that can't be.
         """
-        return Topic(self._engine, self._engine.topics.topic_area(check_name(name)))
+        area = self._engine.topics.topic_area(check_name(name))
+        return Topic(self._engine, area) if area.admission is None else LimitedTopic(self._engine, area)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

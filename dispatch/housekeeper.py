@@ -80,6 +80,14 @@ class Housekeeper:
         done += engine.store.attest()
         return done
 
+    def ask_for_cleanup(self) -> bool:
+        """Have one done now by the thread that does it; False: there is none."""
+        if not self._engine.settings.background:
+            return False
+        self._cleanup_at = 0.0
+        self._engine.wake_housekeeper()
+        return True
+
     def _quarantine(self) -> int:
         """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
         engine, done = self._engine, 0

@@ -1,6 +1,6 @@
-"""A queue whose policy limits it, and its consumers, whose acks make room.
+"""A queue or topic whose policy limits it, and its consumers, whose acks make room.
 
-They are classes of their own, so that queues without limits pay nothing.
+They are classes of their own, so that those without limits pay nothing.
 """
 
 from __future__ import annotations
@@ -8,16 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..store.message import DEFAULT_PRIORITY
 from ..store.times import TIMES_BYTES
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
-from .queue import Queue, encoded_properties
+from .queue import Queue
+from .queue_area import QueueArea
+from .sender import Sender, encoded_properties
+from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
+from .topic import Topic
+from .topic_area import SubscriptionArea
 from .transaction import Transaction
 
 
-class LimitedQueue(Queue):
-    """As Queue, within `max_messages` and `max_bytes` of its DestinationPolicy."""
+class LimitedSender(Sender):
+    """As Sender, within `max_messages` and `max_bytes` of its DestinationPolicy."""
 
     @property
     def _admission(self) -> Admission:
@@ -25,22 +31,26 @@ class LimitedQueue(Queue):
         return self._area.admission
 
     def send(self, body: bytes, **fields: Any) -> str:
-        """As Queue.send. Where the queue is full it waits or raises StoreFull, as its policy says."""
+        """As Queue.send. Where there is no room it waits or raises StoreFull, as timeout or policy say."""
         if type(body) is not bytes:
             return super().send(body, **fields)
         headers, message_id, group = fields.get("headers"), fields.get("message_id"), fields.get("group")
+        if self._area.is_watched and message_id is not None and fields.get("transaction") is None:
+            return super().send(body, **fields)  # which asks for room as a batch does
         size = len(body)
         if headers or message_id is not None or group is not None:
-            size += len(encoded_properties(headers, message_id, group))
+            size += len(encoded_properties(headers, message_id, group, fields.get("producer")))
         if fields.get("delay") or fields.get("expires_in") is not None:
             size += TIMES_BYTES
         if size > self._engine.max_message_bytes:
             raise self._too_large(size)
-        self._admit((size,))
+        transaction = fields.get("transaction")
+        if not self._admit((size,), self._deadline(fields.get("timeout")), transaction):
+            return self._dropped_id(fields.get("priority", DEFAULT_PRIORITY), message_id)
         is_kept = False
         try:
             message_id = super().send(body, **fields)
-            is_kept = self._keep(fields.get("transaction"), (size,))
+            is_kept = self._keep(transaction, (size,))
             return message_id
         finally:
             if not is_kept:
@@ -58,39 +68,76 @@ class LimitedQueue(Queue):
         batch_ids: list[str | None],
         ids: list[str],
         transaction: Transaction | None,
+        deadline: float | None,
     ) -> None:
         """In parts, as there is room."""
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
-            end = begin + self._admit(sizes[begin:])
+            end = begin + self._admit(sizes[begin:], deadline, transaction)
+            if end == begin:
+                ids.append(self._dropped_id(priority, batch_ids[begin]))
+                begin += 1
+                continue
             is_kept = False
             try:
-                super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction)
+                super()._store(priority, persistent, batch[begin:end], batch_ids[begin:end], ids, transaction, deadline)
                 is_kept = self._keep(transaction, sizes[begin:end])
             finally:
                 if not is_kept:
                     self._admission.stored(sizes[begin:end])
             begin = end
 
-    def _admit(self, sizes: Sequence[int]) -> int:
-        """How many of them have room now; waits for the first."""
-        return self._admission.admit(sizes, self._publish)
+    def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
+        """How many of them have room now; waits for the first. 0: the first is given up, as the policy says.
+
+        In a transaction nothing is given up: it is all or nothing.
+        """
+        if self._admission.drops and transaction is None:
+            return self._admission.admit_or_drop(self._engine, sizes)
+        return self._admission.admit(sizes, self._publish, deadline)
+
+    def _dropped_id(self, priority: int, message_id: str | None) -> str:
+        """The id of a message that is given up: nobody has it but its sender."""
+        if message_id is not None:
+            return message_id
+        number = next(self._area.drop_numbers)
+        return f"{self._lane_area(priority).id_prefix}dropped-{self._engine.open_epoch}-{number}"
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""
         self._engine.after_write(self._engine.position())
 
 
+class LimitedQueue(LimitedSender, Queue):
+    """A queue with limits."""
+
+
+class LimitedTopic(LimitedSender, Topic):
+    """A topic with limits. What counts is what any subscription needs."""
+
+
 class LimitedConsumer(Consumer):
     """A consumer of a LimitedQueue."""
 
+    @property
+    def _admission(self) -> Admission:
+        queue: QueueArea = self._queue.topic if isinstance(self._queue, SubscriptionArea) else self._queue
+        assert queue.admission is not None
+        return queue.admission
+
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """See Consumer.ack."""
-        admission = self._queue.admission
-        assert admission is not None
         try:
             super().ack(deliveries, transaction=transaction)
         finally:
             with self._engine.lock:
-                admission.room_came()
+                self._admission.room_came()
+
+
+class LimitedSubscriptionConsumer(LimitedConsumer, SubscriptionConsumer):
+    """Of a durable subscription to a LimitedTopic."""
+
+
+class LimitedUnrecordedConsumer(LimitedConsumer, UnrecordedConsumer):
+    """Of a subscription without a name to a LimitedTopic."""

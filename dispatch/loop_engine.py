@@ -30,6 +30,7 @@ CALLS_A_TURN: Final = 64
 class LoopEngine(Engine):
     """Shares all its state with the engine it is made from. Only its loop's thread may call it."""
 
+    may_wait = False
     __slots__ = ("loop", "owed", "_calls", "_engine", "_waiting", "_position", "_is_under_way", "_workers")
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor) -> None:

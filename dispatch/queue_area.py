@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..cache.charge import charge_bytes
@@ -319,6 +320,15 @@ class QueueArea:
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
+        self.is_watched = False
+        """Its policy has a duplicate window."""
+        self.dropped = 0
+        """Messages that its policy gave up for want of room."""
+        self.drop_numbers = count(1)
+        """For the ids of those that never were stored."""
+        self.blocked_sends = 0
+        self.blocked_seconds = 0.0
+        """Of sends that had to wait for room, when they ended."""
         self.misses = 0
         """Of interests that have ended."""
         self.delivered = 0
@@ -363,6 +373,9 @@ class QueueArea:
     def enqueued(self) -> int:
         """Messages that came since the directory was opened."""
         return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
+
+    def catch_up(self) -> None:
+        """Make depth what it is: a topic lets go late of what no subscription needs any more."""
 
     @property
     def depth(self) -> int:

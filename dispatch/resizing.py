@@ -97,6 +97,7 @@ class Resizing:
             engine.limit_messages(settings)
             engine.budget.resize(shares.limit_bytes)
             engine.targets.take_shares(shares)
+            engine.windows.resize(shares)
         self._settle()
         if self._is_lowered:
             return_free_memory()

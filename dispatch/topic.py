@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..store.errors import TransactionError
-from ..store.times import Times
 from .consumer import Consumer
 from .destination_policy import policy_for
-from .queue import Sender, check_name, check_subscription
-from .queue_area import LaneArea
+from .queue import check_subscription
+from .sender import Sender, check_name
 from .statistics import TopicStatistics
 from .topic_area import TopicArea
 from .transaction import Transaction
@@ -71,11 +70,6 @@ class Topic(Sender):
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._engine.topic_statistics(self._area)
-
-    def _add_timed(
-        self, area: LaneArea, timestamp: int, part: list[tuple[bytes, bytes]], times: Sequence[Times]
-    ) -> int:
-        return self._engine.topics.store.add_timed(area.lane, timestamp, part, times)
 
     def _checked(self, transaction: Transaction) -> Transaction:
         raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")

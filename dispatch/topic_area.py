@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..store.message import HeaderValue
+from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
@@ -80,6 +81,12 @@ class TopicArea(QueueArea):
         self.online: list[SubscriptionArea] = []
         """Those with a consumer, durable or not."""
         self.verdicts = Verdicts()
+        self.evicted = 0
+        """Messages that slow subscribers have lost, each counted for each of them."""
+
+    def catch_up(self) -> None:
+        """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
+        self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
     def durable_area(self, name: str) -> SubscriptionArea:
         """That of a durable subscription; a new one if it is not kept."""
@@ -132,7 +139,7 @@ class TopicLaneArea(LaneArea):
         for area in self._readers(end - 1):
             area.arrive_unloaded(end)
 
-    def _readers(self, sequence: int) -> Iterator[LaneArea]:
+    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneArea]:
         """Not those that subscribed after it was stored and before it was published."""
         for subscription in self.queue.online:
             area = subscription.lane_area(self)
@@ -145,6 +152,7 @@ class SubscriptionLaneArea(LaneArea):
 
     __slots__ = ("examined", "topic_area")
     lane: SubscriptionLane
+    queue: SubscriptionArea
 
     def __init__(self, queue: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
         super().__init__(queue, lane, topic_area.id_prefix)

@@ -11,7 +11,10 @@ from ..store.errors import SelectorError, SettingsError, SubscriptionInUse
 from ..store.state import TOPIC
 from ..store.subscriptions import Subscriber
 from ..store.topic_store import TopicStore
+from .admission import limit
 from .consumer import Consumer
+from .destination_policy import policy_for
+from .eviction import EvictingTopicArea, Evictor
 from .selector import Selector, compile_selector
 from .sieve import Sieve
 from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
@@ -24,6 +27,14 @@ logger = logging.getLogger("forebay.dispatch")
 
 SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
+
+
+def _consumer_type(area: SubscriptionArea) -> type[SubscriptionConsumer]:
+    if area.topic.admission is None:
+        return SubscriptionConsumer if area.is_durable else UnrecordedConsumer
+    from .limited_queue import LimitedSubscriptionConsumer, LimitedUnrecordedConsumer  # which knows topics
+
+    return LimitedSubscriptionConsumer if area.is_durable else LimitedUnrecordedConsumer
 
 
 class Topics:
@@ -73,7 +84,17 @@ class Topics:
         return area
 
     def _add(self, number: int, name: str) -> TopicArea:
-        area = self.areas[name] = TopicArea(self._engine.targets, number, name)
+        area = self.areas[name] = self._make(number, name)
+        self._engine.windows.watch(area)
+        limit(self._engine, area)
+        return area
+
+    def _make(self, number: int, name: str) -> TopicArea:
+        policy = policy_for(self._engine.settings.policies, name)
+        if policy.subscriber_max_messages is None:
+            return TopicArea(self._engine.targets, number, name)
+        area = EvictingTopicArea(self._engine.targets, number, name)
+        area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction)
         return area
 
     def _add_subscription(
@@ -120,10 +141,9 @@ class Topics:
             for _ in area.open_lanes():
                 pass
             topic.online.append(area)
-            kind = SubscriptionConsumer if area.is_durable else UnrecordedConsumer
             if name is not None:
                 topic.kept[name] = area
-            consumer = engine.attach(area, selector, prefetch, on_ready, kind)
+            consumer = engine.attach(area, selector, prefetch, on_ready, _consumer_type(area))
             position = engine.store.journal.end
         engine.after_write(position)
         return consumer
@@ -153,6 +173,8 @@ class Topics:
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)
             self._forget(area)
+            if area.topic.admission is not None:
+                area.topic.admission.room_came()
 
     def _forget(self, area: SubscriptionArea) -> None:
         self.sieve.subscriptions.pop(area, None)

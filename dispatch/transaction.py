@@ -18,6 +18,7 @@ from ..store.properties import encode_properties
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.times import has_times, split_times
 from .delivery import Delivery
+from .once import identity_of
 from .queue_area import LaneArea
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ SLICE_CHARGE_BYTES: Final = 192
 HELD_CHARGE_BYTES: Final = 112
 """An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
 of that charge, so that all that may be in flight can be acknowledged in transactions."""
+IDENTITY_CHARGE_BYTES: Final = 448
+"""A message whose id counts once: its digests, its places here and among the undecided, its part of the records."""
 GATHERED_CHARGE_BYTES: Final = 192
 """A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
 GATHERED_BYTES_MAX: Final = 1 << 20
@@ -103,28 +106,44 @@ class Transaction:
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
-    ) -> list[str]:
-        """Take (properties, body) pairs in; returns their ids. StoreFull: those before are in, and `stored` says how
-        many."""
-        ids: list[str] = []
+        ids: list[str],
+    ) -> None:
+        """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
         with self._engine.lock:
             self._require(OPEN)
             if area.queue.is_deleted:
                 raise Closed("the queue")
-            try:
-                for (properties, body), own_id in zip(contents, own_ids, strict=True):
-                    if own_id is None:
-                        # Sequences come with the commit, and the id is wanted now.
-                        own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
-                        times, properties = split_times(properties)
-                        properties = times + encode_properties(None, own_id) + properties
-                    self._gather(area, timestamp, properties, body)
-                    self._sent += 1
+            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+                if own_id is not None and area.queue.is_watched:
+                    self._add_once(area, timestamp, properties, body)
                     ids.append(own_id)
-            except ForebayError as error:
-                error.stored = len(ids)  # type: ignore[attr-defined]
-                raise
-        return ids
+                    continue
+                if own_id is None:
+                    # Sequences come with the commit, and the id is wanted now.
+                    own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
+                    times, properties = split_times(properties)
+                    properties = times + encode_properties(None, own_id) + properties
+                self._gather(area, timestamp, properties, body)
+                self._sent += 1
+                ids.append(own_id)
+
+    def _add_once(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
+        """Unless it is stored already, or of this transaction."""
+        engine, branch = self._engine, self._branch
+        found = identity_of(area, properties)
+        assert found is not None
+        duplicates = engine.store.duplicates
+        if duplicates.decides(found) == branch.number or engine.windows.is_stored(found):
+            return
+        engine.transactions.charge(IDENTITY_CHARGE_BYTES)
+        try:
+            self._gather(area, timestamp, properties, body)
+        except BaseException:
+            engine.transactions.holder.release(IDENTITY_CHARGE_BYTES)
+            raise
+        branch.identities.append(found)
+        duplicates.hold((found,), branch.number)
+        self._sent += 1
 
     def keep_room(self, admission: Admission, sizes: Sequence[int]) -> bool:
         """The reservation of what was just sent ends with the transaction. False: it has ended already."""
@@ -423,8 +442,8 @@ class Transaction:
     def charge_bytes(self) -> int:
         """What it holds of the budget, but for what is in flight. O(runs acknowledged). REQUIRES: the lock."""
         branch = self._branch
-        slices = SLICE_CHARGE_BYTES * len(branch)
-        return BRANCH_CHARGE_BYTES + slices + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
+        parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
+        return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
 
     @property
     def gathered(self) -> list[tuple[bytes, bytes]]:

@@ -14,6 +14,7 @@ from .transaction import (
     BRANCH_CHARGE_BYTES,
     GATHERED_CHARGE_BYTES,
     HELD_CHARGE_BYTES,
+    IDENTITY_CHARGE_BYTES,
     SLICE_CHARGE_BYTES,
     Transaction,
 )
@@ -118,4 +119,5 @@ class TransactionArea:
             own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
             branch = transaction._branch
             own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
+            own += IDENTITY_CHARGE_BYTES * len(branch.identities)
         return own, bodies + OVERHEAD_BYTES * len(held)

@@ -23,11 +23,13 @@ from ..store.disk import File
 from ..store.journal import OFFSET_BITS
 from ..store.record import (
     ACK,
+    COUNT_MASK,
     ENTRY_BYTES,
     HEADER_BYTES,
     LOST,
     MAGIC,
     MESSAGE,
+    NEVER_IDENTIFIED,
     SLICE_BYTES,
     SLICE_MESSAGES_MAX,
     crc32,
@@ -127,8 +129,9 @@ def _gathered(header: DataLogHeader, bounds: NDArray[np.int64], region: bytes, b
     padded = region.ljust(int(bounds[-1]) + _HEAD_BYTES, b"\0")
     raw = sliding_window_view(np.frombuffer(padded, np.uint8), _HEAD_BYTES)[at]
     head = raw.view(_HEAD)[:, 0]
-    kind, count = head["kind"], head["count"]
+    kind = head["kind"]
     is_message = kind == MESSAGE
+    count = np.where(is_message, head["count"] & COUNT_MASK, head["count"])
     head_bytes = np.where(is_message, SLICE_BYTES + ENTRY_BYTES * count.astype(np.int64), lengths)
     words = (np.arange(sequence, sequence + records, dtype=np.uint64) << np.uint64(16)) | np.uint64(MAGIC)
     epochs = head["epoch"]
@@ -138,11 +141,13 @@ def _gathered(header: DataLogHeader, bounds: NDArray[np.int64], region: bytes, b
         or (epochs[1:] < epochs[:-1]).any()
         or (head_bytes > lengths).any()
         or (kind == LOST).any()
+        or ((count != head["count"]) & (head["flags"] & NEVER_IDENTIFIED != 0)).any()
         or (is_message & ((count == 0) | (count > SLICE_MESSAGES_MAX))).any()
     ):
         raise Unusual
     if (_checksums(header.salt, raw, region, at, head_bytes) != head["crc"]).any():
         raise Unusual
+    head["count"] = count
     return Heads(begin, region, at, head, head_bytes, sequence + records)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from ..dispatch.queue import check_name, encoded_properties
+from ..dispatch.sender import check_name, encoded_properties
 from ..store.errors import SettingsError
 from ..store.import_part import PRIORITY_MAX, TIMESTAMP_MAX
 from ..store.message import DEFAULT_PRIORITY, HeaderValue

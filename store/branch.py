@@ -6,24 +6,27 @@ million messages costs what its four thousand slices cost.
 
     commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
                count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
-               and where slices have times, when it was, u64
+               where slices have times, when it was, u64; where there are any, identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
-               count u32 and (lane u64, position u64, messages u32), runs as in a commit
+               count u32 and (lane u64, position u64, messages u32), count u32 and identities,
+               runs as in a commit
     rollback   number u64
 
-The highest bit of a slice's messages says that some of them have times. The
-same bytes of a branch are in each state record while it is prepared, and in
-the root of each checkpoint while it is open. An xid of no bytes: not prepared.
+An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
+transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
+times. The same bytes of a branch are in each state record while it is prepared, and in the root of each checkpoint
+while it is open. An xid of no bytes: not prepared.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES
+from .duplicates import Identity
 from .record import RecordDamaged
 from .runs import Runs
 
@@ -36,6 +39,7 @@ _PLACED: Final = struct.Struct("<QQI")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
 _RUN: Final = struct.Struct("<QQQ")
+_IDENTITY: Final = struct.Struct("<I16s16s")
 
 
 class PlacedSlice(NamedTuple):
@@ -73,12 +77,25 @@ class Commit(NamedTuple):
     acks: Iterable[LaneRun]
     time_ms: int = 0
     """When it was, if a slice has times."""
+    identities: Sequence[Identity] = ()
 
 
 class Branch:
     """One transaction as the store sees it. The state lock guards it."""
 
-    __slots__ = ("number", "xid", "messages", "acks", "_lanes", "_positions", "_counts", "_firsts", "holes", "timed")
+    __slots__ = (
+        "number",
+        "xid",
+        "messages",
+        "acks",
+        "identities",
+        "_lanes",
+        "_positions",
+        "_counts",
+        "_firsts",
+        "holes",
+        "timed",
+    )
 
     def __init__(self, number: int, xid: bytes = b"") -> None:
         self.number = number
@@ -88,6 +105,8 @@ class Branch:
         """Messages of its slices."""
         self.acks: dict[int, Runs] = {}
         """By lane: sequences that are gone with its commit."""
+        self.identities: list[Identity] = []
+        """Of its messages, where they must not be stored twice."""
         self.holes: dict[int, int] = {}
         """By lane: sequences that its commit leaves to nobody."""
         self.timed: set[int] = set()
@@ -171,6 +190,8 @@ def encode_branch(branch: Branch) -> bytes:
                 _PLACED.pack(*placed[:2], placed.messages | _timed_bit(placed.position in branch.timed))
                 for placed in branch
             ),
+            _COUNT.pack(len(branch.identities)),
+            *(_IDENTITY.pack(*found) for found in branch.identities),
             _runs(branch.runs()),
         )
     )
@@ -197,6 +218,7 @@ def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
             ),
             _runs(branch.runs()),
             _NUMBER.pack(time_ms) if branch.timed else b"",
+            *(_IDENTITY.pack(*found) for found in branch.identities),
         )
     )
 
@@ -219,6 +241,11 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
             lane, position, messages = _PLACED.unpack_from(data, at)
             branch.add(lane, position, messages & ~_TIMED_BIT, is_timed=messages >= _TIMED_BIT)
             at += _PLACED.size
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(count):
+            branch.identities.append(Identity(*_IDENTITY.unpack_from(data, at)))
+            at += _IDENTITY.size
         runs, at = _decode_runs(data, at)
     except struct.error:
         raise RecordDamaged("a transaction is incomplete") from None
@@ -256,9 +283,9 @@ def decode_commit(data: bytes) -> Commit:
             at += _NUMBER.size
     except struct.error:
         raise RecordDamaged("a commit is incomplete") from None
-    if at != len(data):
+    if (len(data) - at) % _IDENTITY.size:
         raise RecordDamaged("bytes follow a commit")
-    return Commit(number, slices, acks, time_ms)
+    return Commit(number, slices, acks, time_ms, [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])])
 
 
 def decode_rollback(data: bytes) -> int:

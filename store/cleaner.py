@@ -68,6 +68,8 @@ class Cleaner:
         """At the last cleanup: data logs from that one on were kept for leases."""
         self.dropped: set[int] = set()
         """Named in a drop record, and not gone yet."""
+        self.room_came: Callable[[], None] = lambda: None
+        """Called under the state lock when data logs are gone."""
 
     def sealed(self) -> set[int]:
         """Data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
@@ -172,3 +174,4 @@ class Cleaner:
                 use.committed_data_logs.difference_update(data_logs)
             self._journal.forget(list(data_logs))
             self.dropped.difference_update(data_logs)
+            self.room_came()

@@ -29,6 +29,7 @@ def delete_destination(store: MessageStore, number: int) -> None:
         store.journal.append(DELETE, 0, 1, encode_delete(number))
         del store.destinations[number]
         store.index.forget(number)
+        store.duplicates.forget(number)
 
 
 class DeletedLane(Lane):

@@ -87,7 +87,7 @@ class Journal:
         self._first_record = first_record
         self._has_reserve = has_reserve
         self.reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
-        self._store_limit_bytes = store_limit_bytes
+        self.store_limit_bytes = store_limit_bytes
         self._capacity = max_file_bytes
         """Bytes to which the newest data log is filled."""
         self._is_makeshift = False
@@ -297,7 +297,7 @@ class Journal:
     def _admit(self, size: int) -> None:
         """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
         self.is_refusing = True
-        limit = self._store_limit_bytes
+        limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
             raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
         if self.is_full:
@@ -309,7 +309,7 @@ class Journal:
     @property
     def is_short_of_room(self) -> bool:
         """Another data log would not fit: nothing is kept for a lease."""
-        limit = self._store_limit_bytes
+        limit = self.store_limit_bytes
         return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
 
     def _set_limit(self, size: int) -> None:
@@ -319,8 +319,8 @@ class Journal:
             return
         records_left = max(RECORDS_MAX - len(self._offsets), 1)
         limit = min(self._capacity, self.offset + max(HEADER_BYTES * records_left, size))
-        if self._store_limit_bytes is not None:
-            limit = min(limit, self._store_limit_bytes - sum(self.sizes.values()))
+        if self.store_limit_bytes is not None:
+            limit = min(limit, self.store_limit_bytes - sum(self.sizes.values()))
         self._limit = max(limit, 0)
 
     def _free_bytes(self) -> int:

@@ -37,6 +37,8 @@ class Message:
     """Seconds from its send on after which nobody is handed it any more; None: never."""
     delay: float = 0.0
     """Seconds from its send or its commit on before which nobody is handed it."""
+    producer: str | None = None
+    """Who gave the message_id: where the policy has a duplicate_window, each producer has its own."""
 
     def __repr__(self) -> str:
         """Sizes only: a payload never reaches a log."""

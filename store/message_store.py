@@ -21,6 +21,7 @@ from .block import BlockDamaged, Extent, Singles
 from .cleaner import Cleaner, CleanupReport
 from .clock import SteadyClock
 from .disk import Disk
+from .duplicates import Duplicates
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
 from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .imports import Imports
@@ -75,6 +76,7 @@ class MessageStore:
         archive: Archive | None = None,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
+        duplicates: Duplicates | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -83,7 +85,7 @@ class MessageStore:
         for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
         archive: keeps what cleanup discards; None: it is deleted.
         relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
-        counts of returned messages, likewise.
+        counts of returned messages, likewise. duplicates: the ids that must not be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
@@ -117,7 +119,8 @@ class MessageStore:
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
         self.index.attempts = AttemptsTable(attempts_account, runs_max(max_file_bytes))
         self.subscriptions = Subscriptions(self.index)
-        self.transactions = Transactions(self.index, self.steady.now_ms)
+        self.duplicates = duplicates or Duplicates()
+        self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
         self.transactions.acked_lane = self.subscriptions.lane_numbered
         self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
@@ -162,6 +165,7 @@ class MessageStore:
             ),
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
+            duplicates=self.duplicates,
         )
         self.transactions.forget_open()
         self.steady.advance_to(self.index.latest_ms)
@@ -259,6 +263,7 @@ class MessageStore:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
             self.subscriptions.see(destination)
+            self.duplicates.see(destination.number, name)
         return destination
 
     def note_groups(self, number: int) -> None:
@@ -269,18 +274,16 @@ class MessageStore:
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        transactions = self.transactions
-        return self.subscriptions.describe(
-            State(
-                list(self.destinations.values()),
-                sequences,
-                sorted(data_logs),
-                branches=transactions.prepared,
-                open_transactions=[branch.number for branch in transactions.open],
-                imports=list(self.imports),
-                attempts=self.index.attempts.describe(),
-            )
-        )
+        state = State([], sequences, sorted(data_logs), self.transactions.prepared)
+        state.open_transactions = [branch.number for branch in self.transactions.open]
+        return self._described(state)
+
+    def _described(self, state: State) -> State:
+        """With destinations and subscriptions, and with what most stores have nothing of."""
+        state.destinations = list(self.destinations.values())
+        state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
+        state.duplicates = self.duplicates.describe()
+        return self.subscriptions.describe(state)
 
     def _first_record(self) -> tuple[int, int, bytes]:
         self.index.use(self.journal.data_log)
@@ -489,16 +492,9 @@ class MessageStore:
         self.checkpoint_adds = self.adds + self._max_checkpoint_adds
 
     def _root_state(self, next_sequence: int) -> State:
-        return self.subscriptions.describe(
-            State(
-                list(self.destinations.values()),
-                data_logs=sorted(set(self.journal.sizes) - self.cleaner.dropped),
-                branches=[*self.transactions.prepared, *self.transactions.open],
-                next_log_sequence=next_sequence,
-                imports=list(self.imports),
-                attempts=self.index.attempts.describe(),
-            )
-        )
+        data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
+        branches = [*self.transactions.prepared, *self.transactions.open]
+        return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))
 
     def _root(self, state: State) -> bytes:
         state.latest_ms = self.index.latest_ms

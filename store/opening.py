@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
+from .duplicates import Duplicates
 from .errors import JournalCorrupt
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
@@ -48,13 +49,14 @@ def recover(
     *,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
+    duplicates: Duplicates,
 ) -> Recovered:
     """Recover, and where the journal is damaged repair it and recover once more.
 
     what: the arguments of a Recovery. repair_salt: makes the salt of a data log that stands for a missing one; None:
     damage is refused. Raises JournalCorrupt.
     """
-    recovery = Recovery(*what, verifies_all=verifies_all)
+    recovery = Recovery(*what, verifies_all=verifies_all, duplicates=duplicates)
     try:
         return recovery.run()
     except JournalCorrupt:
@@ -66,6 +68,7 @@ def recover(
     index.reset()
     subscriptions.reset()
     transactions.clear()
-    found = Recovery(*what, verifies_all=verifies_all, known_durable=repair.durable).run()
+    duplicates.clear()
+    found = Recovery(*what, verifies_all=verifies_all, known_durable=repair.durable, duplicates=duplicates).run()
     found.damaged = damaged + found.damaged
     return found

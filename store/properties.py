@@ -25,6 +25,7 @@ _STR: Final = 6
 _BYTES: Final = 7
 _MESSAGE_ID: Final = 8
 _GROUP: Final = 9
+_PRODUCER: Final = 11
 _FIXED: Final = {_NONE: 0, _TRUE: 0, _FALSE: 0, _INT: 8, _FLOAT: 8}
 
 _TIME: Final = bytes((TIME_TAG,))
@@ -39,16 +40,20 @@ GROUP_BYTES_MAX: Final = 255
 BIG_INT_BYTES_MAX: Final = 512
 
 
-def encode_properties(headers: Headers | None, message_id: str | None = None, group: str | None = None) -> bytes:
+def encode_properties(
+    headers: Headers | None, message_id: str | None = None, group: str | None = None, producer: str | None = None
+) -> bytes:
     """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes).
 
-    The message id comes first, then the group, so that `group_of` finds it without decoding the rest.
+    The message id comes first, then group and producer, so that `group_of` and `own_identity` decode nothing else.
     """
     parts: list[bytes] = []
     if message_id is not None:
         parts += _named(_MESSAGE_ID, message_id)
     if group is not None:
         parts += _named(_GROUP, group)
+    if producer is not None:
+        parts += _named(_PRODUCER, producer)
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not name:
             raise SettingsError(f"a header's name must be a non-empty str, not {type(name).__name__}")
@@ -96,6 +101,32 @@ def _value(name: str, value: HeaderValue) -> list[bytes]:
     raise SettingsError(f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}")
 
 
+def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
+    """(producer, foreign message id) of a message's properties; the producer is empty where there is none. O(1).
+
+    None: they have no id. RecordDamaged when the bytes are not what encode_properties made.
+    """
+    at = TIMES_BYTES if data[:1] == _TIME else 0
+    message_id: bytes | None = None
+    try:
+        while at < len(data):
+            tag, length = _KEY.unpack_from(data, at)
+            at += _KEY.size
+            value = data[at : at + length]
+            at += length
+            if at > len(data):
+                raise RecordDamaged("a message's id or producer is longer than its headers")
+            if tag == _MESSAGE_ID:
+                message_id = value
+            elif message_id is None or tag not in (_GROUP, _PRODUCER):
+                break
+            elif tag == _PRODUCER:
+                return value, message_id
+    except struct.error:
+        raise RecordDamaged("a message's headers cannot be read") from None
+    return None if message_id is None else (b"", message_id)
+
+
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
     """(headers, foreign message id or None). RecordDamaged when the bytes are not what encode_properties made."""
     headers: dict[str, HeaderValue] = {}
@@ -118,7 +149,7 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
             elif tag == _MESSAGE_ID:
                 message_id = name
                 continue
-            elif tag == _GROUP:
+            elif tag in (_GROUP, _PRODUCER):
                 continue
             else:
                 (size,) = _LENGTH.unpack_from(data, at)

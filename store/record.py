@@ -6,7 +6,7 @@ A record is a header of 32 bytes and a payload. All numbers are little-endian.
     length     u32  of the whole record
     kind       u8
     flags      u8   low four bits: priority of the lane; 0x20: of a transaction; 0x40: some messages have times
-    count      u16  messages, ranges or entries in the payload
+    count      u16  messages, ranges or entries in the payload; of a slice the highest bit: ids of messages count once
     magic      u16  F0 BA, so that a search can find the next record behind damage
     sequence   u48  log sequence: one a record, dense over the whole journal
     epoch      u32  one an open (and one after each failed write)
@@ -59,6 +59,11 @@ RELOCATED: Final = 0x10
 """Flag of a slice: its messages were moved here out of an older data log. From here on they lie in this one."""
 IMPORTED: Final = 0x80
 """Flag of a slice: its messages come from the import set under way, and count as taken over from it."""
+IDENTIFIED: Final = 1 << 23
+"""Flag of a slice: those of its messages that have ids of their own were sent where an id counts once.
+
+No bit of the flags' byte is left for it, so it lies in the highest one of the count behind them."""
+COUNT_MASK: Final = 0x7FFF
 MAGIC: Final = 0xBAF0
 MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
@@ -68,7 +73,7 @@ SEQUENCE_MAX: Final = (1 << 48) - 1
 _CRC: Final = struct.Struct("<I")
 _SURVIVORS: Final = struct.Struct("<QQI")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
-_ONE_REST: Final = struct.Struct("<IBBHQIQIQQIII")
+_ONE_REST: Final = struct.Struct("<IIQIQIQQIII")
 _ACK_REST: Final = struct.Struct("<IBBHQIQIQI")
 
 MESSAGE: Final = 1
@@ -118,6 +123,8 @@ and the field of the first sequence holds the transaction's number."""
 TIMED: Final = 0x40
 """Flag of a slice: some of its messages say in their properties when they are due or expire."""
 
+NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
+
 PLAIN_MASK: Final = 0xFFFFF0FF
 PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
 PLAIN_ACK: Final = 1 << 16 | ACK
@@ -147,6 +154,10 @@ class Header(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         return bool(self.flags & TRANSACTIONAL)
+
+    @property
+    def is_identified(self) -> bool:
+        return bool(self.flags & IDENTIFIED)
 
     @property
     def head_bytes(self) -> int:
@@ -216,9 +227,7 @@ def encode_one(
     content_bytes = len(properties) + len(body)
     rest = _ONE_REST.pack(
         64 + content_bytes,
-        MESSAGE,
-        priority,
-        1,
+        PLAIN_MESSAGE | priority << 8,
         word,
         epoch,
         durable,
@@ -263,9 +272,7 @@ def encode_slice(
     packed = struct.pack(f"<{3 * count}I", *table)
     rest = _ONE_REST_SLICE.pack(
         SLICE_BYTES + len(packed) + sum(lengths),
-        MESSAGE,
-        priority,
-        count,
+        count << 16 | MESSAGE | priority << 8,
         word,
         epoch,
         durable,
@@ -279,7 +286,7 @@ def encode_slice(
     return b"".join(parts), lengths
 
 
-_ONE_REST_SLICE: Final = struct.Struct("<IBBHQIQIQQ")
+_ONE_REST_SLICE: Final = struct.Struct("<IIQIQIQQ")
 
 
 def encode_ack(
@@ -336,6 +343,10 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
         raise RecordDamaged("an incomplete record") from None
     if word & 0xFFFF != MAGIC:
         raise RecordDamaged("no record begins here")
+    if count > COUNT_MASK and kind == MESSAGE:
+        count, flags = count & COUNT_MASK, flags | IDENTIFIED
+        if flags & NEVER_IDENTIFIED:
+            raise RecordDamaged("a slice whose ids count once cannot be a copy, imported or of a transaction")
     header = Header(crc, length, kind, flags, count, word >> 16, epoch, durable)
     if not HEADER_BYTES <= length <= RECORD_BYTES_MAX or header.head_bytes > length:
         raise RecordDamaged(f"a record of {length} bytes cannot be")

@@ -27,6 +27,7 @@ from .data_log import (
     used_bytes,
 )
 from .disk import Disk, File
+from .duplicates import Duplicates
 from .errors import JournalCorrupt
 from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
 from .imports import ImportReport, Imports
@@ -143,11 +144,13 @@ class Recovery:
         *,
         verifies_all: bool = False,
         known_durable: int | None = None,
+        duplicates: Duplicates | None = None,
     ) -> None:
         """write_checkpoint(position, epoch, state) stores the index as it is now.
 
         verifies_all: what the replay does not read is verified too. known_durable: a repair has found that this
         position was durable, and has done what can be done: what is missing still is given up and reported.
+        duplicates: are brought up to the journal too.
         """
         self._verifies_all = verifies_all
         self._disk = disk
@@ -168,7 +171,9 @@ class Recovery:
         self._known = State()
         """Names from there."""
         self._result = Recovered({}, Imports(), 1, 0, mark.epoch if mark else 0, {})
-        self.replay = Replay(disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint)
+        self.replay = Replay(
+            disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint, duplicates
+        )
         self.replay.accepts_loss = self._accepts_loss
 
     def _is_gone(self, data_log: int) -> bool:

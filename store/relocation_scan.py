@@ -14,6 +14,7 @@ from .block import BLOCK_SHIFT, Extent, Singles
 from .disk import File
 from .lane import LANE_SHIFT, Lane
 from .record import (
+    COUNT_MASK,
     DIRECTORY,
     HEADER_BYTES,
     MAGIC,
@@ -93,7 +94,7 @@ def look_through(file: File, offset: int, end: int) -> Piece:
             if flags & TRANSACTIONAL:
                 has_transactional = True
             else:
-                last = first + count - 1
+                last = first + (count & COUNT_MASK) - 1
                 place = destination << LANE_SHIFT | flags & 15, first >> BLOCK_SHIFT
                 low, high = sequences.get(place, (first, last))
                 sequences[place] = min(low, first), max(high, last)

@@ -17,14 +17,17 @@ from .data_log import (
     DataLogHeader,
     Plain,
     Walk,
+    crc_of,
 )
 from .disk import Disk, File
+from .duplicates import Duplicates, identity
 from .errors import JournalCorrupt
 from .files import data_log_name
 from .imports import Imports, decode_import
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, location_text
 from .lane import LANE_MASK, LANE_SHIFT, Lane
+from .properties import own_identity
 from .record import (
     ACK,
     COMMIT,
@@ -89,6 +92,7 @@ class Replay:
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, State], None],
+        duplicates: Duplicates | None = None,
     ) -> None:
         """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
 
@@ -101,6 +105,7 @@ class Replay:
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
+        self._duplicates = duplicates or Duplicates()
         self.accepts_loss = False
         """What a repair could not bring back is passed over."""
         self.destinations: dict[int, Destination] = {}
@@ -119,6 +124,7 @@ class Replay:
         self._index.reset()
         self._subscriptions.reset()
         self._transactions.clear()
+        self._duplicates.clear()
         self.destinations.clear()
         self.imports.restate(())
         self.expected.clear()
@@ -132,6 +138,8 @@ class Replay:
         if record.kind == MESSAGE:
             part = decode_slice(record, head)
             lane = index.lane(part.destination, part.priority)
+            if record.is_identified and self._duplicates.watches(part.destination):
+                self._note(file, offset + record.head_bytes, part)
             if record.is_transactional:
                 self._place(part, lane.number, position, is_timed=bool(record.flags & TIMED))
             elif record.flags & RELOCATED:
@@ -217,6 +225,15 @@ class Replay:
                 lane.add_singles(data_log, offsets, array("I", [record[4] for record in run]), use)
             at = behind
 
+    def _note(self, file: File, begin: int, part: Slice) -> None:
+        """Its messages, which begin there, are not to be stored again. Those that do not verify are passed over."""
+        for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
+            if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
+                found = own_identity(file.read(begin, properties_bytes))
+                if found is not None:
+                    self._duplicates.note(identity(part.destination, *found))
+            begin += length
+
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
         """So that the index stays bounded, however long the replay. position: what was applied ends there.
 
@@ -237,6 +254,7 @@ class Replay:
             imports=list(self.imports),
             attempts=self._index.attempts.describe(),
         )
+        state.duplicates = self._duplicates.describe()
         self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
 
     def _put_times(self, file: File, content_offset: int, lane: Lane, part: Slice) -> None:
@@ -284,6 +302,8 @@ class Replay:
         finally:
             reader.close()
         self._transactions.end(commit.number)
+        for found in commit.identities:
+            self._duplicates.note(found)
 
     def forget_lost_slices(self) -> None:
         """Take out of prepared branches what a repair could not bring back. Reads the head of each slice.
@@ -295,6 +315,7 @@ class Replay:
             for branch in self._transactions.prepared:
                 left = Branch(branch.number, branch.xid)
                 left.acks = branch.acks
+                left.identities = branch.identities
                 for placed in branch:
                     if not self._is_lost(reader, branch.number, placed):
                         left.add(*placed, is_timed=placed.position in branch.timed)
@@ -402,9 +423,11 @@ class Replay:
         for destination in destinations:
             self.destinations[destination.number] = destination
             self._subscriptions.see(destination)
+            self._duplicates.see(destination.number, destination.name)
 
     def _delete(self, number: int) -> None:
         self.destinations.pop(number, None)
+        self._duplicates.forget(number)
         self._deleted.add(number)
         self._index.forget(number)
 
@@ -423,6 +446,7 @@ class Replay:
         self._subscriptions.apply(state)
         self._transactions.agree_with(state)
         self.imports.restate(state.imports)
+        self._duplicates.restore(state.duplicates)
         self._index.attempts.apply(state.attempts)
         self.expected = set(state.data_logs)
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from .attempts import CountedRun
 from .branch import Branch, decode_branch, encode_branch
+from .duplicates import DIGEST_BYTES, WindowIds
 from .imports import ImportMark, decode_import, encode_import
 from .record import RecordDamaged
 
@@ -37,6 +38,9 @@ _COUNTED_RUN: Final = struct.Struct("<QQH")
 _DURABLE: Final = 0
 _ATTEMPTS_SECTION: Final = 1
 _IMPORTS_SECTION: Final = 3
+_WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
+
+_DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
 """Beside the kind of a queue."""
 
@@ -96,6 +100,8 @@ class State:
     """Above every number that a destination or subscription ever had."""
     imports: list[ImportMark] = field(default_factory=list)
     """Loads that were taken over, the one under way last."""
+    duplicates: list[WindowIds] = field(default_factory=list)
+    """Of each producer the ids that it sent last; the producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
     """By lane number, how often messages that came back were delivered."""
 
@@ -141,6 +147,13 @@ def _encode_sections(state: State) -> Iterator[bytes]:
         yield _SECTION.pack(_ATTEMPTS_SECTION, _COUNT.size + sum(map(len, lanes)))
         yield _COUNT.pack(len(lanes))
         yield from lanes
+    if state.duplicates:
+        windows = [
+            _WINDOW.pack(window.destination, window.producer, len(window.ids) // DIGEST_BYTES) + window.ids
+            for window in state.duplicates
+        ]
+        yield _SECTION.pack(_DUPLICATES_SECTION, sum(map(len, windows)))
+        yield from windows
     if state.imports:
         marks = list(map(encode_import, state.imports))
         yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
@@ -271,10 +284,13 @@ class _Reader:
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
+            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION):
+                raise RecordDamaged(f"a part {tag} of the state is unknown")
             if tag == _ATTEMPTS_SECTION:
                 state.attempts = dict(self.counted() for _ in range(self.count()))
-            elif tag != _IMPORTS_SECTION:
-                raise RecordDamaged(f"a part {tag} of the state is unknown")
+            while tag == _DUPLICATES_SECTION and self._at < end:
+                destination, producer = self.count(), self.take(DIGEST_BYTES)
+                state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
             while tag == _IMPORTS_SECTION and self._at < end:
                 mark, self._at = decode_import(self._data, self._at)
                 state.imports.append(mark)

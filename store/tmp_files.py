@@ -72,6 +72,8 @@ class TmpFiles:
         self.limit_bytes = limit_bytes
         self.files: dict[int, TmpFile] = {}
         """By number. Each holds a live message."""
+        self.room_came: Callable[[], None] = lambda: None
+        """Called when a file is gone."""
         self._undeleted: dict[int, int] = {}
         """Bytes of files that nobody needs and that the disk refused to delete."""
         self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
@@ -236,6 +238,7 @@ class TmpFiles:
             self.bytes -= size
             self._account.release(FILE_CHARGE_BYTES)
             logger.debug("deleted: tmp-%d.dat, %d bytes", number, size)
+            self.room_came()
 
     def sparsest(self) -> TmpFile | None:
         """The file that has the least alive, if rewriting it is worth it and fits the limit.

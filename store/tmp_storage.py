@@ -103,6 +103,10 @@ class TmpStorage:
     def limit_bytes(self, limit_bytes: int) -> None:
         self._files.limit_bytes = limit_bytes
 
+    def on_room(self, room_came: Callable[[], None]) -> None:
+        """room_came: is called when a file is gone, under the state lock."""
+        self._files.room_came = room_came
+
     @property
     def statistics(self) -> TmpStorageStatistics:
         return TmpStorageStatistics(self._files.bytes, self._files.bytes_max, self._messages)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .duplicates import Identity
+from .identified import add_identified
 from .lane import Lane
 from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
 from .state import Subscription, encode_subscription, encode_unsubscribe
@@ -62,6 +64,23 @@ class TopicStore:
         if lane.subscribers:
             return self._store.timetable.add(lane, timestamp, contents, times)
         return self.pass_over(lane, len(contents))
+
+    def add_identified(
+        self,
+        lane: Lane,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        identities: Sequence[Identity],
+        times: Sequence[Times] = (),
+    ) -> int:
+        """As identified.add_identified, for whoever subscribed; returns the first sequence."""
+        assert isinstance(lane, TopicLane)
+        if lane.subscribers:
+            return add_identified(self._store, lane, timestamp, contents, identities, times)
+        first = self.pass_over(lane, len(contents))
+        for found in identities:
+            self._store.duplicates.note(found)
+        return first
 
     def pass_over(self, lane: TopicLane, messages: int) -> int:
         """Give numbers to messages that nobody subscribed to, instead of storing them; returns the first.

@@ -22,6 +22,7 @@ from .branch import (
     encode_rollback,
 )
 from .disk import File
+from .duplicates import Duplicates
 from .errors import ForebayError, StoreFailed, StoreFull
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, Journal
@@ -49,10 +50,13 @@ class Transactions:
 
     journal: Journal
 
-    def __init__(self, index: Index, now_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, index: Index, now_ms: Callable[[], int] = lambda: 0, duplicates: Duplicates | None = None
+    ) -> None:
         """now_ms: the store's time, for delays that count from a commit; where nothing is committed there is none."""
         self._index = index
         self._now_ms = now_ms
+        self._duplicates = duplicates or Duplicates()
         self._branches: dict[int, Branch] = {}
         self._slices: Counter[int] = Counter()
         self._begun = 0
@@ -106,6 +110,7 @@ class Transactions:
         """The branch is as a record says, whatever was known of it."""
         self.end(branch.number)
         self._branches[branch.number] = branch
+        self._duplicates.hold(branch.identities, branch.number)
         for placed in branch:
             self._slices[placed.position >> OFFSET_BITS] += 1
 
@@ -114,6 +119,7 @@ class Transactions:
         branch = self._branches.pop(number, None)
         if branch is None:
             return
+        self._duplicates.let_go(branch.identities)
         for placed in branch:
             data_log = placed.position >> OFFSET_BITS
             self._slices[data_log] -= 1
@@ -234,6 +240,8 @@ class Transactions:
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
             self.end(branch.number)
+            for found in branch.identities:
+                self._duplicates.note(found)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:

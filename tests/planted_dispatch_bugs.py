@@ -212,11 +212,11 @@ DISPATCH_BUGS = (
         ),
     ),
     *in_file(
-        "dispatch/queue.py",
+        "dispatch/sender.py",
         (
             "with always a single message is delivered before it is durable",
-            "                engine.unpublished.append((engine.store.journal.end, area, (message,)))\n",
-            "                area.arrive(message)\n",
+            "                    engine.unpublished.append((engine.store.journal.end, area, (message,)))\n",
+            "                    area.arrive(message)\n",
             "tests/test_publication.py",
         ),
     ),

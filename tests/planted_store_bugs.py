@@ -139,15 +139,15 @@ STORE_BUGS = (
         "store/message_store.py",
         (
             "the state record forgets how often messages came back",
-            "                attempts=self.index.attempts.describe(),\n"
-            "            )\n        )\n\n    def _first_record",
-            "            )\n        )\n\n    def _first_record",
+            "        return self._described(state)\n",
+            "        self._described(state).attempts = {}\n        return state\n",
             "tests/test_attempts.py",
         ),
         (
             "a checkpoint forgets how often messages came back",
-            "                attempts=self.index.attempts.describe(),\n            )\n        )\n\n    def _root(",
-            "            )\n        )\n\n    def _root(",
+            "        return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))\n",
+            "        state = self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))\n"
+            "        state.attempts = {}\n        return state\n",
             "tests/test_attempts.py",
         ),
     ),
@@ -359,8 +359,8 @@ STORE_BUGS = (
         ),
         (
             "destinations are not restated",
-            "                list(self.destinations.values()),\n                sequences,\n",
-            "                [],\n                sequences,\n",
+            "        state.destinations = list(self.destinations.values())\n",
+            "",
             CRASHES,
         ),
         (

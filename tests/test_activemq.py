@@ -45,6 +45,7 @@ VALUES = {
     "archive_data_logs": ("true", True),
     "archive_directory": ("/var/archive", "/var/archive"),
     "when_full": ("true", "fail"),
+    "subscriber_max_messages": ("100", 100),
     "block_timeout_seconds": ("2500", 2.5),
     "expiry_sweep_seconds": ("60000", 60.0),
     "max_attempts": ("4", 5),

@@ -473,7 +473,8 @@ def test_blocked_senders_and_what_they_wait_for() -> None:
     explanation = bay.bay.explain(queue)
     limit = "max_messages=2 of the queue 'orders'"
     assert said(explanation) == [("no_consumer", "0:orders", 2), ("blocked_send", limit, 1)]
-    assert f"a send of 1 message (3 bytes) waits for room under {limit}" in explanation.sentence
+    clause = "a send of 1 message (3 bytes) to 'orders' has been blocked 0.0 s: it waits for room under "
+    assert f"{clause}{limit}; 0:orders holds " in explanation.sentence
     with queue.subscribe() as consumer:
         consumer.ack(consumer.take())
     thread.join(10)

@@ -14,17 +14,23 @@ from forebay.store import record
 from forebay.store.record import (
     ACK,
     ATTEST,
+    COUNT_MASK,
     ENTRY_BYTES,
     HEADER_BYTES,
+    IDENTIFIED,
+    IMPORTED,
     KIND_NAMES,
     MAGIC,
     MAGIC_BYTES,
     MAGIC_OFFSET,
     MESSAGE,
     RECORD_BYTES_MAX,
+    RELOCATED,
     SEQUENCE_MAX,
     SLICE_BYTES,
     SLICE_MESSAGES_MAX,
+    TIMED,
+    TRANSACTIONAL,
     Header,
     Range,
     RecordDamaged,
@@ -258,9 +264,9 @@ def test_impossible_length_is_refused_before_anything_is_allocated(length: int) 
         decode_header(data)
 
 
-@pytest.mark.parametrize("count", [0, 257, 65_535])
+@pytest.mark.parametrize("count", [0, 257, 32_768, 65_535])
 def test_slice_of_no_or_too_many_messages_is_refused_though_its_checksum_is_right(count: int) -> None:
-    payload = bytes(SLICE_BYTES - HEADER_BYTES + ENTRY_BYTES * count)
+    payload = bytes(SLICE_BYTES - HEADER_BYTES + ENTRY_BYTES * (count & COUNT_MASK))
     data = encode(SALT, WORD, EPOCH, DURABLE, MESSAGE, 0, count, payload)
     header = decode_header(data)
     verify_head(header, data, SALT)
@@ -319,3 +325,24 @@ def test_the_fast_and_the_plain_checksum_are_one_polynomial() -> None:
 
 def test_attest_record_is_a_header_alone() -> None:
     assert len(encode(SALT, WORD, EPOCH, DURABLE, ATTEST, 0, 0, b"")) == 32
+
+
+@pytest.mark.parametrize("count", [1, 2, 256])
+def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int) -> None:
+    contents = [(b"", b"%d" % n) for n in range(count)]
+    data, _ = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, contents)
+    if count == 1:
+        assert data == encode_one(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0])
+    assert int.from_bytes(data[9:10], "little") == TIMED | 7
+    assert int.from_bytes(data[10:12], "little") == 0x8000 | count
+    header = decode_header(data)
+    verify_head(header, data[: header.head_bytes], SALT)
+    assert header.is_identified
+    assert (header.flags & TIMED, header.priority, header.entries) == (TIMED, 7, count)
+
+
+@pytest.mark.parametrize("flag", [RELOCATED, TRANSACTIONAL, IMPORTED])
+def test_ids_of_copies_imports_and_transactions_never_count_once(flag: int) -> None:
+    data, _ = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | flag, 5, 0, 0, [(b"", b"x")])
+    with pytest.raises(RecordDamaged, match="count once"):
+        decode_header(data)

@@ -63,6 +63,7 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         assert getattr(engine.targets, name) == getattr(other.targets, name), name
     assert engine.targets.head_queue_cache._share_bytes == other.targets.head_queue_cache._share_bytes
     assert engine.targets.pending_cache._share_bytes == other.targets.pending_cache._share_bytes
+    assert engine.windows.persistent._most_bytes == other.windows.persistent._most_bytes
     assert engine.store.index._capacity_blocks == other.store.index._capacity_blocks
     assert engine.budget.free_bytes == other.budget.free_bytes
     for name, holder in engine.budget.holders.items():
@@ -86,6 +87,7 @@ def test_every_share_is_named_in_the_test_above() -> None:
         "load_bytes_max",
         "spill_buffer_bytes",
         "spill_room_bytes",
+        "duplicates_bytes",
     }
 
 
