@@ -93,9 +93,9 @@ def _without_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_full_store_refuses_at_once_where_nothing_else_is_said() -> None:
     bay = full_store()
-    for send in (lambda: bay.queue().send(b"x"), lambda: bay.queue().send(b"x", timeout=0)):
+    for fields in ({}, {"timeout": 0.0}):
         with pytest.raises(StoreFull, match="store_limit"):
-            send()
+            bay.queue().send(b"x", **fields)  # type: ignore[arg-type]
     assert bay.bay.statistics().destinations["orders"].blocked_sends == 0
 
 
