@@ -211,7 +211,7 @@ def test_random_sends_and_acks_leave_what_a_plain_list_leaves() -> None:
             body = b"%d" % n + bytes(random.randrange(60))
             queue.send(body, persistent=random.random() < 0.5)
             free = [found for found in model if found not in held]
-            while len(model) >= 8 or sum(len(one) for one in model) + len(body) > 200:
+            while len(model) >= 8 or len(b"".join(model)) + len(body) > 200:
                 if not free:
                     break
                 model.remove(free.pop(0))
