@@ -42,6 +42,7 @@ _FREES_MEMORY: Final = {
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
     "attempts": "the acknowledgement of messages that came back",
+    "duplicates": "a smaller duplicate_window, or fewer producers with one",
     "transactions": "the commit or the rollback of transactions",
 }
 
