@@ -14,6 +14,7 @@ from .delivery import Delivery
 from .destination_policy import check_prefetch, policy_for
 from .eager_loader import Load
 from .queue_area import Interest, LaneArea, QueueArea
+from .sizes import is_number
 from .transaction import Transaction
 
 if TYPE_CHECKING:
@@ -529,8 +530,7 @@ def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
 
 
 def check_seconds(name: str, seconds: float) -> None:
-    # The chained comparison refuses NaN as well.
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= SECONDS_MAX:
+    if not is_number(seconds, 0, SECONDS_MAX):
         raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
 
 

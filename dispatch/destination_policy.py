@@ -15,7 +15,7 @@ from typing import Final, Literal, get_args
 
 from ..store.errors import SettingsError
 from .redelivery_rule import check_redelivery
-from .sizes import parse_size
+from .sizes import is_number, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
 WhenStoreFull = Literal["block", "fail"]
@@ -122,16 +122,13 @@ class DestinationPolicy:
             )
         seconds = self.block_timeout_seconds
         if seconds is not None:
-            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            _check_number("block_timeout_seconds", seconds, is_number and 0 <= seconds <= TIMEOUT_SECONDS_MAX)
+            _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX))
         seconds = self.slow_consumer_seconds
         if seconds is not None:
-            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-            _check_number("slow_consumer_seconds", seconds, is_number and 0 < seconds <= TIMEOUT_SECONDS_MAX)
+            _check_number("slow_consumer_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0)
 
         seconds = self.expiry_sweep_seconds
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not is_number or not SWEEP_SECONDS_MIN <= seconds <= TIMEOUT_SECONDS_MAX:
+        if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
             bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
             raise SettingsError(f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}")
         if type(self.expired_to_dead_letter) is not bool:

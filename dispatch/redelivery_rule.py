@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from ..store.attempts import ATTEMPTS_MAX
 from ..store.errors import SettingsError
 from ..store.state import NAME_BYTES_MAX
+from .sizes import is_number
 
 NAME: Final = "{name}"
 """In dead_letter_queue, what stands for the destination's name."""
@@ -47,11 +48,11 @@ def check_redelivery(max_attempts: object, delay_seconds: object, backoff: objec
     is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
     if max_attempts is not None and not is_count:
         raise SettingsError(f"max_attempts={reprlib.repr(max_attempts)} must be 1 to {ATTEMPTS_MAX:,}, or None")
-    if not _is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
+    if not is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
         raise SettingsError(
             f"redelivery_delay_seconds={reprlib.repr(delay_seconds)} must be a number from 0 to {DELAY_SECONDS_MAX:,}"
         )
-    if not _is_number(backoff, 1, BACKOFF_MAX):
+    if not is_number(backoff, 1, BACKOFF_MAX):
         raise SettingsError(f"redelivery_backoff={reprlib.repr(backoff)} must be a number from 1 to {BACKOFF_MAX:,}")
     if dead_letter_queue is None:
         return
@@ -66,10 +67,6 @@ def check_redelivery(max_attempts: object, delay_seconds: object, backoff: objec
         raise SettingsError(f"{given} holds half a surrogate pair: it is not text") from None
     if size > NAME_BYTES_MAX // 2:
         raise SettingsError(f"{given} is above {NAME_BYTES_MAX // 2} bytes: shorten it")
-
-
-def _is_number(value: object, least: float, most: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
 
 
 def dead_letter_name(template: str, name: str) -> str:

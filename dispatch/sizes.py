@@ -23,6 +23,11 @@ _SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_UNIT_BY
 _PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
+def is_number(value: object, least: float, most: float) -> bool:
+    """Whether it is an int or a float, no bool and no NaN, from least to most."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
     """The bytes that value stands for, fractions of a byte dropped.
 

@@ -207,7 +207,7 @@ class Timing:
             if area.queue.is_deleted or engine.is_closed or area.lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(area.lane, now_ms)
-        removed = 0
+        removed, to = 0, self._dead_letter_queue(area)
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if engine.store.index.is_crowded and not engine.store.checkpoint():
                 break
@@ -216,7 +216,6 @@ class Timing:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
                 found = list(chain.from_iterable(timetable.expired(area.lane, number, now_ms) for number in part))
-                to = self._dead_letter_queue(area)
                 if to is None:
                     removed += self._remove(area, found)
                     continue

@@ -7,14 +7,13 @@ journal meanwhile.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Iterator
-from math import isfinite
 from typing import Any, Final
 
 from .branch import LaneRun, decode_branch, decode_commit, decode_rollback
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk, File
+from .facts import plain_value
 from .imports import decode_import
 from .journal import location_text
 from .lane import LANE_MASK, LANE_SHIFT
@@ -165,15 +164,7 @@ def _times(times: Times) -> Row:
 
 
 def plain_headers(headers: dict[str, HeaderValue]) -> Row:
-    return {name: _plain_value(value) for name, value in headers.items()}
-
-
-def _plain_value(value: HeaderValue) -> object:
-    if isinstance(value, bytes):
-        return {"base64": b64encode(value).decode()}
-    if isinstance(value, float) and not isfinite(value):
-        return {"float": str(value)}
-    return value
+    return {name: plain_value(value) for name, value in headers.items()}
 
 
 def _content(record: Header, head: bytes, names: Names) -> Row:

@@ -281,10 +281,10 @@ class Relocation:
         logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
-    def _give_up(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
+    def _give_up(self, data_log: int, problem: str) -> None:
         """It cannot even be named what is live there."""
         self._passed_over[data_log] = 1 << 62
-        self._keep(data_log, problem, level)
+        self._keep(data_log, problem)
 
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         self._kept.add(data_log)
