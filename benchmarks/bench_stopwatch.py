@@ -46,7 +46,7 @@ def _machine_busy_seconds() -> float:
 
 
 def _written_bytes() -> int | None:
-    """What this process has passed to write calls; None on a system that doesn't tell."""
+    """Of pages that this process has made dirty, by calls or in mapped memory; None where the system doesn't tell."""
     counters = psutil.Process().io_counters() if hasattr(psutil.Process, "io_counters") else None
-    written: int | None = getattr(counters, "write_chars", None)
+    written: int | None = getattr(counters, "write_bytes", None)
     return written

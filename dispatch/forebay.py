@@ -149,7 +149,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     """
     chosen = settings_from(settings, fields)
     root = store_root(directory, chosen.broker_name)
-    disk = OsDisk(root)
+    disk = OsDisk(root, maps=chosen.map_journal)
     elsewhere = chosen.archive_directory if chosen.archive_data_logs else None
     archive_disk = OsDisk(archive_root(elsewhere, chosen.broker_name, root)) if elsewhere is not None else None
     lock = DirectoryLock(root)

@@ -124,6 +124,10 @@ class Settings:
     """Whether the messages of a batch are joined, up to 256 in one record and one write.
     False: a record and a write for each, at about a fifth of the speed; damage to a record costs one message."""
 
+    map_journal: bool = True
+    """Whether a small append is a copy into mapped memory instead of a system call, on ext4 and XFS under Linux.
+    False: 3 µs more a message; a file system that shuts itself down then fails the store, not the whole process."""
+
     max_file_length: int | str = "32MiB"
     """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.
     More: fewer files, and disk given back in larger pieces, later."""
@@ -172,7 +176,14 @@ class Settings:
         validate_broker_name(self.broker_name)
         _check_choice("sync", self.sync, get_args(SyncMode))
         _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
-        for name in ("verify_on_open", "background", "use_vectored_io", "persistent_index", "archive_data_logs"):
+        for name in (
+            "verify_on_open",
+            "background",
+            "use_vectored_io",
+            "map_journal",
+            "persistent_index",
+            "archive_data_logs",
+        ):
             _check_choice(name, getattr(self, name), (True, False))
         _check_path("archive_directory", self.archive_directory)
         _check_path("record_trace", self.record_trace)

@@ -14,7 +14,10 @@ import errno
 import os
 import sys
 from collections.abc import Callable
+from mmap import ALLOCATIONGRANULARITY, mmap
 from typing import Protocol
+
+from .write_window import WINDOW_BYTES, keeps_space, open_window
 
 
 class File(Protocol):
@@ -133,39 +136,94 @@ else:
 
 
 class OsFile:
-    """A `File` of the operating system: one raw descriptor, nothing buffered."""
+    """A `File` of the operating system: one raw descriptor, nothing buffered.
 
-    __slots__ = ("_descriptor", "_position")
+    Small appends to preallocated space are copies into a mapped window where
+    that is safe (see write_window.py), else system calls.
+    """
 
-    def __init__(self, descriptor: int) -> None:
+    __slots__ = (
+        "_descriptor",
+        "_position",
+        "_written_to",
+        "_window",
+        "_window_begin",
+        "_window_end",
+        "_maps",
+        "_mappable",
+    )
+
+    def __init__(self, descriptor: int, maps: bool = False) -> None:
+        """maps: what is preallocated may be mapped."""
         self._descriptor = descriptor
         self._position = 0
+        self._written_to = 0
+        """Where the descriptor itself stands: what went through the window has not moved it."""
+        self._window: mmap | None = None
+        self._window_begin, self._window_end = 0, -1
+        self._maps = maps
+        self._mappable = 0
+        """Bytes of the file, from its start, that may be mapped."""
 
     def append(self, data: bytes) -> None:
-        """See `File.append`. About 1.3 µs for 1 KiB."""
+        """See `File.append`. About 0.3 µs for 1 KiB through the window, 1.3 without."""
+        position = self._position
+        end = position + len(data)
+        if end <= self._window_end:
+            begin = self._window_begin
+            self._window[position - begin : end - begin] = data  # type: ignore[index]
+            self._position = end
+        elif end - position < _SMALL_BYTES and end <= self._mappable and self._move_window():
+            self.append(data)
+        else:
+            self._append_by_call(data)
+
+    def _move_window(self) -> bool:
+        """Map the space that comes next; False: it can't be mapped."""
+        self._close_window()
+        begin = self._position // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
+        end = min(begin + WINDOW_BYTES, self._mappable)
+        try:
+            self._window = open_window(self._descriptor, begin, end)
+        except (OSError, ValueError):
+            self._mappable = 0
+            return False
+        self._window_begin, self._window_end = begin, end
+        return True
+
+    def _close_window(self) -> None:
+        self._window_end = -1
+        if self._window is not None:
+            self._window.close()
+            self._window = None
+
+    def _append_by_call(self, data: bytes) -> None:
         length = len(data)
         try:
-            if length < _SMALL_BYTES and _write(self._descriptor, data, length) == length:
-                self._position += length
-                return
-            self._append_in_pieces(data)
+            if self._written_to != self._position:
+                os.lseek(self._descriptor, self._position, os.SEEK_SET)
+            self._written_to = -1
+            if length >= _SMALL_BYTES or _write(self._descriptor, data, length) != length:
+                self._write_in_pieces(data)
+            self._position += length
+            self._written_to = self._position
         except BaseException:
             # Also for an interrupt that arrives between the write and the sum: the two positions must stay one.
             if self._descriptor != _CLOSED:
                 os.lseek(self._descriptor, self._position, os.SEEK_SET)
             raise
 
-    def _append_in_pieces(self, data: bytes) -> None:
+    def _write_in_pieces(self, data: bytes) -> None:
         """The whole of data once more from the append position: what a short write left there is overwritten."""
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(self._descriptor, rest) :]
-        self._position += len(data)
 
     def seek(self, position: int) -> None:
         """See `File.seek`."""
-        self._position = os.lseek(self._descriptor, position, os.SEEK_SET)
+        self._close_window()
+        self._position = self._written_to = os.lseek(self._descriptor, position, os.SEEK_SET)
 
     def read(self, offset: int, length: int) -> bytes:
         """See `File.read`."""
@@ -183,6 +241,8 @@ class OsFile:
 
     def truncate(self, length: int) -> None:
         """See `File.truncate`."""
+        self._close_window()  # what is mapped behind the end of a file must not be touched
+        self._mappable = 0
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
@@ -190,6 +250,7 @@ class OsFile:
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(self._descriptor, 0, length)
+                self._mappable = length if self._maps and keeps_space(self._descriptor) else 0
                 return
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
@@ -203,6 +264,8 @@ class OsFile:
 
     def close(self) -> None:
         """See `File.close`. A second call does nothing."""
+        self._close_window()
+        self._mappable = 0
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             os.close(descriptor)
@@ -219,14 +282,16 @@ class OsDisk:
     that way; no file is ever opened through one.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, *, maps: bool = False) -> None:
+        """maps: small appends to preallocated space are copies into mapped memory, where that is safe."""
         self.root = os.path.abspath(root)
         """Absolute, so that the process may change its working directory."""
+        self._maps = maps
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         """See `Disk.open`."""
         creation = os.O_CREAT | os.O_EXCL if create else 0
-        return OsFile(os.open(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, 0o600))
+        return OsFile(os.open(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, 0o600), self._maps)
 
     def open_for_reading(self, name: str) -> OsFile:
         """See `Disk.open_for_reading`."""

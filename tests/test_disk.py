@@ -22,8 +22,8 @@ from forebay.store.simulated_disk import SimulatedDisk, SimulatedFile
 class TidyDisk(OsDisk):
     """Keeps what it opened, to be closed after the test."""
 
-    def __init__(self, root: str) -> None:
-        super().__init__(root)
+    def __init__(self, root: str, *, maps: bool = False) -> None:
+        super().__init__(root, maps=maps)
         self.files: list[OsFile] = []
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
@@ -43,9 +43,23 @@ def real(tmp_path: Path) -> Iterator[OsDisk]:
         file.close()
 
 
-@pytest.fixture(params=["real", "simulated"])
-def disk(request: pytest.FixtureRequest, real: OsDisk) -> Disk:
-    return real if request.param == "real" else SimulatedDisk()
+@pytest.fixture
+def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OsDisk]:
+    """Maps whatever the file system of the tests is."""
+    monkeypatch.setattr(disk_module, "keeps_space", lambda descriptor: True)
+    disk = TidyDisk(str(tmp_path / "mapped"), maps=True)
+    disk.make_directory("")
+    yield disk
+    for file in disk.files:
+        file.close()
+
+
+@pytest.fixture(params=["real", "mapped", "simulated"])
+def disk(request: pytest.FixtureRequest) -> Disk:
+    if request.param == "simulated":
+        return SimulatedDisk()
+    found: OsDisk = request.getfixturevalue(request.param)
+    return found
 
 
 def contents(file: File) -> bytes:

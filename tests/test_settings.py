@@ -96,7 +96,7 @@ def test_the_index_cache_is_an_eighth_of_the_memory_limit_and_at_most_32_mib(mem
     assert Settings(memory_limit=memory_limit).index_cache_size_bytes == cache
 
 
-SWITCHES = ("background", "use_vectored_io", "verify_on_open", "persistent_index")
+SWITCHES = ("background", "use_vectored_io", "map_journal", "verify_on_open", "persistent_index")
 
 ACCEPTED: list[tuple[str, object]] = [
     *(("broker_name", name) for name in ("b", "...", "broker-1.eu", "n" * 64)),

@@ -29,6 +29,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "store/files.py",
     "store/metadata_store.py",
     "store/simulated_disk.py",
+    "store/write_window.py",
     "store/user_file.py",
     "cache/process_memory.py",
 }
