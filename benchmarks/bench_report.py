@@ -91,7 +91,8 @@ def _rates(by_title: Mapping[str, Measured]) -> Iterator[str]:
         'One thread, `sync="never"`, checksums, ledger and locks on; CPU counts the library\'s own threads too. '
         "W1 stores, W2 is the whole path with a standing lag, W5 takes and acknowledges what an earlier open stored "
         "(KahaDB's cursor only reads), W8 is the whole path over a backlog. Written: pages "
-        "made dirty, of KahaDB what was passed to write calls; on disk: journal and index. Both are ours after the close, KahaDB's before it.",
+        "made dirty, of KahaDB what was passed to write calls; on disk: journal and index. "
+        "Both are ours after the close, KahaDB's before it.",
     )
     yield from _heading(
         "", "work", "messages/s", "lowest to highest", "µs", "CPU µs", "wanted", "written B", "on disk B"
