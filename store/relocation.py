@@ -51,7 +51,7 @@ from .record import (
     needs_payload,
     survivors_payload,
 )
-from .relocation_plan import choose
+from .relocation_plan import choose, copied_bytes_of
 from .relocation_scan import BATCH_BYTES, Live, Piece, batches, look_through
 from .runs import Runs
 from .throttle import Throttle
@@ -82,6 +82,7 @@ _BLOCK_WEIGHT_BYTES: Final = 4096
 LIVE_SHARE: Final = 2
 """The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
 LIVE_SHARE_UNDER_LOAD: Final = 3
+"""Above so many times what the live messages take as records, and the data logs, it may slow the traffic down."""
 DATA_LOGS_ALLOWED: Final = 3
 
 
@@ -155,6 +156,9 @@ class Relocation:
         self._looked_at = now
         self._round_end: int | None = None
         """The newest data log that the round at hand turns to; None: no limit."""
+        self._is_busy = True
+        """Beside traffic a live message counts as a record of its own, else with its content alone: where messages are
+        much smaller than that, packing them closer waits until nobody is slowed down."""
         self._is_far_above = False
         self._is_under_way = False
         """Once begun, it goes on below the target while that costs next to nothing."""
@@ -177,7 +181,10 @@ class Relocation:
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
-        live_bytes = sum(use.pending_bytes for use in uses.values())
+        live_bytes = sum(map(copied_bytes_of, uses.values()))
+        under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
+        if not self._is_busy:
+            live_bytes = sum(use.pending_bytes for use in uses.values())
         newest_only_bytes = LIVE_SHARE * live_bytes + self._data_log_bytes
         allowed_bytes = DATA_LOGS_ALLOWED * self._data_log_bytes
         return Bounds(
@@ -185,7 +192,7 @@ class Relocation:
             journal_bytes,
             newest_only_bytes,
             LIVE_SHARE * live_bytes + allowed_bytes,
-            LIVE_SHARE_UNDER_LOAD * live_bytes + allowed_bytes,
+            under_load_bytes + allowed_bytes,
             bool(doomed),
         )
 
@@ -200,6 +207,7 @@ class Relocation:
         before = self.messages
         with self._lock:
             self._begin_round()
+            self._is_busy = False
             self._round_end = self._journal.data_log
         try:
             while self._has_room(checkpoint) and self.step():
@@ -217,6 +225,7 @@ class Relocation:
                 self._look()
             others = self._journal.appended_bytes - self.appended_bytes
             self._throttle.look(now, others, is_far_above=self._is_far_above)
+            self._is_busy = self._throttle.is_busy(now)
         steps = 0
         while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._has_room(checkpoint):
             copied_bytes, scanned_bytes = self.appended_bytes, self._scanned_bytes

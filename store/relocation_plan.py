@@ -51,7 +51,7 @@ def choose(
     """
     remaining = sorted(remaining)
     live = {data_log for data_log in remaining if uses[data_log].pending_messages}
-    copied_bytes = {data_log: _copied_bytes(uses[data_log]) for data_log in live - unmovable}
+    copied_bytes = {data_log: copied_bytes_of(uses[data_log]) for data_log in live - unmovable}
     sparse = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= SPARSE * sizes[data_log]]
     if sparse:
         # The oldest first: only older ones are in the way of one.
@@ -96,7 +96,8 @@ def choose(
     return min(prices)[1] if prices else None
 
 
-def _copied_bytes(use: DataLogUse) -> int:
+def copied_bytes_of(use: DataLogUse) -> int:
+    """What its live messages take as records of their own, the most that copies of them can take."""
     return use.pending_bytes + _MESSAGE_BYTES * use.pending_messages
 
 

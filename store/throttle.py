@@ -33,10 +33,13 @@ class Throttle:
         earned = since if is_far_above else since // SHARE_OF_TRAFFIC
         self._credit_bytes = min(self._credit_bytes + earned, CREDIT_BYTES_MAX)
 
+    def is_busy(self, now: float) -> bool:
+        return now - self._busy_at < IDLE_SECONDS
+
     def allows(self, now: float) -> bool:
-        return self._credit_bytes > 0 or now - self._busy_at >= IDLE_SECONDS
+        return self._credit_bytes > 0 or not self.is_busy(now)
 
     def spend(self, copied_bytes: int, now: float) -> None:
         """A debt is possible, and is worked off before the next copy; what is copied in idle time costs nothing."""
-        if now - self._busy_at < IDLE_SECONDS:
+        if self.is_busy(now):
             self._credit_bytes -= copied_bytes

@@ -555,3 +555,25 @@ def test_idle_store_relocates_by_itself() -> None:
     assert store.engine.store.statistics().data_logs <= 3
     assert store.engine.store.relocation.messages >= 20
     assert not store.engine.store.relocation.is_wanted
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+def test_beside_traffic_small_messages_are_not_packed_closer(is_busy: bool) -> None:
+    """A data log half of acks is worth a copy; where bodies are far smaller than records, in idle time alone."""
+    store = SimulatedBay(max_file_length="64KiB", memory_limit="8MiB")
+    queue = store.queue()
+    consumer = queue.subscribe()
+    for _ in range(12_000):
+        queue.send(bytes(16))
+    for _ in range(12):
+        for _ in range(250):
+            queue.send(bytes(16))
+            consumer.ack(consumer.take(1)[0])
+        store.clock.advance(1.1 if is_busy else 0.0)
+        store.bay.step()
+    if not is_busy:
+        for _ in range(200):
+            store.clock.advance(1.1)
+            store.bay.step()
+    assert bool(store.engine.store.relocation.messages) is not is_busy
+    store.check()
