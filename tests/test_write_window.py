@@ -61,6 +61,14 @@ def test_small_appends_to_preallocated_space_are_no_system_calls(file: OsFile, c
     assert contents(file) == written + bytes(SPACE_BYTES - len(written))
 
 
+def test_between_large_appends_a_window_would_not_be_filled(file: OsFile, calls: list[int]) -> None:
+    file.append(bytes(100_000))
+    for n in range(100):
+        file.append(bytes([n]) * 48)
+    assert calls == [48] * disk_module._CALLS_FIRST
+    assert file.read(100_000, 4800) == b"".join(bytes([n]) * 48 for n in range(100))
+
+
 def test_what_goes_beyond_the_space_is_written_behind_what_was_copied(file: OsFile, calls: list[int]) -> None:
     parts = [bytes([n % 251]) * 30_000 for n in range(SPACE_BYTES // 30_000 + 3)]
     for part in parts:
