@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..store.reading import StoredMessage
@@ -14,6 +15,13 @@ ints, the header of the body and its rounding, one slot of a deque or dict that 
 def charge_bytes(message: StoredMessage) -> int:
     body = message[2]
     return len(message[1]) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+
+
+def charges_bytes(messages: Sequence[StoredMessage]) -> int:
+    """The charge of all of them."""
+    return OVERHEAD_BYTES * len(messages) + sum(
+        [len(properties) + (len(body) if body is not None else 0) for _, properties, body, _ in messages]
+    )
 
 
 def content_charge_bytes(content_bytes: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Holder
-from ..cache.charge import charge_bytes, content_charge_bytes
+from ..cache.charge import charges_bytes, content_charge_bytes
 from ..store.block import BLOCK_MESSAGES
 from ..store.lane import LANE_MASK, LANE_SHIFT
 from ..store.reading import Region, StoredMessage
@@ -182,4 +182,4 @@ class HeadLoader:
                     self._lanes[area] = min(self._lanes[area], message[0])
                     self._is_full = True
                     return
-        assert sum(map(charge_bytes, messages)) <= load.charge
+        assert charges_bytes(messages) <= load.charge

@@ -267,6 +267,8 @@ class Sender:
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self._checked(transaction) if transaction is not None else None
         try:
+            if type(messages) is list:
+                messages = messages[self._send_plain(messages, ids, checked, deadline) :]
             for message in messages:
                 content = self._content(message, checked)
                 is_timed = message.expires_in is not None or message.delay != 0.0
@@ -293,6 +295,37 @@ class Sender:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
             if ids and checked is None:
                 engine.after_write(engine.position())
+
+    def _send_plain(
+        self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+    ) -> int:
+        """Send, as _send_all, slices of messages that have a body and nothing else; returns how many of the first."""
+        engine = self._engine
+        slice_messages, size_max = engine.slice_messages_max, engine.max_message_bytes
+        sent = 0
+        while sent < len(messages):
+            part = messages[sent : sent + slice_messages]
+            if set(map(type, part)) != {Message}:
+                break
+            priority = part[0].priority
+            batch = [
+                (b"", message.body)
+                for message in part
+                if type(message.body) is bytes
+                and message.headers is None
+                and message.message_id is None
+                and message.group is None
+                and message.expires_in is None
+                and not message.delay
+                and message.persistent is True
+                and message.priority == priority
+            ]
+            sizes = [len(body) for _, body in batch]
+            if len(batch) < len(part) or sum(sizes) > SLICE_CONTENT_BYTES_MAX or max(sizes) > size_max:
+                break
+            self._store(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
+            sent += len(batch)
+        return sent
 
     def _checked(self, transaction: Transaction) -> Transaction:
         """TransactionError unless it is open and of this store."""

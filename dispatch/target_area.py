@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
-from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ..cache.head_queue_cache import HeadQueueCache
 from ..cache.message_cache import CacheStatistics
 from ..cache.pending_cache import PendingCache
@@ -158,7 +158,7 @@ class TargetArea:
         """What only this list has must be found by others from now on."""
         if not target.area.is_persistent:
             messages = [target.evict_last() for _ in range(len(target.direct))]
-            self.targets.release(sum(map(charge_bytes, messages)))
+            self.targets.release(charges_bytes(messages))
             target.area.keep(messages)
 
     def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
@@ -219,7 +219,7 @@ class TargetArea:
         """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
         sole = area.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
-            charge = sum(map(charge_bytes, messages))
+            charge = charges_bytes(messages)
             if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
@@ -487,13 +487,10 @@ class TargetArea:
     def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
         in_flight = area.in_flight
-        charge = OVERHEAD_BYTES * len(deliveries)
-        for delivery in deliveries:
-            del in_flight[delivery.sequence]
-            body = delivery._body
-            if body is not None:
-                charge += len(delivery._properties) + len(body)
-        self.dispatch.release(charge)
+        for sequence in [delivery.sequence for delivery in deliveries]:
+            del in_flight[sequence]
+        contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
+        self.dispatch.release(OVERHEAD_BYTES * len(deliveries) + sum(contents))
         if area.attempts is not None:
             area.settled(deliveries[0].sequence, deliveries[-1].sequence)
         deliveries[0]._consumer.in_flight -= len(deliveries)
@@ -573,7 +570,7 @@ class TargetArea:
             for delivery in target.area.in_flight.values():
                 in_flight[id(delivery)] = delivery
         return {
-            "target_lists": sum(charge_bytes(message) for target in self.lists for message in target.direct),
+            "target_lists": sum(charges_bytes(target.direct) for target in self.lists),
             "head_queue_cache": self.head_queue_cache.audit(),
             "pending_cache": self.pending_cache.audit(),
             "dispatch_area": sum(

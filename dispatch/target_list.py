@@ -21,7 +21,7 @@ from collections import deque
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
-from ..cache.charge import OVERHEAD_BYTES, charge_bytes
+from ..cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ..cache.policy import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
@@ -189,7 +189,7 @@ class TargetList:
                 merged.append(direct.popleft())
             merged.append(message)
         direct.extendleft(reversed(merged))
-        self.direct_bytes += sum(map(charge_bytes, messages))
+        self.direct_bytes += charges_bytes(messages)
 
     def evict_last(self) -> StoredMessage:
         """Lower the watermark by one entry: the last direct message becomes a reference."""
@@ -201,7 +201,7 @@ class TargetList:
     def forget(self, gone: Runs) -> int:
         """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
         direct = [message for message in self.direct if message[0] not in gone]
-        charge = self.direct_bytes - sum(map(charge_bytes, direct))
+        charge = self.direct_bytes - charges_bytes(direct)
         self.direct = deque(direct)
         self.direct_bytes -= charge
         for first, last in gone:
@@ -217,7 +217,7 @@ class TargetList:
         return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:
-        assert self.direct_bytes == sum(map(charge_bytes, self.direct))
+        assert self.direct_bytes == charges_bytes(self.direct)
         sequences = [message[0] for message in self.direct]
         assert sequences == sorted(set(sequences))
         self.returned._check()

@@ -40,6 +40,7 @@ from .record import (
     SLICE_MESSAGES_MAX,
     Header,
     RecordDamaged,
+    content_lengths,
     crc32,
     decode_header,
     decode_slice,
@@ -167,7 +168,7 @@ class PartsWriter:
             number = self._destinations[destination] = len(self._destinations) + 1
             payload = encode_destination(Destination(number, QUEUE, destination))
             self._append(encode(self._salt, self._word, _EPOCH, 0, DESTINATION, 0, 1, payload))
-        data, _ = encode_slice(
+        data = encode_slice(
             self._salt,
             self._word,
             _EPOCH,
@@ -177,6 +178,7 @@ class PartsWriter:
             self._messages,
             gathered.timestamp,
             gathered.contents,
+            content_lengths(gathered.contents),
         )
         self._append(data)
         self._messages += len(gathered.contents)

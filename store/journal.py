@@ -39,6 +39,7 @@ from .record import (
     MAGIC,
     MESSAGE,
     SLICE_BYTES,
+    content_lengths,
     encode,
     encode_ack,
     encode_one,
@@ -182,13 +183,12 @@ class Journal:
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
         """A slice of (properties, body) pairs: its offset, and each content's length. REQUIRES: state lock."""
-        size = SLICE_BYTES + sum([ENTRY_BYTES + len(properties) + len(body) for properties, body in contents])
+        lengths = content_lengths(contents)
+        size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
             self._make_room(size)
-        data, lengths = encode_slice(
-            self._salt, self._word, self.epoch, self.durable, priority, destination, sequence, timestamp, contents
-        )
-        return self._append(data), lengths
+        head = self._salt, self._word, self.epoch, self.durable
+        return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """An ack of one run. REQUIRES: state lock."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 try:
@@ -243,6 +244,11 @@ def encode_one(
     return b"".join((_CRC.pack(crc32(rest, salt)), rest, properties, body))
 
 
+def content_lengths(contents: Iterable[tuple[bytes, bytes]]) -> list[int]:
+    """Bytes of each (properties, body) pair."""
+    return [len(properties) + len(body) for properties, body in contents]
+
+
 def encode_slice(
     salt: int,
     word: int,
@@ -253,22 +259,19 @@ def encode_slice(
     sequence: int,
     timestamp: int,
     contents: Sequence[tuple[bytes, bytes]],
-) -> tuple[bytes, list[int]]:
-    """A slice of (properties, body) pairs, and the content length of each."""
-    table: list[int] = []
-    parts: list[bytes] = [b"", b"", b""]
-    lengths: list[int] = []
-    for properties, body in contents:
-        if properties:
-            length = len(properties) + len(body)
-            table += (crc32(body, crc32(properties)), length, len(properties))
-            parts += (properties, body)
-        else:
-            length = len(body)
-            table += (crc32(body), length, 0)
-            parts.append(body)
-        lengths.append(length)
+    lengths: Sequence[int],
+) -> bytes:
+    """A slice of (properties, body) pairs, of which lengths are the content_lengths. By columns: batches pass here."""
     count = len(lengths)
+    table = [0] * (3 * count)
+    table[1::3] = lengths
+    parts = [body for _, body in contents]
+    if any([properties for properties, _ in contents]):
+        table[::3] = [crc32(body, crc32(properties)) for properties, body in contents]
+        table[2::3] = [len(properties) for properties, _ in contents]
+        parts = list(chain.from_iterable(contents))
+    else:
+        table[::3] = map(crc32, parts)
     packed = struct.pack(f"<{3 * count}I", *table)
     rest = _ONE_REST_SLICE.pack(
         SLICE_BYTES + len(packed) + sum(lengths),
@@ -280,10 +283,7 @@ def encode_slice(
         sequence,
         timestamp,
     )
-    parts[0] = _CRC.pack(crc32(packed, crc32(rest, salt)))
-    parts[1] = rest
-    parts[2] = packed
-    return b"".join(parts), lengths
+    return b"".join((_CRC.pack(crc32(packed, crc32(rest, salt))), rest, packed, *parts))
 
 
 _ONE_REST_SLICE: Final = struct.Struct("<IIQIQIQQ")

@@ -442,7 +442,7 @@ def test_greatest_durable_position_counts_and_records_of_other_files_do_not() ->
 def test_record_with_a_damaged_body_still_attests() -> None:
     """Its head verifies, and so does what the head says."""
     header = data_log_header(SMALL, 1)
-    torn, _ = encode_slice(header.salt, 1 << 16 | MAGIC, 1, 4711, 4, 1, 0, 0, [(b"", b"x" * 99)])
+    torn = encode_slice(header.salt, 1 << 16 | MAGIC, 1, 4711, 4, 1, 0, 0, [(b"", b"x" * 99)], [99])
     file = disk_with(IMAGE[: ENDS[0]] + torn[:-9] + b"y" * 9).open_for_reading(NAME)
     assert attested_behind(file, header, ENDS[0]) == 4711
 

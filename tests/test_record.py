@@ -35,6 +35,7 @@ from forebay.store.record import (
     Range,
     RecordDamaged,
     Slice,
+    content_lengths,
     decode_header,
     decode_ranges,
     decode_slice,
@@ -61,7 +62,9 @@ def one(properties: bytes = b"", body: bytes = b"body") -> bytes:
 
 
 def several(contents: list[Content] = CONTENTS) -> bytes:
-    return encode_slice(SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, contents)[0]
+    return encode_slice(
+        SALT, WORD, EPOCH, DURABLE, 7, 5, 1 << 40, 1_700_000_000_000, contents, content_lengths(contents)
+    )
 
 
 def ack(first: int = 9, count: int = 1) -> bytes:
@@ -199,8 +202,9 @@ def test_single_message_is_a_slice_of_one() -> None:
 def test_any_slice_comes_back(
     contents: list[Content], sequence: int, epoch: int, durable: int, priority: int, destination: int, first: int
 ) -> None:
-    data, lengths = encode_slice(
-        SALT, sequence << 16 | MAGIC, epoch, durable, priority, destination, first, first, contents
+    lengths = content_lengths(contents)
+    data = encode_slice(
+        SALT, sequence << 16 | MAGIC, epoch, durable, priority, destination, first, first, contents, lengths
     )
     header, part = taken_apart(data)
     assert isinstance(part, Slice)
@@ -330,7 +334,8 @@ def test_attest_record_is_a_header_alone() -> None:
 @pytest.mark.parametrize("count", [1, 2, 256])
 def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int) -> None:
     contents = [(b"", b"%d" % n) for n in range(count)]
-    data, _ = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, contents)
+    flags = IDENTIFIED | TIMED | 7
+    data = encode_slice(SALT, WORD, EPOCH, DURABLE, flags, 5, 0, 0, contents, content_lengths(contents))
     if count == 1:
         assert data == encode_one(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | TIMED | 7, 5, 0, 0, *contents[0])
     assert int.from_bytes(data[9:10], "little") == TIMED | 7
@@ -343,6 +348,6 @@ def test_ids_that_count_once_lie_in_the_highest_bit_of_a_slices_count(count: int
 
 @pytest.mark.parametrize("flag", [RELOCATED, TRANSACTIONAL, IMPORTED])
 def test_ids_of_copies_imports_and_transactions_never_count_once(flag: int) -> None:
-    data, _ = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | flag, 5, 0, 0, [(b"", b"x")])
+    data = encode_slice(SALT, WORD, EPOCH, DURABLE, IDENTIFIED | flag, 5, 0, 0, [(b"", b"x")], [1])
     with pytest.raises(RecordDamaged, match="count once"):
         decode_header(data)

@@ -177,3 +177,12 @@ def test_the_setting_says_whether_the_journal_is_mapped(
         assert bool(calls) is not map_journal
     with forebay.open(tmp_path / "store", sync="never", map_journal=map_journal) as bay:
         assert bay.queue("q").depth == 2
+
+
+def test_elsewhere_appends_are_system_calls(tmp_path: Path, calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_module, "keeps_space", lambda descriptor: False)
+    file = OsDisk(str(tmp_path), maps=True).open("log", create=True)
+    file.preallocate(SPACE_BYTES)
+    file.append(b"x")
+    assert calls == [1]
+    file.close()
