@@ -137,7 +137,7 @@ class Consumer:
         engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
             raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
-        if timeout or max_bytes is not None:
+        if max_bytes is not None or (timeout and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
         if max_messages == 1:

@@ -25,7 +25,7 @@ _PERCENT = re.compile(r"([0-9]{1,3})%")
 
 def is_number(value: object, least: float, most: float) -> bool:
     """Whether it is an int or a float, no bool and no NaN, from least to most."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+    return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 
 
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
