@@ -7,11 +7,17 @@
 #   make test PYTEST_TARGET=tests/test_journal.py
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
+#   make bench-peers PEERS=FOLDER        the other side: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's jars),
+#                                        FOLDER/python/peers.py; what is not there is said and left out
+#   make bench-peers WORKS="W1 W6"       some of it; only the whole makes benchmarks/RESULTS.md again
 
 PYTHON ?= python3
 INSTALL ?= editable
 VENV ?= $(if $(filter wheel,$(INSTALL)),.venv-wheel,.venv)
 PYTEST_TARGET ?= tests
+PEERS ?=
+PEERS_VENV := .venv-peers
+WORKS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
 
@@ -47,10 +53,10 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test check lint format soak bench coverage wheel install clean
+.PHONY: help demo test check lint format soak bench-peers coverage wheel install clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
 
 demo: $(STAMP) ## one short run of the load test, with its story
 	$(VENV)/bin/forebay load tour
@@ -73,16 +79,24 @@ format: $(STAMP) ## let ruff correct what it can
 soak: $(STAMP) ## the long tests: crash states, kill -9, random operations
 	$(PYTEST) $(SHARED) -m soak -o faulthandler_timeout=0 --hypothesis-profile=soak $(PYTEST_ARGS) $(PYTEST_TARGET)
 
-bench: $(STAMP) ## the figures of this machine
-	$(RUN) benchmarks/bench.py
+bench-peers: $(STAMP) $(if $(PEERS),$(PEERS_VENV)/installed) ## W1 to W10 beside other queues
+	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) $(if $(PEERS),--peers "$(PEERS)" --peers-python $(PEERS_VENV)/bin/python)
 
 coverage: $(STAMP) ## which branches no test takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS) $(PYTEST_TARGET)
 
 install: $(STAMP) ## only make the environment
 
+# Packages of other queues, in an environment of their own. One that pip cannot get is left out of the comparison.
+$(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
+	@$(RUN) -m venv $(PEERS_VENV)
+	@for package in $$($(RUN) -c 'from forebay.benchmarks.works.python_queues import PACKAGES; print(*PACKAGES)'); do \
+	    $(PEERS_VENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet $$package || echo "left out: $$package"; \
+	done
+	@touch $@
+
 clean: ## remove what make made
-	rm -rf .venv .venv-wheel build dist *.egg-info .*_cache .hypothesis .coverage*
+	rm -rf .venv .venv-wheel $(PEERS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
 
 # setuptools takes whatever an earlier build left in build/, files deleted since among them.
 wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl

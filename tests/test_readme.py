@@ -92,9 +92,9 @@ def test_settings_table_is_the_generated_one() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_make_targets_named_exist(page: str) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bmake ([a-z]+)", code(TEXTS[page])))
+    named = set(re.findall(r"\bmake ([a-z-]+)", code(TEXTS[page])))
     assert page != "README.md" or {"demo", "test"} <= named
-    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
 def test_commands_and_scenarios_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

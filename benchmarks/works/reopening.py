@@ -12,13 +12,14 @@ from typing import Final
 
 import forebay
 
-from .bench_stopwatch import Facts
+from .host import opened, store_of
+from .stopwatch import Facts
 
 CLEANUPS: Final = 3
 _BROKER: Final = "localhost"
 
 
-def reopen(directory: Path, messages: int, limit_bytes: int, fill: Callable[[forebay.Queue], None]) -> Facts:
+def reopen(directory: Path, messages: int, fill: Callable[[forebay.Queue], None]) -> Facts:
     """kill_seconds, clean_seconds, index_lost_seconds: how long `open` takes over a backlog of so many messages.
 
     The process that stores them is killed by SIGKILL right after its last send.
@@ -26,32 +27,32 @@ def reopen(directory: Path, messages: int, limit_bytes: int, fill: Callable[[for
     child = os.fork()
     if child == 0:
         try:
-            fill(_opened(directory, limit_bytes).queue("bench"))
+            fill(opened(directory).queue("bench"))
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)  # the send failed: the parent sees another status than that of a kill
     _, status = os.waitpid(child, 0)
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL, "the store was not filled"
-    facts = {"kill_seconds": _open_seconds(directory, messages, limit_bytes)}
-    facts["clean_seconds"] = _open_seconds(directory, messages, limit_bytes)
-    shutil.rmtree(directory / _BROKER / "kr-store")
-    facts["index_lost_seconds"] = _open_seconds(directory, messages, limit_bytes)
+    facts = {"kill_seconds": _open_seconds(directory, messages)}
+    facts["clean_seconds"] = _open_seconds(directory, messages)
+    shutil.rmtree(store_of(directory) / _BROKER / "kr-store")
+    facts["index_lost_seconds"] = _open_seconds(directory, messages)
     return facts
 
 
-def _open_seconds(directory: Path, messages: int, limit_bytes: int) -> float:
+def _open_seconds(directory: Path, messages: int) -> float:
     os.sync()
     begun = time.perf_counter()
-    bay = _opened(directory, limit_bytes)
+    bay = opened(directory)
     seconds = time.perf_counter() - begun
     with bay:
         assert bay.queue("bench").depth == messages, "the store lost something"
     return seconds
 
 
-def stuck(directory: Path, data_logs: int, body_bytes: int, limit_bytes: int) -> Facts:
+def stuck(directory: Path, data_logs: int, body_bytes: int) -> Facts:
     """One message stays in each of so many data logs: data_logs_written, data_logs_left, journal_bytes, live_bytes."""
-    with _opened(directory, limit_bytes) as bay:
+    with opened(directory) as bay:
         queue, keeper = bay.queue("bench"), bay.queue("stuck")
         batch = [forebay.Message(os.urandom(body_bytes)) for _ in range(256)]
         with queue.subscribe() as consumer:
@@ -80,9 +81,5 @@ def stuck(directory: Path, data_logs: int, body_bytes: int, limit_bytes: int) ->
 
 
 def _newest(directory: Path) -> int:
-    names = (path.stem for path in (directory / _BROKER / "journal").iterdir())
+    names = (path.stem for path in (store_of(directory) / _BROKER / "journal").iterdir())
     return max(int(name.removeprefix("data-")) for name in names if name.startswith("data-"))
-
-
-def _opened(directory: Path, limit_bytes: int) -> forebay.Forebay:
-    return forebay.open(directory, memory_limit=limit_bytes, sync="never")

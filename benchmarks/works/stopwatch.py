@@ -1,21 +1,32 @@
-"""Stopwatch: what a stretch of a program took, of time, of CPU and of the disk."""
+"""Stopwatch: what a stretch of a program took, of time, of CPU, of memory and of the disk."""
 
 from __future__ import annotations
 
 import gc
+import re
 import time
+from pathlib import Path
+from typing import Final
 
 import psutil
 
+from forebay.dispatch.sizes import KIB
+
+_STATUS: Final = Path("/proc/self/status")
+_FORGET_PEAK: Final = Path("/proc/self/clear_refs")
+
 Facts = dict[str, float]
-"""What a pass took, by name: seconds, cpu_seconds, others_seconds, written_bytes, disk_bytes and what else it has."""
+"""What a pass took, by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes and what else it has."""
 
 
 class Stopwatch:
-    """Time of the wall, of this process and of all others between entry and exit; bytes written up to `facts`."""
+    """Time of the wall, of this process and of all others between entry and exit; up to `facts`, bytes written and the
+    most that was resident.
+    """
 
     def __enter__(self) -> Stopwatch:
         gc.collect()
+        _forget_peak()
         self._written = _written_bytes()
         self._busy = _machine_busy_seconds()
         self._cpu = time.process_time()
@@ -36,6 +47,8 @@ class Stopwatch:
         }
         if self._written is not None:
             facts["written_bytes"] = (_written_bytes() or 0) - self._written
+        if (peak := _peak_bytes()) is not None:
+            facts["peak_bytes"] = peak
         return facts
 
 
@@ -50,3 +63,20 @@ def _written_bytes() -> int | None:
     counters = psutil.Process().io_counters() if hasattr(psutil.Process, "io_counters") else None
     written: int | None = getattr(counters, "write_bytes", None)
     return written
+
+
+def _forget_peak() -> None:
+    """What an earlier stretch of this process needed is none of this one's."""
+    try:
+        _FORGET_PEAK.write_text("5", encoding="ascii")
+    except OSError:
+        pass  # another system, or a container that keeps it closed
+
+
+def _peak_bytes() -> int | None:
+    """The most that was resident; None on a system that doesn't tell."""
+    try:
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found.group(1)) * KIB if found else None

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .bench_stopwatch import Facts
-from .bench_work import Work, run
+from .stopwatch import Facts
+from .work import Work, run
 
 PREFIX = "forebay-bench-"
 

@@ -1,19 +1,17 @@
 """Work: what one pass of the benchmarks does with a store, and what that took.
 
-One thread of the caller; the library's own two threads run beside it, as in
-every host. Bodies are random bytes, each a new object made in the measured
-loop, because a broker gets its messages like that. Each pass checks that all
-it sent came back, so that no figure is one of a store that lost something.
-The stores it makes are left to whoever gave the directory.
+One thread of the caller, unless the work says otherwise; the library's own
+two threads run beside it, as in every host. Each pass checks that all it sent
+came back, so that no figure is one of a store that lost something. The stores
+it makes are left to whoever gave the directory.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle, islice
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal
 
@@ -21,37 +19,62 @@ import forebay
 from forebay.cache.process_memory import unique_set_bytes
 from forebay.dispatch.sizes import KIB, MIB
 
-from .bench_floor import floor
-from .bench_recovery import reopen, stuck
-from .bench_stopwatch import Facts, Stopwatch
+from . import end_to_end
+from .contention import contended
+from .floor import floor
+from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, WAIT_SECONDS, bodies, opened, store_of
+from .overflow import drained, filled, overflown_memory
+from .reopening import reopen, stuck
+from .stopwatch import Facts, Stopwatch
+from .syncing import synced
 
-MEMORY_LIMIT_BYTES: Final = 64 * MIB
 DATA_LOG_BYTES: Final = 32 * MIB
 """The default of `max_file_length`."""
-BATCH_MESSAGES: Final = 256
-WAIT_SECONDS: Final = 30.0
-"""So long a take waits before the pass is given up. Nothing measured comes near."""
 
 FILL_MESSAGES: Final = 100_000
-_NOISE: Final = random.Random(42).randbytes(MIB)
-_STRIDE_BYTES: Final = 977
 _SAMPLES: Final = 40
 """How often the process is looked at while it fills, and again while it drains."""
+
+
+Kind = Literal[
+    "floor",
+    "send",
+    "path",
+    "synced",
+    "reopen",
+    "read_back",
+    "threads",
+    "tasks",
+    "fill",
+    "drain",
+    "overflown",
+    "stuck",
+    "contended",
+    "memory",
+]
+"""floor: the bare machine. send: store messages. path: send, take and acknowledge each. synced: store them durably.
+reopen: opening over a backlog. read_back: take and acknowledge what an earlier open stored. threads, tasks: a producer
+and a consumer at the same time. fill, drain, overflown: non-persistent messages that RAM has no room for, stored, then
+taken, and what the process needs for both. stuck: what stays on the disk for one message in each data log. contended:
+store them beside a thread that computes. memory: the process while a backlog is stored and drained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """One pass. Crosses to its process as JSON."""
 
-    kind: Literal["send", "path", "read_back", "memory", "floor", "reopen", "stuck"]
-    """send: store messages. path: send, take and acknowledge each. read_back: take and acknowledge what an earlier
-    open stored. memory: the process while a backlog is stored and drained. floor: the bare machine. reopen: opening
-    over a backlog. stuck: what stays on the disk for one message in each data log."""
+    kind: Kind
     messages: int
     """Of a stuck pass: data logs."""
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
+    take: int = 1
+    """Of threads and tasks: the most that one take gets."""
+    producers: int = 1
+    """Of synced."""
+    persistent: bool = True
+    """Of threads and tasks."""
     limit_bytes: int = MEMORY_LIMIT_BYTES
     backlog: int = 0
     """Messages that stand in the queue meanwhile, sent in the same way."""
@@ -66,38 +89,52 @@ class Work:
 
 def run(work: Work, directory: Path) -> Facts:
     """Do the work in a directory of its own, which must be empty."""
+    messages, body_bytes = work.messages, work.body_bytes
     match work.kind:
+        case "floor":
+            return floor(directory, messages)
         case "send":
             return _send(work, directory)
         case "path":
             return _path(work, directory)
+        case "synced":
+            return synced(directory, messages, body_bytes, work.producers)
+        case "reopen":
+            return reopen(directory, messages, partial(_fill, messages=messages, work=work))
         case "read_back":
             return _read_back(work, directory)
+        case "threads" | "tasks":
+            go = end_to_end.threads if work.kind == "threads" else end_to_end.tasks
+            return go(directory, messages, body_bytes, work.limit_bytes, work.batch, work.take, work.persistent)
+        case "fill":
+            return filled(directory, messages, body_bytes)
+        case "drain":
+            return drained(directory, messages, body_bytes)
+        case "overflown":
+            return overflown_memory(directory, messages, body_bytes)
+        case "stuck":
+            return stuck(directory, messages, body_bytes)
+        case "contended":
+            return contended(directory, messages, body_bytes)
         case "memory":
             return _memory(work, directory)
-        case "floor":
-            return floor(directory, work.messages)
-        case "reopen":
-            fill = partial(_fill, messages=work.messages, work=work)
-            return reopen(directory / "store", work.messages, work.limit_bytes, fill)
-        case "stuck":
-            return stuck(directory / "store", work.messages, work.body_bytes, work.limit_bytes)
 
 
 # ---------------------------------------------------------------------- the kinds of work
 
 
 def _send(work: Work, directory: Path) -> Facts:
-    with _opened(directory) as bay:
+    with opened(directory) as bay:
         queue = bay.queue("bench")
         with Stopwatch() as watch:
             _fill(queue, work.messages, work)
         assert queue.depth == work.messages
-    return watch.facts() | {"disk_bytes": _disk_bytes(directory)}
+    index = next(store_of(directory).glob("*/kr-store"))
+    return watch.facts() | {"disk_bytes": _disk_bytes(directory), "index_bytes": _disk_bytes(index)}
 
 
 def _path(work: Work, directory: Path) -> Facts:
-    with _opened(directory, work.limit_bytes) as bay:
+    with opened(directory, work.limit_bytes) as bay:
         queue = bay.queue("bench")
         _fill(queue, work.backlog, work)
         bay.checkpoint()
@@ -111,9 +148,9 @@ def _path(work: Work, directory: Path) -> Facts:
 
 
 def _read_back(work: Work, directory: Path) -> Facts:
-    with _opened(directory) as bay:
+    with opened(directory) as bay:
         _fill(bay.queue("bench"), work.messages, work)
-    with _opened(directory) as bay:
+    with opened(directory) as bay:
         queue = bay.queue("bench")
         with Stopwatch() as watch, queue.subscribe() as consumer:
             for _ in _drained(consumer, work):
@@ -126,10 +163,10 @@ def _memory(work: Work, directory: Path) -> Facts:
     before_bytes = unique_set_bytes()
     samples: list[int] = []
     pause = -(-work.messages // _SAMPLES)
-    with _opened(directory) as bay:
+    with opened(directory) as bay:
         queue = bay.queue("bench")
-        bodies = _bodies(work.body_bytes, work.messages)
-        while queue.send_many(forebay.Message(body) for body in islice(bodies, pause)):
+        made = bodies(work.body_bytes, work.messages)
+        while queue.send_many(forebay.Message(body) for body in islice(made, pause)):
             samples.append(unique_set_bytes())
         with queue.subscribe() as consumer:
             for settled in _drained(consumer, work):
@@ -142,38 +179,29 @@ def _memory(work: Work, directory: Path) -> Facts:
 # ---------------------------------------------------------------------- their loops
 
 
-def _opened(directory: Path, limit_bytes: int = MEMORY_LIMIT_BYTES) -> forebay.Forebay:
-    return forebay.open(directory / "store", memory_limit=limit_bytes, sync="never")
-
-
-def _bodies(body_bytes: int, messages: int) -> Iterator[bytes]:
-    for at in islice(cycle(range(0, len(_NOISE) - body_bytes, _STRIDE_BYTES)), messages):
-        yield _NOISE[at : at + body_bytes]
-
-
 def _fill(queue: forebay.Queue, messages: int, work: Work) -> None:
-    bodies = _bodies(work.body_bytes, messages)
+    made = bodies(work.body_bytes, messages)
     if work.batch == 1:
         send = queue.send
-        for body in bodies:
+        for body in made:
             send(body)
     else:
         # In parts, because the ids of ten million messages are more than all else that the process holds.
-        while queue.send_many(forebay.Message(body) for body in islice(bodies, FILL_MESSAGES)):
+        while queue.send_many(forebay.Message(body) for body in islice(made, FILL_MESSAGES)):
             pass
 
 
 def _cross_singly(queue: forebay.Queue, consumer: forebay.Consumer, work: Work) -> None:
     send, take, ack = queue.send, consumer.take, consumer.ack
-    for body in _bodies(work.body_bytes, work.messages):
+    for body in bodies(work.body_bytes, work.messages):
         send(body)
         [delivery] = take(1, timeout=WAIT_SECONDS)
         ack(delivery)
 
 
 def _cross_in_batches(queue: forebay.Queue, consumer: forebay.Consumer, work: Work) -> None:
-    bodies = _bodies(work.body_bytes, work.messages)
-    while batch := [forebay.Message(body) for body in islice(bodies, work.batch)]:
+    made = bodies(work.body_bytes, work.messages)
+    while batch := [forebay.Message(body) for body in islice(made, work.batch)]:
         queue.send_many(batch)
         missing = len(batch)
         while missing:

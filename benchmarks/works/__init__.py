@@ -1,0 +1,1 @@
+"""W1 to W10: whole works, each pass of them in a fresh process, beside the peers that are there."""

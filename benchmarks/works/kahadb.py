@@ -1,0 +1,146 @@
+"""The other side: ActiveMQ's KahaDB and its broker, driven by a `run.sh` that is no part of this project.
+
+Given is a folder with that script. `run.sh W1 sync` and the like, with N, LAG,
+DATA (a directory to work in), CLASSES and JOPT (options of Java) in the
+environment, must print one JSON line a pass: case, msgs, rate, cpu_us_per_msg,
+other_cpu_s, wall_s, written_mib, peak_rss_mib, and for W1 journal_alloc_mib and
+index_alloc_mib. W4 leaves a store for W5. For W9 there is one line more, with
+the case W9-after-every, written_files, files_left, journal_mib and live_bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from forebay.dispatch.sizes import MIB
+
+from .process import PREFIX, PassFailed
+from .stopwatch import Facts
+
+LAG: Final = 1000
+NEEDED: Final = (
+    "KahaDB needs a JDK and ActiveMQ's jars; on Debian and Ubuntu: "
+    "apt-get install --no-install-recommends libactivemq-java default-jdk-headless"
+)
+_BARE: Final = "W3-bare-append"
+_RESTARTS: Final = {
+    "W4-restart-clean": "clean_seconds",
+    "W4-restart-kill": "kill_seconds",
+    "W4-restart-noidx": "index_lost_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One case of what a command of the driver, such as "W1 sync", prints, and of how many messages."""
+
+    command: str
+    case: str
+    messages: int
+    java_options: str = ""
+
+
+class KahaDB:
+    """A context manager, which keeps the compiled driver for all passes."""
+
+    def __init__(self, folder: Path, directory: Path) -> None:
+        """folder: holds run.sh. directory: where to work, on the disk that is measured."""
+        self._script = folder.resolve() / "run.sh"
+        self._directory = directory
+        self._classes = TemporaryDirectory(dir=directory, prefix=PREFIX)
+        self._printed: dict[tuple[str, str], list[dict[str, Any]]] = {}
+
+    def __enter__(self) -> KahaDB:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._classes.cleanup()
+
+    def begin_round(self) -> None:
+        """From here on commands are run again; in a round each is run once, whatever cases it has."""
+        self._printed.clear()
+
+    def measure(self, peer: Peer) -> Facts:
+        """The last pass of a fresh virtual machine, which is the warm one. Raises PassFailed."""
+        key = (peer.command, peer.java_options)
+        if key not in self._printed:
+            self._printed[key] = self._run(peer)
+        lines = self._printed[key]
+        own = [line for line in lines if line["case"] == peer.case]
+        if not own:
+            raise PassFailed(f"run.sh {peer.command} printed nothing of {peer.case}")
+        if peer.case.startswith("W9"):
+            return _stuck(own[-1])
+        return _facts(own[-1]) | _beside(peer.case, own[-1], lines)
+
+    def _run(self, peer: Peer) -> list[dict[str, Any]]:
+        with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
+            environment = os.environ | {
+                "N": str(peer.messages),
+                "LAG": str(LAG),
+                "DATA": f"{place}/data",
+                "CLASSES": self._classes.name,
+                "JOPT": peer.java_options,
+            }
+            lines: list[dict[str, Any]] = []
+            for command in ("W4", "W5") if peer.command == "W4" else (peer.command,):
+                os.sync()
+                ended = subprocess.run(
+                    ["sh", str(self._script), *command.split()], env=environment, capture_output=True, text=True
+                )
+                printed = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+                if ended.returncode or not printed:
+                    problem = f"ended with exit code {ended.returncode}: {ended.stderr[-2000:].strip()}"
+                    raise PassFailed(f"run.sh {command} {problem}\n{NEEDED}")
+                lines += printed
+        return lines
+
+
+def has_java() -> bool:
+    """Whether the driver can be compiled and run; of the jars nothing is known before."""
+    return shutil.which("java") is not None and shutil.which("javac") is not None
+
+
+def java_version() -> str:
+    """What `java` says it is."""
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.split('"')
+    return f"Java {told[1]}" if len(told) > 1 else "Java"
+
+
+def _facts(line: dict[str, Any]) -> Facts:
+    return {
+        "seconds": line["wall_s"],
+        "cpu_seconds": line["cpu_us_per_msg"] * line["msgs"] / 1e6,
+        "others_seconds": max(0.0, line["other_cpu_s"]),
+        "written_bytes": line["written_mib"] * MIB,
+        "peak_bytes": line["peak_rss_mib"] * MIB,
+    }
+
+
+def _beside(case: str, line: dict[str, Any], lines: Iterable[dict[str, Any]]) -> Facts:
+    """What a work has besides."""
+    if case.startswith("W1"):  # elsewhere it is what cleanup has not come to yet
+        return {"disk_bytes": (line["journal_alloc_mib"] + line["index_alloc_mib"]) * MIB}
+    if case.startswith("W3"):
+        return {"times_bare": line["rate"] / mean(bare["rate"] for bare in lines if bare["case"] == _BARE)}
+    if case.startswith("W5"):
+        return {_RESTARTS[other["case"]]: other["wall_s"] for other in lines if other["case"] in _RESTARTS}
+    return {}
+
+
+def _stuck(line: dict[str, Any]) -> Facts:
+    return {
+        "data_logs_written": line["written_files"],
+        "data_logs_left": line["files_left"],
+        "journal_bytes": line["journal_mib"] * MIB,
+        "live_bytes": line["live_bytes"],
+    }

@@ -1,0 +1,183 @@
+"""The plan: which passes make up W1 to W10, in which order, and which of them take turns with the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.sizes import KIB, MIB
+
+from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES
+from .kahadb import LAG, Peer
+from .python_queues import BATCHED, ONE_BY_ONE, PythonQueue
+from .work import Work
+
+MESSAGES: Final = 200_000
+ROUNDS: Final = 3
+GROUPS: Final = ("W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "Python", "memory")
+SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "Python", "memory")
+"""Their passes take a minute or more: measured once, unless the number of rounds is said."""
+
+PRODUCERS: Final = 32
+END_TO_END_LIMIT_BYTES: Final = 512 * MIB
+"""What the broker of the other side is given for the same work."""
+
+SEND: Final = "`send`"
+SEND_MANY: Final = "`send_many`"
+SINGLE: Final = "`send`, `take(1)`, `ack`"
+BATCHED_PATH: Final = f"`send_many`, `take`, `ack` of {BATCH_MESSAGES}"
+SINGLE_PATH_LAGGING: Final = f"{SINGLE}; {LAG:,} behind"
+BATCHED_PATH_LAGGING: Final = f"{BATCHED_PATH}; {LAG:,} behind"
+KAHADB_ADD: Final = "KahaDB add"
+KAHADB_PATH: Final = "KahaDB add, ack"
+KAHADB_CONCURRENT: Final = "KahaDB add, ack, concurrentStoreAndDispatch"
+
+DURABLE_SEND: Final = "durable `send`, 1 producer"
+DURABLE_SENDS: Final = f"durable `send`, {PRODUCERS} tasks of asyncio"
+KAHADB_DURABLE_ADD: Final = "KahaDB durable add, 1 thread"
+KAHADB_DURABLE_ADDS: Final = f"KahaDB durable add, {PRODUCERS} threads"
+
+REOPEN: Final = "opening"
+KAHADB_REOPEN: Final = "KahaDB opening"
+KAHADB_CURSOR: Final = "KahaDB cursor of 200"
+READ_BACK: Final = f"`take`, `ack` of {BATCH_MESSAGES}; stored by {SEND}"
+READ_BACK_SLICES: Final = f"`take`, `ack` of {BATCH_MESSAGES}; stored by {SEND_MANY}"
+
+END_TO_END_WAYS: Final = {
+    f"`send`, `take` of {BATCH_MESSAGES}": (1, BATCH_MESSAGES),
+    f"`send_many`, `take` of {BATCH_MESSAGES}": (BATCH_MESSAGES, BATCH_MESSAGES),
+    "`send`, `take(1)`": (1, 1),
+}
+"""Messages of a send and of a take, by what they are called."""
+
+FILL: Final = "overflow: `send`"
+DRAIN: Final = f"overflow: `take`, `ack` of {BATCH_MESSAGES}"
+OVERFLOWN: Final = "overflow: memory"
+BROKER_FILL: Final = "ActiveMQ overflow: send"
+BROKER_DRAIN: Final = "ActiveMQ overflow: receive"
+
+STUCK: Final = "stuck"
+KAHADB_STUCK: Final = "KahaDB stuck"
+CONTENDED: Final = "`send` beside a thread that computes"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A pass that is repeated in each round. The title names it, in the output and in ratios."""
+
+    group: str
+    title: str
+    work: Work | Peer | PythonQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The same work over a shallow and over a deep backlog: the rates should not differ."""
+
+    work: str
+    body_bytes: int
+    limit_bytes: int
+    backlogs: tuple[int, int]
+    titles: tuple[str, str]
+
+
+def rows(messages: int, groups: Collection[str]) -> list[Row]:
+    """The passes of one round, in their order: the two sides take turns. messages: of a W1 pass."""
+    chosen = [row for row in _rows(messages) if row.group in groups]
+    return [Row("floor", "floor", Work("floor", messages)), *chosen]
+
+
+def end_to_end(way: str, persistent: bool, in_loop: bool = False) -> str:
+    """The title of a W6 row."""
+    return f"{way}; {_kept(persistent)}{', asyncio' if in_loop else ''}"
+
+
+def broker_end_to_end(persistent: bool) -> str:
+    """The title of the other side's."""
+    return f"ActiveMQ send, receive; {_kept(persistent)}"
+
+
+def depths(messages: int) -> list[Depth]:
+    """Under the usual limit the shallow backlog is served from RAM; under the smallest one, neither is.
+
+    Bodies of 16 bytes for the deepest, so that it needs a gigabyte of disk and not eleven.
+    """
+    shallow = messages // 20
+    return [
+        Depth(
+            work,
+            body_bytes,
+            limit_bytes,
+            (shallow, deep),
+            (_deep(work, body_bytes, shallow), _deep(work, body_bytes, deep)),
+        )
+        for body_bytes, limit_bytes, deep in (
+            (KIB, MEMORY_LIMIT_BYTES, 5 * messages),
+            (16, MIN_MEMORY_LIMIT_BYTES, 50 * messages),
+        )
+        for work in (SINGLE, BATCHED_PATH)
+    ]
+
+
+def _rows(messages: int) -> Iterator[Row]:
+    batch = BATCH_MESSAGES
+    yield Row("W1", SEND, Work("send", messages))
+    yield Row("W1", SEND_MANY, Work("send", messages, batch=batch))
+    yield Row("W1", KAHADB_ADD, Peer("W1 sync", "W1-sync", messages))
+    for lag in (LAG, 0):
+        yield Row("W2", f"{SINGLE}; {lag:,} behind", Work("path", messages, backlog=lag))
+        yield Row("W2", f"{BATCHED_PATH}; {lag:,} behind", Work("path", messages, batch=batch, backlog=lag))
+    yield Row("W2", KAHADB_PATH, Peer("W2 sync", "W2-sync", messages))
+    yield Row("W2", KAHADB_CONCURRENT, Peer("W2 async-on", "W2-async-on", messages))
+    yield Row("W3", DURABLE_SEND, Work("synced", messages // 40))
+    yield Row("W3", DURABLE_SENDS, Work("synced", messages // 4, producers=PRODUCERS))
+    yield Row("W3", KAHADB_DURABLE_ADD, Peer("W3", "W3-add-1t", messages // 40))
+    yield Row("W3", KAHADB_DURABLE_ADDS, Peer("W3", "W3-add-32t", messages // 40))
+    yield Row("W4", REOPEN, Work("reopen", 5 * messages))
+    yield Row("W5", READ_BACK, Work("read_back", 5 * messages))
+    yield Row("W5", READ_BACK_SLICES, Work("read_back", 5 * messages, batch=batch))
+    for group, title in (("W4", KAHADB_REOPEN), ("W5", KAHADB_CURSOR)):  # one command does both
+        yield Row(group, title, Peer("W4", "W5-cursor-200", 5 * messages))
+    yield from _end_to_end_rows(messages)
+    overflow = 5 * messages // 2
+    yield Row("W7", FILL, Work("fill", overflow))
+    yield Row("W7", DRAIN, Work("drain", overflow))
+    yield Row("W7", BROKER_FILL, Peer("W7", "W7-fill", overflow))
+    yield Row("W7", BROKER_DRAIN, Peer("W7", "W7-drain", overflow))
+    yield Row("W7", OVERFLOWN, Work("overflown", overflow))
+    for depth in depths(messages):
+        for backlog, title in zip(depth.backlogs, depth.titles, strict=True):
+            each = batch if depth.work == BATCHED_PATH else 1
+            # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
+            moved = messages if depth.body_bytes == KIB else 5 * messages
+            yield Row("W8", title, Work("path", moved, depth.body_bytes, each, depth.limit_bytes, backlog))
+    yield Row("W9", STUCK, Work("stuck", 1 + messages // 10_000))
+    yield Row("W9", KAHADB_STUCK, Peer("W9 every", "W9-after-every", messages))
+    yield Row("W10", CONTENDED, Work("contended", messages // 4))
+    for name in ONE_BY_ONE + BATCHED:
+        yield Row("Python", name, PythonQueue(name, messages))
+    yield Row("memory", "memory", Work("memory", 5 * messages))
+
+
+def _end_to_end_rows(messages: int) -> Iterator[Row]:
+    for persistent in (True, False):
+        for way, (batch, take) in END_TO_END_WAYS.items():
+            work = Work(
+                "threads", messages, batch=batch, limit_bytes=END_TO_END_LIMIT_BYTES, take=take, persistent=persistent
+            )
+            yield Row("W6", end_to_end(way, persistent), work)
+            yield Row("W6", end_to_end(way, persistent, in_loop=True), replace(work, kind="tasks"))
+    # Persistent it is the fastest of its ways, and slow: half as many messages.
+    sent = Peer("W6 p:auto", "W6-persistent-auto", messages // 2, "-Dasyncsend=true")
+    yield Row("W6", broker_end_to_end(True), sent)
+    yield Row("W6", broker_end_to_end(False), Peer("W6 n:auto", "W6-nonpersistent-auto", messages))
+
+
+def _kept(persistent: bool) -> str:
+    return "persistent" if persistent else "non-persistent"
+
+
+def _deep(work: str, body_bytes: int, backlog: int) -> str:
+    return f"{work}; {backlog:,} behind, {body_bytes:,} B"
