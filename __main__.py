@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import TextIOWrapper
 
 from forebay.store.errors import ForebayError, SelectorError, SettingsError
@@ -44,7 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(given: Sequence[str]) -> ArgumentParser:
     parser = ArgumentParser(prog="forebay", description="One memory limit, any backlog.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_load(commands.add_parser)
+    load = commands.add_parser(
+        "load",
+        help="the load test: every message accounted for, through kill -9",
+        formatter_class=RawDescriptionHelpFormatter,
+        description="Send, kill, recover, consume, and account for every message.",
+    )
+    if given[:1] == ["load"]:
+        _add_load(load)
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
     verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     verify.set_defaults(run=_verify)
@@ -71,27 +78,25 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     return parser
 
 
-def _add_load(add_parser: Callable[..., ArgumentParser]) -> None:
-    from forebay.benchmarks.load.scenarios import SCENARIOS  # data without imports of its own
+def _add_load(load: ArgumentParser) -> None:
+    from forebay.benchmarks.load.command import catalogue
 
-    load = add_parser(
-        "load",
-        help="the load test: every message accounted for, through kill -9",
-        formatter_class=RawDescriptionHelpFormatter,
-        description="Send, kill, recover, consume, and account for every message.",
-        epilog="scenarios:\n" + "\n".join(f"  {name:<9}{scenario.purpose}" for name, scenario in SCENARIOS.items()),
-    )
-    load.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="one or more of those below (tour)")
+    load.epilog = f"scenarios:\n{catalogue()}"
+    load.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="those below, or your own files: *.toml (tour)")
+    load.add_argument("--list", action="store_true", help="name the scenarios and end")
     load.add_argument(
         "--input",
         metavar="FILE",
         help="own messages, one JSON object a line: destination, body, headers, priority, message_id",
     )
-    load.add_argument("--memory", metavar="SIZE", default="64MiB", help="the memory limit (%(default)s)")
+    load.add_argument("--memory", metavar="SIZE", help="the memory limit (the scenario's, 64MiB)")
     load.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
-    load.add_argument("--json", metavar="FILE", help="write settings, samples and verdict")
-    load.add_argument("--messages", metavar="N", type=int, help="how many messages (1000000)")
-    load.add_argument("--size", metavar="SIZE", help="bytes of a body (1KiB)")
+    load.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
+    load.add_argument("--messages", metavar="N", type=int, help="how many messages (the scenario's, most: 1000000)")
+    load.add_argument("--scale", metavar="FACTOR", type=float, help="so many times the scenario's messages")
+    load.add_argument("--rate", metavar="STEPS", help='messages a second by schedule, such as "1000:10s,10000:5s"')
+    load.add_argument("--size", metavar="SIZE", help="bytes of a body (the scenario's, 1KiB)")
+    load.add_argument("--rounds", metavar="N", type=int, default=1, help="run all so many times (%(default)s)")
     load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
     load.set_defaults(run=_load)
 

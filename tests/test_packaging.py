@@ -115,4 +115,6 @@ def test_wheel_holds_every_module_and_nothing_else() -> None:
         for package in PACKAGES
         for module in folder_of(package).glob("*.py")
     }
-    assert {name for name in installed if "__pycache__" not in name} == listed | {"forebay/py.typed"}
+    data = {"forebay/py.typed"}
+    data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "benchmarks/load").rglob("*.toml")}
+    assert {name for name in installed if "__pycache__" not in name} == listed | data

@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from forebay.__main__ import main
-from forebay.benchmarks.load.scenarios import SCENARIOS
+from forebay.benchmarks.load.scenario_file import read_scenario, shipped
 from forebay.cache import policy
 from forebay.dispatch.settings import defaults_table
 from forebay.store import record
@@ -103,12 +103,19 @@ def test_commands_and_scenarios_are_those_of_the_command_line(capsys: pytest.Cap
     commands = re.findall(r"^ {4}([a-z]+)\b", capsys.readouterr().out, re.MULTILINE)
     table = rows(section(README, "Command line"))
     assert [re.findall(r"forebay ([a-z]+)", row[0]) for row in table] == [[command] for command in commands]
-    assert all(f"`{name}`" in table[0][1] for name in SCENARIOS)
+    assert all(f"`{name}`" in table[0][1] for name in shipped())
     for command, row in zip(commands, table, strict=True):
         with pytest.raises(SystemExit):
             main([command, "--help"])
         options = set(re.findall(r"--[a-z]+", capsys.readouterr().out))
         assert set(re.findall(r"--[a-z]+", " ".join(row))) == options - {"--help"}
+
+
+def test_scenario_that_is_shown_is_one(tmp_path: Path) -> None:
+    [shown] = [match[2] for match in FENCED.finditer(README) if match[1] == "toml"]
+    path = tmp_path / "shown.toml"
+    path.write_text(shown, encoding="utf-8")
+    assert read_scenario(str(path)).kills == 1
 
 
 def test_members_named_are_there(tmp_path: Path) -> None:

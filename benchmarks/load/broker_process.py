@@ -1,10 +1,11 @@
 """BrokerProcess: the process that embeds the library, and may be killed at any moment.
 
 It opens the store, sends what is left to send, consumes until nothing is
-left, and tells each step through a pipe (see events.py). Where its plan says
-so it kills itself with SIGKILL: the main thread does, while the others are in
-the middle of whatever they do. It keeps nothing: the next process gets a new
-plan from what its supervisor knows.
+left, does to the store what the scenario wants meanwhile, and tells each step
+through a pipe (see events.py). Where its plan says so it kills itself with
+SIGKILL: the main thread does, while the others are in the middle of whatever
+they do. It keeps nothing: the next process gets a new plan from what its
+supervisor knows.
 """
 
 from __future__ import annotations
@@ -21,18 +22,27 @@ import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Literal
 
 import forebay
 from forebay.cache.process_memory import unique_set_bytes
 from forebay.store.errors import ForebayError, SettingsError
 
+from .consuming import Consuming
 from .events import Kind, encode
-from .scenarios import ConsumerPlan
+from .progress import Progress
+from .scenario import Act, ConsumerPlan
+from .schedule import Schedule
 from .workload import from_plan
 
 GAUGE_SECONDS: Final = 0.5
-POLL_SECONDS: Final = 0.05
+CLEANUPS: Final = 3
+"""What one of them copies forward, the next one frees."""
+_LEFT_MESSAGES: Final = 1000  # of one event
+
+# A message that consumers give back for ever must come for ever: the verdict knows of no dead letters.
+_POLICIES: Final = {">": forebay.DestinationPolicy(max_attempts=None)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +51,25 @@ class Plan:
 
     directory: str
     limit_bytes: int
+    sync: Literal["always", "interval", "never"]
     workload: Mapping[str, Any]
     destinations: Sequence[str]
     starts: Sequence[int]
     """The first n that each producer has still to send."""
     batch_messages: int
     """The most that one call sends, takes or acknowledges."""
+    rate: str | None
+    """The schedule of all producers; None: as fast as they can."""
+    began: float | None
+    """When the schedule began, as in events; None: it begins now."""
     consumers: Sequence[ConsumerPlan]
     joins_after: Sequence[int]
-    """Messages sent and settled, in this process, before each consumer subscribes."""
-    kill_after: int | None
-    """The same for the kill; None: work to the end."""
+    """Messages moved, in this process, before each consumer subscribes."""
+    acts: Sequence[Act]
+    acts_after: Sequence[int]
+    """The same for each act. Those that nothing moves enough for are done when the threads are through."""
+    left_messages: int
+    """In each queue there are at most so many that no consumer asks for."""
     backlog_first: bool
 
     def as_json(self) -> bytes:
@@ -61,6 +79,7 @@ class Plan:
     def from_json(cls, text: bytes) -> Plan:
         fields = json.loads(text)
         fields["consumers"] = [ConsumerPlan(**consumer) for consumer in fields["consumers"]]
+        fields["acts"] = [Act(**act) for act in fields["acts"]]
         return cls(**fields)
 
 
@@ -71,8 +90,10 @@ class Pipe:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def tell(self, kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"") -> None:
-        frame = memoryview(encode(kind, who, payload))
+    def tell(
+        self, kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"", at: float | None = None
+    ) -> None:
+        frame = memoryview(encode(kind, who, payload, at))
         with self._lock:
             while frame:
                 frame = frame[os.write(self._descriptor, frame) :]
@@ -83,102 +104,116 @@ class BrokerProcess:
         self._plan = plan
         self._tell = pipe.tell
         self._workload = from_plan(plan.workload)
-        self._lock = threading.Lock()
-        self._moved_messages = 0
-        self._all_sent = threading.Event()
-        self._begun: set[int] = set()
-        self._kill: Future[None] = Future()
+        self._schedule = None if plan.rate is None else Schedule.parse(plan.rate)
+        self._progress = Progress(plan.left_messages)
         self._uss_bytes_before = unique_set_bytes()
 
     def run(self) -> None:
         """Open, work, close. What a thread raises is raised here, and then the other threads still run."""
-        bay = forebay.open(self._plan.directory, memory_limit=self._plan.limit_bytes)
-        self._tell(Kind.OPENED, 0, _recovery(bay))
+        plan = self._plan
+        bay = forebay.open(plan.directory, memory_limit=plan.limit_bytes, sync=plan.sync, policies=_POLICIES)
+        opened = time.monotonic()
+        self._began = opened if plan.began is None else plan.began
+        self._tell(Kind.OPENED, 0, _recovery(bay), opened)
         self._gauge(bay)
-        producers, consumers = range(len(self._plan.starts)), range(len(self._plan.consumers))
+        producers, consumers = range(len(plan.starts)), range(len(plan.consumers))
         threads = ThreadPoolExecutor(len(producers) + len(consumers))
         senders = {threads.submit(self._send, bay, producer) for producer in producers}
         takers = {threads.submit(self._consume, bay, consumer) for consumer in consumers}
         self._watch(bay, senders, takers)
+        self._tell_what_is_left(bay)
         self._gauge(bay)
         bay.close()
         self._tell(Kind.DONE)
 
     def _watch(self, bay: forebay.Forebay, senders: set[Future[None]], takers: set[Future[None]]) -> None:
-        """Until all threads are through: gauge, and kill when it is time."""
-        working = senders | takers | {self._kill}
+        """Until all threads are through and all acts are done: gauge, and act when it is time."""
+        acts = list(zip(self._plan.acts, self._plan.acts_after, strict=True))
+        bell = self._progress.bell(acts[0][1] if acts else None)
+        working = senders | takers
         gauged = time.monotonic()
-        while working != {self._kill}:
-            ended, working = wait(working, timeout=GAUGE_SECONDS, return_when=FIRST_COMPLETED)
-            if self._kill in ended:
-                os.kill(os.getpid(), signal.SIGKILL)
-            for thread in ended:
+        while working or acts:
+            ended, _ = wait(working | {bell}, timeout=GAUGE_SECONDS if working else 0, return_when=FIRST_COMPLETED)
+            if acts and (bell in ended or not working):
+                self._perform(bay, acts.pop(0)[0])
+                bell = self._progress.bell(acts[0][1] if acts else None)
+            for thread in ended & working:
                 thread.result()
+            working -= ended
             if not senders & working:
-                self._all_sent.set()
+                self._progress.all_sent.set()
             if time.monotonic() - gauged >= GAUGE_SECONDS:
                 self._gauge(bay)
                 gauged = time.monotonic()
 
     def _send(self, bay: forebay.Forebay, producer: int) -> None:
-        for batch in self._workload.batches(producer, self._plan.starts[producer], self._plan.batch_messages):
+        def room(n: int) -> int:
+            return self._room(producer, n)
+
+        for batch in self._workload.batches(producer, self._plan.starts[producer], room):
             self._tell(Kind.SENDING, producer, batch.stop)
             for destination, messages in batch.messages.items():
                 bay.queue(destination).send_many(messages)
             self._tell(Kind.SENT, producer)
-            self._moved(sum(map(len, batch.messages.values())))
+            self._progress.moved(sum(map(len, batch.messages.values())))
+
+    def _room(self, producer: int, n: int) -> int:
+        """What is due of a producer's messages, from n on. Waits for the first of them, and for nothing else."""
+        if self._schedule is None:
+            return self._plan.batch_messages
+        producers = len(self._plan.starts)
+        wait_seconds = self._began + self._schedule.due_seconds(n * producers + producer) - time.monotonic()
+        if wait_seconds > 0:
+            time.sleep(wait_seconds)
+        due = self._schedule.due_messages(time.monotonic() - self._began)
+        stop = -(-(due - producer) // producers)  # the producers take turns
+        return min(max(1, stop - n), self._plan.batch_messages)
 
     def _consume(self, bay: forebay.Forebay, number: int) -> None:
-        """Join when it is time, and drain one destination after the other."""
-        plan = self._plan.consumers[number]
-        if self._plan.backlog_first:
-            self._all_sent.wait()
-        queues = [bay.queue(destination) for destination in self._plan.destinations]
-        while self._moved_messages < self._plan.joins_after[number]:
-            if self._drained(queues):
-                return
-            time.sleep(POLL_SECONDS)
-        for queue in queues:
-            with queue.subscribe(selector=plan.selector, prefetch=plan.prefetch) as consumer:
-                self._drain(queue, consumer, number)
+        plan = self._plan
+        if plan.backlog_first:
+            self._progress.all_sent.wait()
+        consuming = Consuming(
+            bay, number, plan.consumers[number], self._workload, plan.batch_messages, self._progress, self._tell
+        )
+        consuming.run([bay.queue(name) for name in plan.destinations], plan.joins_after[number])
 
-    def _drain(self, queue: forebay.Queue, consumer: forebay.Consumer, number: int) -> None:
-        """Take, check and acknowledge at the consumer's pace, until everything is sent and nothing is left."""
-        pace = self._plan.consumers[number].pace
-        batch_messages = self._plan.batch_messages
-        if pace is not None:
-            batch_messages = min(batch_messages, max(1, int(pace * POLL_SECONDS)))
-        subscribed = time.monotonic()
-        while True:
-            batch = consumer.take(batch_messages, timeout=POLL_SECONDS)
-            if not batch:
-                if self._drained([queue]):
-                    return
-                continue
-            if number not in self._begun:
-                self._begun.add(number)
-                seconds = time.monotonic() - subscribed
-                self._tell(Kind.FIRST, number, {"seconds": seconds, "backlog": queue.depth})
-            keys, damaged = self._workload.check(batch)
-            for text in damaged:
-                self._tell(Kind.DAMAGED, number, {"text": text})
-            self._tell(Kind.SETTLING, number, keys.tobytes())
-            consumer.ack(batch)
-            self._tell(Kind.SETTLED, number)
-            self._moved(len(batch))
-            if pace is not None:
-                time.sleep(len(batch) / pace)
+    def _perform(self, bay: forebay.Forebay, act: Act) -> None:
+        began = time.monotonic()
+        facts: dict[str, object] = {}
+        match act.do:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "purge":
+                purged = sum(bay.queue(name).purge() for name in self._plan.destinations)
+                self._progress.moved(purged)
+                facts = {"purged": purged}
+            case "resize":
+                facts = {"held_bytes": bay.resize(act.memory).held_bytes}
+            case "cleanup":
+                live_bytes = bay.statistics().store.live_bytes
+                deleted = sum(len(bay.cleanup().deleted) for _ in range(CLEANUPS))
+                store = bay.statistics().store
+                facts = {
+                    "live_bytes": live_bytes,
+                    "journal_bytes": store.journal_bytes,
+                    "data_logs": store.data_logs,
+                    "deleted": deleted,
+                    "data_log_bytes": bay.settings.max_file_length_bytes,
+                }
+        self._tell(Kind.ACTED, 0, {"seconds": time.monotonic() - began, **facts})
+        self._gauge(bay)
 
-    def _drained(self, queues: Sequence[forebay.Queue]) -> bool:
-        return self._all_sent.is_set() and not any(queue.depth for queue in queues)
-
-    def _moved(self, messages: int) -> None:
-        """Count what was sent or settled, and ask for the kill when enough was."""
-        with self._lock:
-            self._moved_messages += messages
-            kill_after = self._plan.kill_after
-            if kill_after is not None and self._moved_messages >= kill_after and not self._kill.done():
-                self._kill.set_result(None)
+    def _tell_what_is_left(self, bay: forebay.Forebay) -> None:
+        for name in self._plan.destinations:
+            queue = bay.queue(name)
+            if queue.depth:
+                left = queue.browse()
+                while messages := list(islice(left, _LEFT_MESSAGES)):
+                    keys, damaged = self._workload.check(messages)
+                    for text in damaged:
+                        self._tell(Kind.DAMAGED, 0, {"text": text})
+                    self._tell(Kind.LEFT, 0, keys.tobytes())
 
     def _gauge(self, bay: forebay.Forebay) -> None:
         statistics = bay.statistics()
@@ -191,6 +226,8 @@ class BrokerProcess:
                 "held_bytes_max": statistics.memory.held_bytes_max,
                 "limit_bytes": statistics.memory.limit_bytes,
                 "uss_bytes": unique_set_bytes() - self._uss_bytes_before,
+                "spilled_bytes": statistics.tmp_storage.bytes,
+                "journal_bytes": statistics.store.journal_bytes,
                 "depth": sum(destination.depth for destination in destinations),
                 "delivered": sum(destination.delivered for destination in destinations),
                 "misses": sum(destination.misses for destination in destinations),

@@ -13,6 +13,7 @@ import shutil
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -23,14 +24,15 @@ from forebay.store.errors import SettingsError
 
 from .input_file import InputFile
 from .report import Report
-from .scenarios import OWN_MESSAGES, SCENARIOS, Scenario
-from .supervisor import Run, Supervisor
+from .result import Run
+from .scenario import OWN_MESSAGES, Scenario
+from .scenario_file import SUFFIX, read_scenario, shipped
+from .schedule import Schedule
+from .supervisor import Supervisor
 from .words import counted, mib
 from .workload import MIN_SIZE_BYTES, Generated, Workload
 
 DEFAULT_SCENARIO: Final = "tour"
-DEFAULT_MESSAGES: Final = 1_000_000
-DEFAULT_SIZE: Final = "1KiB"
 
 DISK_FACTOR: Final = 2.5
 """Disk that a run may need, in bytes of all bodies: the journal's bound is 2 × live, and records have heads."""
@@ -38,56 +40,110 @@ DISK_FACTOR: Final = 2.5
 
 def load(arguments: Namespace) -> int:
     """0: all held; 1: something did not. SettingsError for what cannot be run."""
-    settings = Settings(memory_limit=_size(arguments.memory))
-    limit_bytes = settings.memory_limit_bytes
-    planned = _planned(arguments, settings)
+    if arguments.list:
+        print(catalogue())
+        return 0
+    planned = _planned(arguments)
     runs = []
     with _directory(arguments.dir) as directory, Report() as report:
-        for scenario, workload in planned:
-            place = directory if len(planned) == 1 else os.path.join(directory, scenario.name)
+        for number, (scenario, workload) in enumerate(planned, start=1):
+            place = directory if len(planned) == 1 else os.path.join(directory, f"{number}-{scenario.name}")
             os.makedirs(place, exist_ok=True)
             _check_free_disk(place, workload)
-            report.begin(_title(scenario, workload, limit_bytes), 2 * sum(workload.counts))
-            runs.append(Supervisor(scenario, workload, place, limit_bytes, report).run())
+            report.begin(_title(scenario, workload), 2 * sum(workload.counts))
+            runs.append(Supervisor(scenario, workload, place, report).run())
             report.verdict(runs[-1].summary, runs[-1].checks)
             if arguments.dir is None:
                 shutil.rmtree(place, ignore_errors=True)
     if arguments.json is not None:
-        Path(arguments.json).write_text(json.dumps(_result(limit_bytes, arguments.seed, runs), indent=1) + "\n")
-    failed = [name if len(runs) == 1 else f"{run.scenario}/{name}" for run in runs for name in run.failed]
+        Path(arguments.json).write_text(json.dumps(_result(arguments.seed, runs), indent=1) + "\n")
+    failed = [name if len(runs) == 1 else f"{run.scenario.name}/{name}" for run in runs for name in run.failed]
     print(f"failed: {', '.join(failed)}" if failed else "all held")
     return 1 if failed else 0
 
 
-def _planned(arguments: Namespace, settings: Settings) -> list[tuple[Scenario, Workload]]:
+def catalogue() -> str:
+    """The scenarios there are, a line each."""
+    scenarios = shipped()
+    width = max(map(len, scenarios)) + 2
+    return "\n".join(f"  {name:<{width}}{scenario.purpose}" for name, scenario in scenarios.items())
+
+
+def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     """What is to be run, every argument looked at before the first message is made."""
     if arguments.json is not None:
         try:
             Path(arguments.json).open("a").close()  # rather now than after a minute's work
         except OSError as error:
             raise SettingsError(f"json={arguments.json}: {error.strerror}") from None
+    if arguments.rounds < 1:
+        raise SettingsError(f"rounds={arguments.rounds} must be at least 1")
     if arguments.input is not None:
-        if arguments.scenarios or arguments.messages is not None or arguments.size is not None:
-            raise SettingsError("--input brings its own messages: leave out scenarios, --messages and --size")
-        own = InputFile(arguments.input)
-        own.examine()
-        return [(OWN_MESSAGES, own)]
-    messages = DEFAULT_MESSAGES if arguments.messages is None else arguments.messages
-    if messages < 1:
-        raise SettingsError(f"messages={messages} must be at least 1")
+        return _planned_input(arguments)
+    names = dict.fromkeys(arguments.scenarios or [DEFAULT_SCENARIO])
+    scenarios = [_scenario(name, arguments) for name in names]
+    return [(scenario, _generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
+
+
+def _planned_input(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
+    if arguments.scenarios or any(
+        value is not None for value in (arguments.messages, arguments.scale, arguments.size, arguments.rate)
+    ):
+        raise SettingsError("--input brings its own messages: leave out scenarios, --messages, --scale, --size, --rate")
+    own = InputFile(arguments.input)
+    own.examine()
+    scenario = replace(OWN_MESSAGES, destinations=len(own.destinations))
+    return [(_with_memory(scenario, arguments), own)] * arguments.rounds
+
+
+def _scenario(name: str, arguments: Namespace) -> Scenario:
+    """The scenario of this name or file, as the other arguments change it."""
+    if name.endswith(SUFFIX):
+        scenario = read_scenario(name)
+    elif name in shipped():
+        scenario = shipped()[name]
+    else:
+        raise SettingsError(f"no scenario {name!r}; there are {', '.join(shipped())}, and files named *{SUFFIX}")
+    if arguments.rate is not None:
+        try:
+            rate = Schedule.parse(arguments.rate)
+        except ValueError as allowed:
+            raise SettingsError(f"rate={arguments.rate} must be {allowed}") from None
+        scenario = replace(scenario, rate=rate, messages=rate.messages or scenario.messages)
+    scenario = _with_memory(scenario, arguments)
+    if arguments.messages is not None:
+        if arguments.messages < 1:
+            raise SettingsError(f"messages={arguments.messages} must be at least 1")
+        return scenario.scaled(arguments.messages / scenario.messages)
+    if arguments.scale is not None:
+        if not 0 < arguments.scale <= 1000:
+            raise SettingsError(f"scale={arguments.scale} must be above 0 and at most 1,000")
+        return scenario.scaled(arguments.scale)
+    return scenario
+
+
+def _with_memory(scenario: Scenario, arguments: Namespace) -> Scenario:
+    """With the limit and the size that were asked for, which must fit each other."""
+    settings = Settings(memory_limit=scenario.memory if arguments.memory is None else _size(arguments.memory))
     size_bytes = parse_size(
         "size",
-        _size(DEFAULT_SIZE if arguments.size is None else arguments.size),
+        scenario.size if arguments.size is None else _size(arguments.size),
         minimum=MIN_SIZE_BYTES,
         maximum=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
     )
-    planned: list[tuple[Scenario, Workload]] = []
-    for name in dict.fromkeys(arguments.scenarios or [DEFAULT_SCENARIO]):
-        if name not in SCENARIOS:
-            raise SettingsError(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
-        scenario = SCENARIOS[name]
-        planned.append((scenario, Generated(messages, size_bytes, scenario.producers, arguments.seed)))
-    return planned
+    return replace(scenario, memory=settings.memory_limit_bytes, size=size_bytes)
+
+
+def _generated(scenario: Scenario, seed: int) -> Generated:
+    return Generated(
+        scenario.messages,
+        scenario.size,
+        scenario.producers,
+        seed,
+        destinations=scenario.destinations,
+        persistent=scenario.persistent,
+        stuck_every=scenario.stuck_every,
+    )
 
 
 def _size(text: str) -> int | str:
@@ -117,21 +173,21 @@ def _check_free_disk(directory: str, workload: Workload) -> None:
         )
 
 
-def _title(scenario: Scenario, workload: Workload, limit_bytes: int) -> str:
+def _title(scenario: Scenario, workload: Workload) -> str:
     return (
         f"{scenario.name}: {scenario.purpose}\n"
         f"{counted(sum(workload.counts), 'message')}, {mib(workload.total_bytes)}, "
-        f"through a memory limit of {format_size(limit_bytes)}"
+        f"through a memory limit of {format_size(scenario.memory)}"
     )
 
 
-def _result(limit_bytes: int, seed: int, runs: Sequence[Run]) -> dict[str, Any]:
+def _result(seed: int, runs: Sequence[Run]) -> dict[str, Any]:
     """What --json writes: neither host nor paths."""
     return {
         "machine": {
             "cores": os.cpu_count(),
             "python": f"{platform.python_implementation()} {platform.python_version()}",
         },
-        "settings": {"memory_limit_bytes": limit_bytes, "seed": seed},
+        "seed": seed,
         "runs": [run.as_json() for run in runs],
     }

@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-_FRAME: Final = struct.Struct("<HHI")  # kind, number of the producer or consumer, bytes that follow
+_FRAME: Final = struct.Struct("<HHId")  # kind, number of the producer or consumer, bytes that follow, when
 _STOP: Final = struct.Struct("<Q")
 
 PRODUCER_SHIFT: Final = 40
 """A key is one message of the load: producer << 40 | n, n counting from 0."""
 N_MASK: Final = (1 << PRODUCER_SHIFT) - 1
+CAME_AGAIN: Final = 1 << 63
+"""Set in a key that a consumer was handed before, or another one: its order is not promised."""
 
 
 class Kind(IntEnum):
@@ -35,6 +38,8 @@ class Kind(IntEnum):
     GAUGES = 8  # memory and counters; twice a second
     DONE = 9  # everything is sent, taken and acknowledged, and the store is closed
     FAILED = 10  # the process gives up; `facts` says why
+    ACTED = 11  # the next act of the scenario was done, that is no kill; `facts` says what came of it
+    LEFT = 12  # the messages `keys` were found in the queues when all consumers were through
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Event:
 
     kind: Kind
     who: int
+    at: float
+    """When it was told, in seconds of the machine's monotonic clock, which both processes read."""
     payload: bytes
 
     @property
@@ -62,13 +69,15 @@ class Event:
         return facts
 
 
-def encode(kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"") -> bytes:
-    """The frame; payload is packed keys, a stop, or facts."""
+def encode(
+    kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"", at: float | None = None
+) -> bytes:
+    """The frame; payload is packed keys, a stop, or facts. at: when, if not now."""
     if isinstance(payload, int):
         payload = _STOP.pack(payload)
     elif isinstance(payload, Mapping):
         payload = json.dumps(payload).encode()
-    return _FRAME.pack(kind, who, len(payload)) + payload
+    return _FRAME.pack(kind, who, len(payload), time.monotonic() if at is None else at) + payload
 
 
 class Decoder:
@@ -82,10 +91,10 @@ class Decoder:
         self._buffer += piece
         at = 0
         while len(self._buffer) - at >= _FRAME.size:
-            kind, who, length = _FRAME.unpack_from(self._buffer, at)
+            kind, who, length, when = _FRAME.unpack_from(self._buffer, at)
             end = at + _FRAME.size + length
             if end > len(self._buffer):
                 break
-            yield Event(Kind(kind), who, bytes(self._buffer[at + _FRAME.size : end]))
+            yield Event(Kind(kind), who, when, bytes(self._buffer[at + _FRAME.size : end]))
             at = end
         del self._buffer[:at]

@@ -9,23 +9,18 @@ everything else has one right outcome.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from forebay.dispatch.sizes import MIB
-
-from .events import N_MASK, PRODUCER_SHIFT
-from .words import counted, mib
+from .events import CAME_AGAIN, N_MASK, PRODUCER_SHIFT
+from .words import counted
 
 _UNSEEN: Final = 0
 _TAKEN: Final = 1
 _SETTLED: Final = 2
 _IN_DOUBT: Final = 3  # its ack was under way at a kill
-
-USS_FACTOR: Final = 1.25
-USS_ALLOWANCE_BYTES: Final = 40 * MIB
-"""What the process may grow by: USS_FACTOR times the limit, and this beside it."""
+_LEFT: Final = 4  # it was still in its queue when all consumers were through
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +35,21 @@ class Check:
 class Evidence:
     """One run of a scenario, over all its kills.
 
-    counts: messages that each producer will send. lanes: for a single
-    producer whose messages go to several lanes, the lane of each; None: a
-    producer is a lane of its own.
+    counts: messages that each producer will send. lane: see Workload; without
+    it a producer is a lane of its own. unwanted: how many messages no
+    consumer asks for.
     """
 
-    def __init__(self, counts: Sequence[int], lanes: Sequence[int] | None = None) -> None:
-        assert lanes is None or [len(lanes)] == list(counts)
+    def __init__(self, counts: Sequence[int], lane: Callable[[int, int], int] | None = None, unwanted: int = 0) -> None:
         self.kills = 0
         self.settled_messages = 0
-        self.held_bytes_max = 0
-        self.limit_bytes = 0
-        self.uss_bytes_max = 0
+        self.purged_messages = 0
+        self.depth = 0
+        """Of all queues in the end, as the store says."""
         self._counts = counts
-        self._lanes = lanes
+        self._lane = lane
+        self._unwanted = unwanted
+        self._left = 0
         self._states = [bytearray(count) for count in counts]
         self._sent = [0] * len(counts)
         self._sending = [0] * len(counts)
@@ -72,22 +68,35 @@ class Evidence:
     def settling(self, consumer: int, keys: array[int]) -> None:
         """A consumer took these messages, in this order, found them undamaged, and acknowledges them now."""
         known = self._settling[consumer] = array("Q")
-        for key in keys:
+        for marked in keys:
+            key = marked & ~CAME_AGAIN
             producer, n = key >> PRODUCER_SHIFT, key & N_MASK
-            if producer >= len(self._counts) or n >= self._sending[producer]:
-                self._fault("never sent", producer, n)
+            if not self._hold(producer, n, _TAKEN):
                 continue
             known.append(key)
-            states = self._states[producer]
-            if states[n] == _TAKEN:
-                self._fault("in two hands at once", producer, n)
-            elif states[n] == _SETTLED:
-                self._fault("acknowledged before", producer, n)
-            states[n] = _TAKEN
-            lane = (consumer, producer if self._lanes is None else self._lanes[n])
-            if n <= self._newest.get(lane, -1):
-                self._fault("out of order", producer, n)
-            self._newest[lane] = n
+            if marked == key:
+                lane = (consumer, producer if self._lane is None else self._lane(producer, n))
+                if n <= self._newest.get(lane, -1):
+                    self._fault("out of order", producer, n)
+                self._newest[lane] = n
+
+    def left(self, keys: array[int]) -> None:
+        """These were found undamaged in their queues when all consumers were through."""
+        for key in keys:
+            self._left += self._hold(key >> PRODUCER_SHIFT, key & N_MASK, _LEFT)
+
+    def _hold(self, producer: int, n: int, state: int) -> bool:
+        """Somebody has this message: note it, and what is wrong with that. False: there is no such message."""
+        if producer >= len(self._counts) or n >= self._sending[producer]:
+            self._fault("never sent", producer, n)
+            return False
+        states = self._states[producer]
+        if states[n] in (_TAKEN, _LEFT):
+            self._fault("in two hands at once", producer, n)
+        elif states[n] == _SETTLED:
+            self._fault("acknowledged before", producer, n)
+        states[n] = state
+        return True
 
     def settled(self, consumer: int) -> None:
         keys = self._settling.pop(consumer)
@@ -112,12 +121,6 @@ class Evidence:
         self._settling.clear()
         self._newest.clear()
 
-    def gauge(self, *, held_bytes_max: int, limit_bytes: int, uss_bytes: int) -> None:
-        """Peaks of the memory; uss_bytes is the growth of the broker process since it imported the library."""
-        self.held_bytes_max = max(self.held_bytes_max, held_bytes_max)
-        self.limit_bytes = limit_bytes
-        self.uss_bytes_max = max(self.uss_bytes_max, uss_bytes)
-
     @property
     def starts(self) -> list[int]:
         """Where each producer goes on after a kill: behind what was in doubt, so that no message is sent twice."""
@@ -134,8 +137,7 @@ class Evidence:
 
     def judge(self, unfinished: str | None = None) -> list[Check]:
         """The verdict. unfinished: why the store was not drained, so that nothing is said of what is missing."""
-        uss_limit_bytes = int(USS_FACTOR * self.limit_bytes) + USS_ALLOWANCE_BYTES
-        return [
+        checks = [
             self._judge_count() if unfinished is None else Check("finished", False, unfinished),
             self._judge(
                 "order", "out of order", "each consumer saw every producer's messages in the order of their sending"
@@ -146,48 +148,61 @@ class Evidence:
                 "acknowledged before",
                 f"no acknowledged message came again ({counted(self.kills, 'kill')})",
             ),
-            Check(
-                "memory",
-                self.held_bytes_max <= self.limit_bytes,
-                f"at most {mib(self.held_bytes_max)} of {mib(self.limit_bytes)} charged",
-            ),
-            Check(
-                "process",
-                self.uss_bytes_max <= uss_limit_bytes,
-                f"the broker process grew by at most {mib(self.uss_bytes_max)}, allowed {mib(uss_limit_bytes)}",
-            ),
         ]
+        return checks if unfinished is not None else [*checks, self._judge_depth()]
+
+    def _judge_depth(self) -> Check:
+        if self._left > self._unwanted or self.depth != self._left:
+            return Check(
+                "depth", False, f"{self.depth:,} in the queues, {self._left:,} found, wanted {self._unwanted:,}"
+            )
+        if not self._unwanted:
+            return Check("depth", True, "nothing is left")
+        return Check("depth", True, f"{counted(self._left, 'message')} left that nobody asked for, found whole")
 
     def _judge_count(self) -> Check:
-        lost: _Fault | None = None
-        kept_sends = doubtful_sends = 0
+        doubtful_sends = kept_sends = 0
         for producer, start, stop in self._sends_in_doubt:
             doubtful_sends += stop - start
             kept_sends += stop - start - self._states[producer].count(_UNSEEN, start, stop)
-        for producer, states in enumerate(self._states):
-            doubtful = [(start, stop) for who, start, stop in self._sends_in_doubt if who == producer]
-            n = states.find(_UNSEEN)
-            while n != -1:
-                if not any(start <= n < stop for start, stop in doubtful):
-                    lost = lost or _Fault(_named(producer, n))
-                    lost.count += 1
-                n = states.find(_UNSEEN, n + 1)
+        kept_acks = sum(states.count(_IN_DOUBT) for states in self._states)
+        missing = self._missing()
+        purged = self.purged_messages
         found = {
-            "lost": lost,
+            "lost": missing if missing is not None and missing.count > purged else None,
             "never sent": self._faults.get("never sent"),
             "in two hands at once": self._faults.get("in two hands at once"),
         }
         faults = [f"{fault} {text}" for text, fault in found.items() if fault is not None]
+        delivered = self.sent_messages - doubtful_sends - purged
+        if purged > (missing.count if missing else 0) + doubtful_sends - kept_sends + kept_acks:
+            faults.append(f"{counted(purged, 'message')} purged, of which some were delivered")
         if faults:
             return Check("count", False, "; ".join(faults))
-        text = f"{counted(self.sent_messages - doubtful_sends, 'confirmed message')}, each delivered"
+        text = f"{counted(delivered, 'confirmed message')}, each delivered"
+        if self._unwanted:
+            text += " or left"
+        if purged:
+            text += f"; {purged:,} purged"
         if doubtful_sends or self._acks_in_doubt:
-            kept_acks = sum(states.count(_IN_DOUBT) for states in self._states)
             text += (
                 f"\nunder way at a kill, so either is right: {doubtful_sends:,} sends, {kept_sends:,} kept; "
                 f"{self._acks_in_doubt:,} acks, {kept_acks:,} kept"
             )
         return Check("count", True, text)
+
+    def _missing(self) -> _Fault | None:
+        """Messages that nobody was given, that are in no queue, and whose send was confirmed."""
+        missing: _Fault | None = None
+        for producer, states in enumerate(self._states):
+            doubtful = [(start, stop) for who, start, stop in self._sends_in_doubt if who == producer]
+            n = states.find(_UNSEEN)
+            while n != -1:
+                if not any(start <= n < stop for start, stop in doubtful):
+                    missing = missing or _Fault(_named(producer, n))
+                    missing.count += 1
+                n = states.find(_UNSEEN, n + 1)
+        return missing
 
     def _judge(self, name: str, fault: str, text: str) -> Check:
         found = self._faults.get(fault)

@@ -12,7 +12,7 @@ import json
 import os
 import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,8 @@ from forebay.store.errors import SettingsError
 from forebay.store.message import DEFAULT_PRIORITY, Message
 from forebay.store.properties import encode_properties
 
-from .workload import BATCH_BYTES, Batch
+from .scenario import Kind
+from .workload import BATCH_BYTES, Batch, Room
 
 if TYPE_CHECKING:
     from forebay import Delivery
@@ -38,7 +39,7 @@ class InputFile:
     def __init__(self, path: str) -> None:
         self.counts = [0]
         self.total_bytes = 0
-        self.lanes = array("I")
+        self._lanes = array("I")
         self.destinations: list[str] = []
         self._path = path
 
@@ -48,37 +49,47 @@ class InputFile:
             raise SettingsError(f"input={self._path} is not a file")
         lanes: dict[tuple[str, int], int] = {}
         for destination, message in self._messages(0):
-            self.lanes.append(lanes.setdefault((destination, message.priority), len(lanes)))
+            self._lanes.append(lanes.setdefault((destination, message.priority), len(lanes)))
             self.total_bytes += len(message.body)
         if not lanes:
             raise SettingsError(f"input={self._path} is empty")
-        self.counts = [len(self.lanes)]
+        self.counts = [len(self._lanes)]
         self.destinations = list(dict.fromkeys(destination for destination, _ in lanes))
 
-    def batches(self, producer: int, start: int, batch_messages: int) -> Iterator[Batch]:
+    @property
+    def kinds(self) -> Mapping[Kind, int]:
+        return {"plain": self.counts[0]}
+
+    def lane(self, producer: int, n: int) -> int:
+        return self._lanes[n]
+
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
         assert producer == 0
-        stop = first = start
-        size_bytes = 0
+        stop = start
+        left = size_bytes = 0
         messages: dict[str, list[Message]] = {}
         for destination, message in self._messages(start):
+            left = left or room(stop)
             messages.setdefault(destination, []).append(message)
             stop += 1
+            left -= 1
             size_bytes += len(message.body)
-            if stop - first >= batch_messages or size_bytes >= BATCH_BYTES:
+            if not left or size_bytes >= BATCH_BYTES:
                 yield Batch(stop, messages)
-                messages, first, size_bytes = {}, stop, 0
+                messages, left, size_bytes = {}, 0, 0
         if messages:
             yield Batch(stop, messages)
 
-    def check(self, deliveries: Sequence[Delivery]) -> tuple[array[int], list[str]]:
+    def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
         keys = array("Q")
         damaged = []
-        for delivery in deliveries:
-            n = delivery.headers.get(LINE_HEADER)
-            if isinstance(n, int) and zlib.crc32(delivery.body) == delivery.headers.get(CRC32_HEADER):
+        for message in arrived:
+            body, headers = message.body, message.headers or {}
+            n = headers.get(LINE_HEADER)
+            if isinstance(n, int) and zlib.crc32(body) == headers.get(CRC32_HEADER):
                 keys.append(n)
             else:
-                damaged.append(f"line {n!r}, {len(delivery.body)} bytes")
+                damaged.append(f"line {n!r}, {len(body)} bytes")
         return keys, damaged
 
     def as_plan(self) -> dict[str, Any]:

@@ -8,52 +8,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from forebay.dispatch.sizes import MIB
-
 from .evidence import Check
-from .words import short
+from .result import Sample
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 _HEADER: Final = (
     f"{'time s':>7}  {'phase':<7}{'sent/s':>8}{'acked/s':>9}{'backlog':>9}"
-    f"{'held MiB':>10}{'USS MiB':>9}{'hit %':>7}{'blocked ms':>12}"
+    f"{'held MiB':>10}{'USS MiB':>9}{'spill MiB':>10}{'hit %':>7}{'blocked ms':>12}"
 )
 _HEADER_EVERY_LINES: Final = 25
 
 _LEGEND: Final = (
     "held: bytes charged to the memory limit; USS: growth of the broker process's own memory;\n"
-    "hit: deliveries that did not wait for the disk; blocked: sends that waited for room"
+    "spill: tmp-storage; hit: deliveries that did not wait for the disk; blocked: sends that waited for room"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One line: rates and times of the last second, levels at its end."""
-
-    seconds: float
-    phase: str
-    sent_per_second: float
-    acked_per_second: float
-    backlog_messages: int
-    held_bytes: int
-    uss_bytes: int
-    hit_ratio: float | None
-    """None: nothing was delivered."""
-    blocked_seconds: float
-
-    def __str__(self) -> str:
-        hit = "-" if self.hit_ratio is None else f"{100 * self.hit_ratio:.1f}"
-        return (
-            f"{self.seconds:>7.1f}  {self.phase:<7}{short(self.sent_per_second):>8}{short(self.acked_per_second):>9}"
-            f"{short(self.backlog_messages):>9}{self.held_bytes / MIB:>10.1f}{self.uss_bytes / MIB:>9.1f}{hit:>7}"
-            f"{1000 * self.blocked_seconds:>12.0f}"
-        )
 
 
 class Report:

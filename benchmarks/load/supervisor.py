@@ -15,18 +15,20 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from signal import SIGKILL, Signals
 from typing import Any, Final
 
 from forebay.store.errors import SettingsError
 
+from .bounds import Bounds
 from .broker_process import Plan
 from .events import Decoder, Event, Kind
-from .evidence import Check, Evidence
-from .report import Report, Sample
-from .scenarios import Scenario
-from .words import counted, short
+from .evidence import Evidence
+from .latency import Latencies
+from .report import Report
+from .result import Run, Sample
+from .scenario import Act, Scenario
+from .words import counted, mib
 from .workload import Workload
 
 STALL_SECONDS: Final = 60.0
@@ -41,87 +43,53 @@ _START: Final = (
 """`-m` would look into the current directory first, where another forebay may lie."""
 
 
-@dataclass(slots=True)
-class Run:
-    """What is left of a run of one scenario."""
-
-    scenario: str
-    messages: int
-    body_bytes: int
-    """Of all messages."""
-    seconds: float = 0.0
-    sent_seconds: float = 0.0
-    """From the beginning to the last confirmed send, kills and recoveries included."""
-    acked_seconds: float = 0.0
-    """From the first take to the last confirmed ack, likewise."""
-    hit_ratio: float | None = None
-    """Of all deliveries that were counted before a kill or the end."""
-    samples: list[Sample] = field(default_factory=list)
-    recoveries: list[Mapping[str, Any]] = field(default_factory=list)
-    checks: list[Check] = field(default_factory=list)
-
-    @property
-    def failed(self) -> list[str]:
-        return [check.name for check in self.checks if not check.held]
-
-    @property
-    def summary(self) -> str:
-        """How it went, in a line."""
-        parts = [f"{self.seconds:.1f} s"]
-        for word, seconds in (("sent", self.sent_seconds), ("acknowledged", self.acked_seconds)):
-            if seconds:
-                parts.append(f"{word} at {short(self.messages / seconds)}/s")
-        if self.hit_ratio is not None:
-            parts.append(f"{100 * self.hit_ratio:.1f} % hits")
-        if self.recoveries:
-            longest = max(recovery["seconds"] for recovery in self.recoveries)
-            parts.append(f"recovered in {longest:.2f} s at most")
-        return ", ".join(parts)
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"all_held": not self.failed}
-
-
 _NEW_COUNTERS: Final[Mapping[str, Any]] = {"delivered": 0, "misses": 0, "blocked_seconds": 0.0}
+_LEVELS: Final = ("held_bytes", "limit_bytes", "uss_bytes", "spilled_bytes", "journal_bytes", "depth")
+_NO_GAUGES: Final[Mapping[str, Any]] = {**dict.fromkeys(_LEVELS, 0), **_NEW_COUNTERS}
 
 
 class Supervisor:
     """One run. Not to be used twice."""
 
-    def __init__(
-        self, scenario: Scenario, workload: Workload, directory: str, limit_bytes: int, report: Report
-    ) -> None:
+    def __init__(self, scenario: Scenario, workload: Workload, directory: str, report: Report) -> None:
         self._scenario = scenario
         self._workload = workload
         self._directory = directory
-        self._limit_bytes = limit_bytes
         self._report = report
-        self._run = Run(scenario.name, sum(workload.counts), workload.total_bytes)
-        self._evidence = Evidence(workload.counts, workload.lanes)
+        self._run = Run(scenario, sum(workload.counts), workload.total_bytes)
+        unwanted = sum(workload.kinds.get(kind, 0) for kind in scenario.unwanted)
+        self._evidence = Evidence(workload.counts, workload.lane, unwanted)
+        self._unwanted = unwanted
+        self._bounds = Bounds(scenario.memory)
+        self._latencies = Latencies(workload.counts, scenario.rate)
+        self._acts = list(scenario.acts)
         self._work = 2 * self._run.messages
         self._open = self._finished = False
         self._failure: str | None = None
-        self._gauges = self._lined_gauges = {"held_bytes": 0, "uss_bytes": 0, "depth": 0, **_NEW_COUNTERS}
+        self._gauges = self._lined_gauges = _NO_GAUGES
         self._lined_sent = self._lined_settled = 0
         self._delivered = self._misses = 0
+        self._began: float | None = None
         self._first_taken: float | None = None
         self._started = self._lined = self._moved = time.monotonic()
 
     def run(self) -> Run:
         """Work to the end, or until going on is senseless, and judge. SettingsError where the store raises one."""
-        kills = list(self._scenario.kills)
         while not self._finished and self._failure is None:
-            self._run_process(kills.pop(0) if kills else None)
+            self._run_process()
         self._line()
-        self._run.seconds = time.monotonic() - self._started
+        run = self._run
+        run.seconds = time.monotonic() - self._started
+        run.settled_messages = self._evidence.settled_messages
         if self._delivered:
-            self._run.hit_ratio = max(0.0, 1 - self._misses / self._delivered)
-        self._run.checks = self._evidence.judge(self._failure)
-        return self._run
+            run.hit_ratio = max(0.0, 1 - self._misses / self._delivered)
+        run.latencies = self._latencies.whole()
+        run.checks = [*self._evidence.judge(self._failure), *self._bounds.judge()]
+        return run
 
-    def _run_process(self, kill_at: float | None) -> None:
+    def _run_process(self) -> None:
         """One broker process, to its end by whatever cause."""
-        plan = self._plan(kill_at)
+        plan = self._plan()
         command = [sys.executable, "-c", _START, json.dumps([str(entry) for entry in sys.path])]
         # A session of its own: Ctrl-C reaches the supervisor only, which then ends the broker process.
         with subprocess.Popen(
@@ -139,7 +107,8 @@ class Supervisor:
         self._open = False
         if self._finished or self._failure is not None:
             return
-        if process.returncode == -SIGKILL and plan.kill_after is not None:
+        if process.returncode == -SIGKILL and self._acts and self._acts[0].do == "kill":
+            self._acts.pop(0)
             self._evidence.killed()
             self._note(
                 f"killed with SIGKILL: {self._evidence.sent_messages:,} sent, "
@@ -148,19 +117,25 @@ class Supervisor:
         else:
             self._failure = f"the broker process ended early: {_ending(process.returncode)}"
 
-    def _plan(self, kill_at: float | None) -> Plan:
-        done = self._evidence.sent_messages + self._evidence.settled_messages
+    def _plan(self) -> Plan:
+        scenario, evidence = self._scenario, self._evidence
+        done = evidence.sent_messages + evidence.settled_messages + evidence.purged_messages
         return Plan(
             directory=self._directory,
-            limit_bytes=self._limit_bytes,
+            limit_bytes=self._bounds.limit_bytes,
+            sync=scenario.sync,
             workload=self._workload.as_plan(),
             destinations=self._workload.destinations,
-            starts=self._evidence.starts,
+            starts=evidence.starts,
             batch_messages=max(1, min(_BATCH_MESSAGES, self._run.messages // 100)),
-            consumers=self._scenario.consumers,
-            joins_after=[int(consumer.joins_at * self._work) - done for consumer in self._scenario.consumers],
-            kill_after=None if kill_at is None else int(kill_at * self._work) - done,
-            backlog_first=self._scenario.backlog_first,
+            rate=None if scenario.rate is None else str(scenario.rate),
+            began=self._began,
+            consumers=scenario.consumers,
+            joins_after=[int(consumer.joins_at * self._work) - done for consumer in scenario.consumers],
+            acts=self._acts,
+            acts_after=[int(act.at * self._work) - done for act in self._acts],
+            left_messages=self._unwanted,
+            backlog_first=scenario.backlog_first,
         )
 
     def _events(self, descriptor: int) -> Iterator[Event]:
@@ -180,16 +155,19 @@ class Supervisor:
                 yield from decoder.feed(piece)
 
     def _take_in(self, event: Event) -> None:
-        evidence = self._evidence
+        evidence, latencies = self._evidence, self._latencies
         match event.kind:
             case Kind.SENDING:
                 evidence.sending(event.who, event.stop)
+                latencies.sending(event.who, event.stop, event.at)
             case Kind.SENT:
                 evidence.sent(event.who)
+                latencies.sent(event.who, event.at)
                 self._moved = time.monotonic()
                 self._run.sent_seconds = self._moved - self._started
             case Kind.SETTLING:
                 evidence.settling(event.who, event.keys)
+                latencies.taken(event.keys, event.at)
                 if self._first_taken is None:
                     self._first_taken = time.monotonic()
             case Kind.SETTLED:
@@ -197,21 +175,18 @@ class Supervisor:
                 self._moved = time.monotonic()
                 if self._first_taken is not None:
                     self._run.acked_seconds = self._moved - self._first_taken
+            case Kind.LEFT:
+                evidence.left(event.keys)
             case Kind.DAMAGED:
                 evidence.damaged(event.facts["text"])
             case Kind.GAUGES:
                 self._gauges = event.facts
-                evidence.gauge(
-                    held_bytes_max=event.facts["held_bytes_max"],
-                    limit_bytes=event.facts["limit_bytes"],
-                    uss_bytes=event.facts["uss_bytes"],
-                )
+                self._bounds.gauge(event.facts)
+                evidence.depth = event.facts["depth"]
             case Kind.OPENED:
-                self._open = True
-                self._gauges = self._lined_gauges = {**self._gauges, **_NEW_COUNTERS}
-                if evidence.kills:
-                    self._run.recoveries.append(event.facts)
-                    self._note(_recovered(event.facts))
+                self._opened(event)
+            case Kind.ACTED:
+                self._acted(self._acts.pop(0), event.facts)
             case Kind.FIRST:
                 self._note(
                     f"{self._scenario.consumers[event.who].name} has its first message "
@@ -223,6 +198,30 @@ class Supervisor:
                 if event.facts["usage"]:
                     raise SettingsError(event.facts["text"])
                 self._failure = f"the broker process gave up: {event.facts['text']}"
+
+    def _opened(self, event: Event) -> None:
+        self._open = True
+        self._gauges = self._lined_gauges = {**self._gauges, **_NEW_COUNTERS}
+        if self._began is None:
+            self._began = event.at
+            self._latencies.begin(event.at)
+        if self._evidence.kills:
+            self._run.recoveries.append(event.facts)
+            self._note(_recovered(event.facts))
+
+    def _acted(self, act: Act, facts: Mapping[str, Any]) -> None:
+        match act.do:
+            case "purge":
+                self._evidence.purged_messages += facts["purged"]
+                text = f"purged {counted(facts['purged'], 'message')}"
+            case "resize":
+                assert act.memory is not None
+                self._bounds.resized(act.memory)
+                text = f"resized to {mib(act.memory)}, {mib(facts['held_bytes'])} held"
+            case _:
+                self._bounds.cleaned(facts)
+                text = f"cleaned up: {counted(facts['deleted'], 'data log')} deleted, {facts['data_logs']} left"
+        self._note(f"{text}, in {1000 * facts['seconds']:.0f} ms")
 
     def _line(self) -> None:
         now = time.monotonic()
@@ -238,9 +237,13 @@ class Supervisor:
             acked_per_second=(settled - self._lined_settled) / elapsed,
             backlog_messages=self._gauges["depth"],
             held_bytes=self._gauges["held_bytes"],
+            limit_bytes=self._gauges["limit_bytes"] or self._bounds.limit_bytes,
             uss_bytes=self._gauges["uss_bytes"],
+            spilled_bytes=self._gauges["spilled_bytes"],
+            journal_bytes=self._gauges["journal_bytes"],
             hit_ratio=max(0.0, 1 - misses / delivered) if delivered else None,
             blocked_seconds=blocked,
+            latencies=self._latencies.lap(),
         )
         self._delivered += delivered
         self._misses += misses

@@ -12,16 +12,20 @@ import random
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from forebay.store.message import Message
 
 from .events import N_MASK, PRODUCER_SHIFT
+from .scenario import Kind
 
 if TYPE_CHECKING:
     from forebay import Delivery
+
+Room = Callable[[int], int]
+"""How many messages of a producer may go in one batch from n on, at least one. It waits until they may."""
 
 BATCH_BYTES: Final = 256 * 1024
 """A batch is one call of send_many; with so many bytes it is full, however few its messages."""
@@ -59,13 +63,16 @@ class Workload(Protocol):
     def destinations(self) -> Sequence[str]: ...
 
     @property
-    def lanes(self) -> Sequence[int] | None:
-        """For one producer with several lanes, the lane of each of its messages; None: a producer is a lane."""
+    def kinds(self) -> Mapping[Kind, int]:
+        """How many messages there are of each."""
 
-    def batches(self, producer: int, start: int, batch_messages: int) -> Iterator[Batch]:
-        """What the producer has to send from n = start, in order, by at most so many."""
+    def lane(self, producer: int, n: int) -> int:
+        """A number for the lane of this message. Each producer's messages keep their order in each lane."""
 
-    def check(self, deliveries: Sequence[Delivery]) -> tuple[array[int], list[str]]:
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
+        """What the producer has to send from n = start, in order."""
+
+    def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
         """The keys of those that are what was sent, and a sentence about each other one."""
 
     def as_plan(self) -> dict[str, Any]:
@@ -73,37 +80,80 @@ class Workload(Protocol):
 
 
 class Generated:
-    """Messages of one size to one destination, shared out evenly among producers."""
+    """Messages of one size, shared out evenly among producers, and by each of them, in turn, among destinations.
 
-    destinations = ("load",)
-    lanes = None
+    stuck_every: each so many-th message of a producer is of the kind "stuck"; None: there are none.
+    """
 
-    def __init__(self, messages: int, size_bytes: int, producers: int, seed: int) -> None:
+    def __init__(
+        self,
+        messages: int,
+        size_bytes: int,
+        producers: int,
+        seed: int,
+        destinations: int = 1,
+        persistent: bool = True,
+        stuck_every: int | None = None,
+    ) -> None:
         assert messages >= 1 and size_bytes >= MIN_SIZE_BYTES
         self._size_bytes = size_bytes
         self._seed = seed
+        self._persistent = persistent
+        self._stuck_every = stuck_every
         self.counts = [messages // producers + (producer < messages % producers) for producer in range(producers)]
-        self._plan = {"messages": messages, "size_bytes": size_bytes, "producers": producers, "seed": seed}
+        self.destinations = ["load"] if destinations == 1 else [f"load.{number}" for number in range(destinations)]
         self.total_bytes = messages * size_bytes
+        self._plan = {
+            "messages": messages,
+            "size_bytes": size_bytes,
+            "producers": producers,
+            "seed": seed,
+            "destinations": destinations,
+            "persistent": persistent,
+            "stuck_every": stuck_every,
+        }
 
-    def batches(self, producer: int, start: int, batch_messages: int) -> Iterator[Batch]:
+    @property
+    def kinds(self) -> Mapping[Kind, int]:
+        stuck = sum(map(self._stuck_below, self.counts))
+        rare = 0
+        for count in self.counts:
+            first_rare = _first_rare(count)
+            rare += count - first_rare - self._stuck_below(count) + self._stuck_below(first_rare)
+        return {"plain": sum(self.counts) - rare - stuck, "rare": rare, "stuck": stuck}
+
+    def _stuck_below(self, n: int) -> int:
+        return 0 if self._stuck_every is None else -(-n // self._stuck_every)
+
+    def lane(self, producer: int, n: int) -> int:
+        destinations = len(self.destinations)
+        return producer * destinations + n % destinations
+
+    def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
         fillers = self._fillers()
+        destinations, stuck_every = self.destinations, self._stuck_every
         count = self.counts[producer]
-        step = max(1, min(batch_messages, BATCH_BYTES // self._size_bytes))
-        first_rare = count - max(1, int(count * RARE_SHARE))
-        for first in range(start, count, step):
-            stop = min(first + step, count)
-            messages = []
+        most = max(1, BATCH_BYTES // self._size_bytes)
+        first_rare = _first_rare(count)
+        first = start
+        while first < count:
+            stop = min(first + min(room(first), most), count)
+            messages: dict[str, list[Message]] = {}
             for n in range(first, stop):
                 key = _KEY.pack(producer << PRODUCER_SHIFT | n)
                 filler, filler_crc32 = fillers[n % _FILLERS]
-                messages.append(
+                kind = "plain" if n < first_rare else "rare"
+                if stuck_every is not None and n % stuck_every == 0:
+                    kind = "stuck"
+                messages.setdefault(destinations[n % len(destinations)], []).append(
                     Message(
                         b"".join((key, zlib.crc32(key, filler_crc32).to_bytes(4, "little"), filler)),
-                        {"producer": producer, "n": n, "kind": "plain" if n < first_rare else "rare"},
+                        {"producer": producer, "n": n, "kind": kind},
+                        persistent=self._persistent,
                     )
                 )
-            yield Batch(stop, {self.destinations[0]: messages})
+            yield Batch(stop, messages)
+            first = stop
 
     def _fillers(self) -> list[tuple[memoryview, int]]:
         """Windows into one noise, each with its checksum: a body costs a copy and the checksum of eight bytes."""
@@ -112,11 +162,11 @@ class Generated:
         windows = [noise[offset : offset + length] for offset in range(_FILLERS)]
         return [(window, zlib.crc32(window)) for window in windows]
 
-    def check(self, deliveries: Sequence[Delivery]) -> tuple[array[int], list[str]]:
+    def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
         keys = array("Q")
         damaged = []
-        for delivery in deliveries:
-            body, headers = delivery.body, delivery.headers
+        for message in arrived:
+            body, headers = message.body, message.headers or {}
             if len(body) == self._size_bytes:
                 key, crc32 = _PREFIX.unpack_from(body)
                 if (
@@ -131,6 +181,11 @@ class Generated:
 
     def as_plan(self) -> dict[str, Any]:
         return self._plan
+
+
+def _first_rare(count: int) -> int:
+    """From which n on a producer's messages are rare."""
+    return count - max(1, int(count * RARE_SHARE))
 
 
 def from_plan(plan: Mapping[str, Any]) -> Workload:

@@ -1,0 +1,96 @@
+"""Bounds: what a run took of memory and disk, against what was promised.
+
+Kept by the supervisor from what the broker process tells twice a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from forebay.dispatch.sizes import MIB
+
+from .evidence import Check
+from .words import counted, mib
+
+USS_FACTOR: Final = 1.25
+USS_ALLOWANCE_BYTES: Final = 40 * MIB
+"""What the process may grow by: USS_FACTOR times the limit, and this beside it."""
+LIVE_FACTOR: Final = 2
+FREE_DATA_LOGS: Final = 3
+"""What the journal may have after a cleanup: LIVE_FACTOR times what is live, and so many data logs."""
+
+
+class Bounds:
+    """One run of a scenario, over all its kills. limit_bytes: the memory limit that it begins with."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = self._limit_bytes_max = self._last_limit_bytes = limit_bytes
+        self._resizes = 0
+        self._held_bytes_max = 0
+        self._is_within = True
+        self._uss_bytes_max = 0
+        self._spilled_bytes = self._spilled_bytes_max = 0
+        self._cleanup: Mapping[str, Any] | None = None
+
+    @property
+    def limit_bytes(self) -> int:
+        """What was asked for last."""
+        return self._limit_bytes
+
+    def gauge(self, facts: Mapping[str, Any]) -> None:
+        """See BrokerProcess; uss_bytes is the growth of the process since it imported the library."""
+        self._last_limit_bytes = facts["limit_bytes"]
+        self._is_within &= facts["held_bytes"] <= facts["limit_bytes"]
+        self._held_bytes_max = max(self._held_bytes_max, facts["held_bytes_max"])
+        self._uss_bytes_max = max(self._uss_bytes_max, facts["uss_bytes"])
+        self._spilled_bytes = facts["spilled_bytes"]
+        self._spilled_bytes_max = max(self._spilled_bytes_max, self._spilled_bytes)
+
+    def resized(self, limit_bytes: int) -> None:
+        self._resizes += 1
+        self._limit_bytes = limit_bytes
+        self._limit_bytes_max = max(self._limit_bytes_max, limit_bytes)
+
+    def cleaned(self, facts: Mapping[str, Any]) -> None:
+        """After a cleanup: live_bytes before it, journal_bytes and data_logs behind it."""
+        self._cleanup = facts
+
+    def judge(self) -> list[Check]:
+        uss_limit_bytes = int(USS_FACTOR * self._limit_bytes_max) + USS_ALLOWANCE_BYTES
+        checks = [
+            Check(
+                "memory",
+                self._is_within and self._held_bytes_max <= self._limit_bytes_max,
+                f"at most {mib(self._held_bytes_max)} of {mib(self._limit_bytes_max)} charged",
+            ),
+            Check(
+                "process",
+                self._uss_bytes_max <= uss_limit_bytes,
+                f"the broker process grew by at most {mib(self._uss_bytes_max)}, allowed {mib(uss_limit_bytes)}",
+            ),
+        ]
+        return [*checks, *self._judge_limit(), *self._judge_tmp_storage(), *self._judge_disk()]
+
+    def _judge_limit(self) -> Iterator[Check]:
+        if self._resizes:
+            text = f"{counted(self._resizes, 'change')}, in the end {mib(self._last_limit_bytes)}"
+            if self._last_limit_bytes != self._limit_bytes:
+                text += f", wanted {mib(self._limit_bytes)}"
+            yield Check("limit", self._last_limit_bytes == self._limit_bytes, text)
+
+    def _judge_tmp_storage(self) -> Iterator[Check]:
+        if self._spilled_bytes_max:
+            text = f"at most {mib(self._spilled_bytes_max)} spilled, {mib(self._spilled_bytes)} in the end"
+            yield Check("tmp-storage", not self._spilled_bytes, text)
+
+    def _judge_disk(self) -> Iterator[Check]:
+        if self._cleanup is not None:
+            journal_bytes, live_bytes = self._cleanup["journal_bytes"], self._cleanup["live_bytes"]
+            allowed_bytes = LIVE_FACTOR * live_bytes + FREE_DATA_LOGS * self._cleanup["data_log_bytes"]
+            yield Check(
+                "disk",
+                journal_bytes <= allowed_bytes,
+                f"{counted(self._cleanup['deleted'], 'data log')} deleted, {self._cleanup['data_logs']} left with "
+                f"{mib(journal_bytes)} for {mib(live_bytes)} of live messages",
+            )

@@ -1,0 +1,42 @@
+"""Progress: what the threads of a broker process know of each other's work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+import forebay
+
+
+class Progress:
+    """Thread-safe. left_messages: those that no consumer asks for."""
+
+    def __init__(self, left_messages: int) -> None:
+        self.moved_messages = 0
+        """Sent, settled or purged; a message that was sent and settled counts twice."""
+        self.all_sent = threading.Event()
+        self._left_messages = left_messages
+        self._lock = threading.Lock()
+        self._bell: Future[None] = Future()
+        self._rings_at: int | None = None
+
+    def moved(self, messages: int) -> None:
+        with self._lock:
+            self.moved_messages += messages
+            self._ring()
+
+    def bell(self, rings_at: int | None) -> Future[None]:
+        """Done as soon as so many were moved; None: never. The one before is forgotten."""
+        with self._lock:
+            self._bell, self._rings_at = Future(), rings_at
+            self._ring()
+            return self._bell
+
+    def _ring(self) -> None:
+        if self._rings_at is not None and self.moved_messages >= self._rings_at and not self._bell.done():
+            self._bell.set_result(None)
+
+    def is_drained(self, queues: Iterable[forebay.Queue]) -> bool:
+        """Whether nobody sends any more, and nothing is left in each that a consumer would take."""
+        return self.all_sent.is_set() and all(queue.depth <= self._left_messages for queue in queues)

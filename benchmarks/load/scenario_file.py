@@ -1,0 +1,210 @@
+"""ScenarioFile: a scenario as TOML, those that are shipped and those of users alike.
+
+Nothing is guessed and nothing skipped: a key that is not known, or whose
+value makes no sense, is a SettingsError with its place and what is allowed.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.sizes import GIB, MIB, is_number, parse_size
+from forebay.store.errors import SettingsError
+from forebay.store.user_file import read_user_file
+
+from .scenario import DEEDS, KINDS, Act, ConsumerPlan, Scenario
+from .schedule import FORM, Schedule
+from .workload import MIN_SIZE_BYTES
+
+SUFFIX: Final = ".toml"
+SHIPPED: Final = Path(__file__).parent / "scenarios"
+MESSAGES_MAX: Final = 10**9
+_FILE_BYTES_MAX: Final = MIB
+_CONSUMERS_MAX: Final = 1000
+
+_Word = Callable[[object], Any]
+"""What a value stands for. ValueError says what is allowed."""
+
+
+@cache
+def shipped() -> Mapping[str, Scenario]:
+    """The scenarios of this package by name, the default one first."""
+    found = [read_scenario(str(path)) for path in sorted(SHIPPED.glob(f"*{SUFFIX}"))]
+    return {scenario.name: scenario for scenario in sorted(found, key=lambda scenario: scenario.name != "tour")}
+
+
+def read_scenario(path: str) -> Scenario:
+    """The scenario of a file, named after it. SettingsError says what is wrong with it."""
+    try:
+        table = tomllib.loads(read_user_file(path, _FILE_BYTES_MAX).decode())
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: not UTF-8") from None
+    except (tomllib.TOMLDecodeError, RecursionError) as problem:
+        raise SettingsError(f"{path}: not TOML ({problem})") from None
+    try:
+        return _scenario(Path(path).stem, table)
+    except ValueError as problem:
+        raise SettingsError(f"{path}: {problem}") from None
+
+
+def _scenario(name: str, table: Mapping[str, object]) -> Scenario:
+    fields = _read("", table, _SCENARIO, required=("purpose",))
+    consumers = []
+    for place, entry in _tables(table, "consumers"):
+        consumer = _read(place, entry, _CONSUMER, required=("name",))
+        count = consumer.pop("count", 1)
+        consumers += [ConsumerPlan(**consumer)] * count
+    acts = [Act(**_read(place, entry, _ACT, required=("at", "do"))) for place, entry in _tables(table, "acts")]
+    rate = fields.get("rate")
+    if rate is not None and rate.messages is not None:
+        fields.setdefault("messages", rate.messages)
+    scenario = Scenario(name, **fields | {"consumers": tuple(consumers), "acts": tuple(acts)})
+    _check_together(scenario)
+    return scenario
+
+
+def _check_together(scenario: Scenario) -> None:
+    """What no value shows alone."""
+    if len(scenario.consumers) > _CONSUMERS_MAX:
+        raise ValueError(f"consumers: at most {_CONSUMERS_MAX}, each is a thread")
+    if [act.at for act in scenario.acts] != sorted(act.at for act in scenario.acts):
+        raise ValueError("acts: must stand in the order of their `at`")
+    for act in scenario.acts:
+        if (act.memory is not None) != (act.do == "resize"):
+            raise ValueError('acts: memory belongs to do = "resize", and to nothing else')
+    if scenario.kills and not scenario.persistent:
+        raise ValueError("acts: a kill loses messages that are not persistent, so nothing could be said of them")
+    if scenario.stuck_every is not None and scenario.destinations > 1:
+        raise ValueError("stuck_every: only with destinations = 1")
+
+
+def _read(place: str, table: object, words: Mapping[str, _Word], required: Sequence[str]) -> dict[str, Any]:
+    if not isinstance(table, dict):
+        raise ValueError(f"{place} must be a table")
+    prefix = f"{place}." if place else ""
+    if unknown := set(table) - set(words):
+        raise ValueError(f"there is no {prefix}{min(unknown)} (known: {', '.join(words)})")
+    for key in required:
+        if key not in table:
+            raise ValueError(f"{prefix}{key} is missing")
+    fields = {}
+    for key, value in table.items():
+        try:
+            fields[key] = words[key](value)
+        except (ValueError, SettingsError) as allowed:
+            raise ValueError(f"{prefix}{key}={reprlib.repr(value)} must be {allowed}") from None
+    return fields
+
+
+def _tables(table: Mapping[str, object], key: str) -> list[tuple[str, object]]:
+    """Each with its place, counted from 1 as people do."""
+    entries = table.get(key, [])
+    assert isinstance(entries, list), "it was checked"
+    return [(f"{key}[{number}]", entry) for number, entry in enumerate(entries, start=1)]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError("a line of text")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("true or false")
+    return value
+
+
+def _list(value: object) -> object:
+    if not isinstance(value, list):
+        raise ValueError("a list of tables")
+    return value
+
+
+def _number(least: float, most: float) -> _Word:
+    def word(value: object) -> object:
+        if not is_number(value, least, most):
+            raise ValueError(f"a number from {least:g} to {most:g}")
+        return value
+
+    return word
+
+
+def _whole(least: int, most: int) -> _Word:
+    def word(value: object) -> object:
+        if not is_number(value, least, most) or not isinstance(value, int):
+            raise ValueError(f"a whole number from {least:,} to {most:,}")
+        return value
+
+    return word
+
+
+def _size(least: int) -> _Word:
+    def word(value: object) -> int:
+        try:
+            return parse_size("", value, minimum=least, maximum=GIB)
+        except SettingsError:
+            raise ValueError(f'bytes, or a size such as "64MiB", from {least:,} to 1GiB') from None
+
+    return word
+
+
+def _one_of(*allowed: str) -> _Word:
+    def word(value: object) -> object:
+        if value not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return value
+
+    return word
+
+
+def _kinds(value: object) -> tuple[object, ...]:
+    if not isinstance(value, list) or not value or any(kind not in KINDS for kind in value):
+        raise ValueError(f"a list of some of {', '.join(KINDS)}")
+    return tuple(value)
+
+
+def _rate(value: object) -> Schedule:
+    if is_number(value, 0.001, 10**9):
+        return Schedule.parse(f"{value}")
+    if not isinstance(value, str):
+        raise ValueError(FORM)
+    return Schedule.parse(value)
+
+
+_SCENARIO: Final[Mapping[str, _Word]] = {
+    "purpose": _text,
+    "messages": _whole(1, MESSAGES_MAX),
+    "size": _size(MIN_SIZE_BYTES),
+    "producers": _whole(1, 1000),
+    "destinations": _whole(1, 1_000_000),
+    "persistent": _flag,
+    "sync": _one_of("always", "interval", "never"),
+    "memory": _size(MIN_MEMORY_LIMIT_BYTES),
+    "rate": _rate,
+    "backlog_first": _flag,
+    "stuck_every": _whole(1, MESSAGES_MAX),
+    "consumers": _list,
+    "acts": _list,
+}
+_CONSUMER: Final[Mapping[str, _Word]] = {
+    "name": _text,
+    "count": _whole(1, _CONSUMERS_MAX),
+    "kinds": _kinds,
+    "pace": _number(0.001, 10**9),
+    "prefetch": _whole(1, 1_000_000),
+    "joins_at": _number(0, 1),
+    "leaves_after": _whole(1, MESSAGES_MAX),
+    "rollbacks": _number(0, 0.9),
+}
+_ACT: Final[Mapping[str, _Word]] = {
+    "at": _number(0, 1),
+    "do": _one_of(*DEEDS),
+    "memory": _size(MIN_MEMORY_LIMIT_BYTES),
+}

@@ -1,0 +1,75 @@
+"""Schedule: how many messages a second, and so when each of them is due.
+
+Steps of value:duration such as "1000:10s,10000:5s". A schedule waits for
+nobody: a store that falls behind gets the messages late, and by how much is
+measured, instead of being asked more slowly (no coordinated omission).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+FORM: Final = 'steps of messages a second and duration, such as "1000:10s,10000:5s"; the last one may lack the latter'
+
+_STEP: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(?::([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h))?")
+_UNIT_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Schedule:
+    """Messages are numbered from 0. steps: messages a second, and seconds; the last step goes on for ever."""
+
+    def __init__(self, steps: Sequence[tuple[float, float]]) -> None:
+        assert steps and steps[-1][0] > 0 and all(seconds > 0 for _, seconds in steps)
+        self.steps = tuple(steps)
+        self._begins = [0.0]
+        self._firsts = [0]
+        for rate, seconds in steps[:-1]:
+            self._begins.append(self._begins[-1] + seconds)
+            self._firsts.append(self._firsts[-1] + round(rate * seconds))
+
+    @classmethod
+    def parse(cls, text: str) -> Schedule:
+        """ValueError says what is allowed."""
+        steps = []
+        for part in text.split(","):
+            match = _STEP.fullmatch(part.strip())
+            if match is None:
+                raise ValueError(FORM)
+            rate, duration, unit = match.groups()
+            steps.append((float(rate), math.inf if duration is None else float(duration) * _UNIT_SECONDS[unit]))
+        if any(math.isinf(seconds) for _, seconds in steps[:-1]) or any(not seconds for _, seconds in steps):
+            raise ValueError(FORM)
+        if not steps[-1][0]:
+            raise ValueError("a last step above 0 messages a second, because it goes on for ever")
+        return cls(steps)
+
+    @property
+    def messages(self) -> int | None:
+        """Of all steps; None: the last one has no duration."""
+        rate, seconds = self.steps[-1]
+        return None if math.isinf(seconds) else self._firsts[-1] + round(rate * seconds)
+
+    def due_seconds(self, number: int) -> float:
+        """When this message is due, from the beginning."""
+        step = bisect_right(self._firsts, number) - 1
+        return self._begins[step] + (number - self._firsts[step]) / self.steps[step][0]
+
+    def due_messages(self, seconds: float) -> int:
+        """How many are due by then, so that it is the number of the first that is not."""
+        step = bisect_right(self._begins, seconds) - 1
+        due = self._firsts[step] + int((seconds - self._begins[step]) * self.steps[step][0]) + 1
+        return due if step + 1 == len(self.steps) else min(due, self._firsts[step + 1])
+
+    def scaled(self, factor: float) -> Schedule:
+        """The same rates, each for so many times its duration."""
+        return Schedule([(rate, seconds * factor) for rate, seconds in self.steps])
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{rate:g}" if math.isinf(seconds) else f"{rate:g}:{round(1000 * seconds):d}ms"
+            for rate, seconds in self.steps
+        )
