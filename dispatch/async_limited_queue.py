@@ -13,6 +13,7 @@ from .async_queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .async_transaction import AsyncTransaction, inner_transaction
 from .limited_queue import LimitedQueue, LimitedSender, LimitedTopic
 from .loop_engine import LoopEngine
+from .once import fresh
 from .space_line import deadline_after
 from .transaction import Transaction
 
@@ -30,6 +31,9 @@ class _Admitted(LimitedSender):
     """A LimitedSender for what was admitted before: `admitted` messages, and no more."""
 
     admitted = 0
+
+    def _fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
+        return len(batch)  # what has been stored since gives its room back
 
     def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
         count = min(self.admitted, len(sizes))
@@ -77,6 +81,11 @@ class AsyncLimitedSender(AsyncSender):
         message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
         sizes = (self._size(message),)
         deadline = deadline_after(timeout, self._engine.monotonic())
+        if message_id is not None and not self._fresh((message,), transaction):
+            self._engine.after_write(self._engine.position())
+            if self._engine.owed:
+                await self._engine.confirm()
+            return message_id
         if not await self._room(sizes, deadline, transaction):
             return self._sender._dropped_id(priority, message_id)
 
@@ -109,7 +118,14 @@ class AsyncLimitedSender(AsyncSender):
         begin = 0
         try:
             while begin < len(part):
+                first = part[begin]
                 batch = part[begin : begin + ADMITTED_TOGETHER_MAX]
+                batch = batch[: self._fresh(batch, transaction)]
+                if not batch:
+                    assert first.message_id is not None
+                    ids.append(first.message_id)
+                    begin += 1
+                    continue
                 admitted = await self._room([self._size(message) for message in batch], deadline, transaction)
                 if admitted:
                     await self._send_admitted(batch[:admitted], ids, transaction, deadline)
@@ -151,6 +167,13 @@ class AsyncLimitedSender(AsyncSender):
                 admission.stored(sizes[:admitted])
             raise StoreFull(sum(sizes), 0, "the limits of the destination's policy")
         return self._within(sizes, send)
+
+    def _fresh(self, messages: Sequence[Message], transaction: AsyncTransaction | None) -> int:
+        """As LimitedSender._fresh."""
+        area = self._sender._area
+        if not area.is_watched or transaction is not None:
+            return len(messages)
+        return fresh(self._engine, area, [self._sender._content(message) for message in messages])
 
     def _size(self, message: Message) -> int:
         properties, body = self._sender._content(message)

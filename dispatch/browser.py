@@ -170,15 +170,14 @@ class Browsers:
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
         first, last = runs[0][0], runs[-1][1]
-        for interest in area.queue.interests.values():
-            for target in interest.lists:
-                if target.area is area and target.direct and target.direct[-1][0] >= first:
-                    at = bisect_left(target.direct, first, key=_sequence)
-                    for message in islice(target.direct, at, at + BLOCK_MESSAGES):
-                        if message[0] <= last and message[2] is not None:
-                            found[message[0]] = message
-                if target.area is area and target.load is not None:
-                    loading.append(target.load.held)
+        for target in area.queue.lists_over(area):
+            if target.direct and target.direct[-1][0] >= first:
+                at = bisect_left(target.direct, first, key=_sequence)
+                for message in islice(target.direct, at, at + BLOCK_MESSAGES):
+                    if message[0] <= last and message[2] is not None:
+                        found[message[0]] = message
+            if target.load is not None:
+                loading.append(target.load.held)
         caches = [cache for cache in area.caches if cache.has(lane)]
         in_flight = area.in_flight
         if caches or in_flight or loading:

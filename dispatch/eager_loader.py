@@ -160,7 +160,7 @@ class EagerLoader:
         chosen = self._gather(target, unseen)
         if chosen:
             return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.area.purges)
-        target.frontier = target.area.published
+        target.frontier = max(target.frontier, target.area.published)  # that of a hand is behind all there will be
         return None
 
     def _gather(self, target: TargetList, runs: Runs) -> list[tuple[int, int]]:

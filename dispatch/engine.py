@@ -385,12 +385,17 @@ class Engine:
     def call_ready(self) -> None:
         """Call the callbacks that are due; one that raises is logged and hurts nobody else. REQUIRES: no lock."""
         with self.lock:
-            ready, self.targets.ready = self.targets.ready, []
-        for callback in ready:
-            try:
-                callback()
-            except Exception:
-                logger.exception("an on_ready callback raised")
+            ready, self.targets.ready = deque(self.targets.ready), []
+        try:
+            while ready:
+                try:
+                    ready.popleft()()
+                except Exception:
+                    logger.exception("an on_ready callback raised")
+        finally:
+            if ready:  # interrupted: the others are called with those of the next call
+                with self.lock:
+                    self.targets.ready[:0] = ready
 
     # ------------------------------------------------------------------ parked messages
 

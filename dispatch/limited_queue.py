@@ -13,6 +13,7 @@ from ..store.times import TIMES_BYTES
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
+from .once import fresh
 from .queue import Queue
 from .queue_area import QueueArea
 from .sender import Sender, encoded_properties
@@ -70,11 +71,18 @@ class LimitedSender(Sender):
         transaction: Transaction | None,
         deadline: float | None,
     ) -> None:
-        """In parts, as there is room."""
+        """In parts, as there is room. What is stored already needs none."""
         sizes = [len(properties) + len(body) for properties, body in batch]
         begin = 0
         while begin < len(batch):
-            end = begin + self._admit(sizes[begin:], deadline, transaction)
+            end = begin + self._fresh(batch[begin:], transaction)
+            if end == begin:
+                stored_id = batch_ids[begin]
+                assert stored_id is not None
+                ids.append(stored_id)
+                begin += 1
+                continue
+            end = begin + self._admit(sizes[begin:end], deadline, transaction)
             if end == begin:
                 ids.append(self._dropped_id(priority, batch_ids[begin]))
                 begin += 1
@@ -87,6 +95,12 @@ class LimitedSender(Sender):
                 if not is_kept:
                     self._admission.stored(sizes[begin:end])
             begin = end
+
+    def _fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
+        """How many of the first need room; 0: the first is stored already. A transaction looks itself."""
+        if not self._area.is_watched or transaction is not None:
+            return len(batch)
+        return fresh(self._engine, self._area, batch)
 
     def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
         """How many of them have room now; waits for the first. 0: the first is given up, as the policy says.

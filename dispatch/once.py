@@ -15,7 +15,7 @@ from ..store.message_store import MessageStore
 from ..store.properties import own_identity
 from ..store.times import has_times, times_of
 from ..store.topic_store import TopicStore
-from .queue_area import LaneArea
+from .queue_area import LaneArea, QueueArea
 from .timed import arrive_timed
 
 if TYPE_CHECKING:
@@ -23,10 +23,27 @@ if TYPE_CHECKING:
     from .volatile_area import VolatileArea
 
 
-def identity_of(area: LaneArea, properties: bytes) -> Identity | None:
+def identity_of(queue: QueueArea, properties: bytes) -> Identity | None:
     """What makes a message the same as another; None where it has no id of its own."""
     found = own_identity(properties)
-    return identity(area.queue.number, *found) if found is not None else None
+    return identity(queue.number, *found) if found is not None else None
+
+
+def fresh(engine: Engine, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]) -> int:
+    """How many of the first are not stored yet, and different from each other. 0: the first one is. REQUIRES: no lock.
+
+    TransactionError as DuplicateWindows.is_stored.
+    """
+    seen: set[Identity] = set()
+    with engine.lock:
+        for count, (properties, _) in enumerate(batch):
+            found = identity_of(queue, properties)
+            if found is None:
+                continue
+            if found in seen or engine.windows.is_stored(found):
+                return count
+            seen.add(found)
+    return len(batch)
 
 
 def store_once(
@@ -40,7 +57,7 @@ def store_once(
 ) -> None:
     """Write of a slice what is not stored yet; ids gets those of all. StoreFull: ids says how many of the first are
     in. REQUIRES: no lock."""
-    identities = [identity_of(area, properties) for properties, _ in batch]
+    identities = [identity_of(area.queue, properties) for properties, _ in batch]
     with engine.lock:
         if has_times(batch[0][0]):
             timestamp = engine.store.steady.now_ms()
@@ -99,7 +116,7 @@ def keep_once(
 ) -> None:
     """As store_once, of non-persistent messages. What no crash leaves, no id outlives. REQUIRES: the lock."""
     for (properties, body), own_id in zip(batch, own_ids, strict=True):
-        found = identity_of(area, properties)
+        found = identity_of(area.queue, properties)
         if found is not None and own_id is not None and engine.windows.is_stored(found):
             ids.append(own_id)
             continue

@@ -39,12 +39,14 @@ from ..store.trace import (
     TraceHeader,
 )
 from ..store.user_file import user_place
+from ..store.volatile_lane import NOWHERE
 from .consumer import Consumer
 from .delivery import Delivery
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, QueueArea
 from .selector import Selector
 from .settings import Settings
+from .stock import Hand
 from .target_area import TargetArea
 from .target_list import TargetList
 from .topic_area import SubscriptionArea
@@ -329,12 +331,20 @@ class RecordedTargetArea(TargetArea):
             self._recorder.taken(consumer.interest.lists[0], delivery.sequence, 1)
         return delivery
 
-    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
-        deliveries = super().collect(consumer, most, max_bytes)
-        for area, first, count in _runs(deliveries):
-            target = next(target for target in consumer.interest.lists if target.area is area)
-            self._recorder.taken(target, first, count)
-        return deliveries
+    def hand_out(
+        self,
+        consumer: Consumer,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = NOWHERE,
+    ) -> int | None:
+        already = len(deliveries)
+        max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
+        for _, first, count in _runs(deliveries[already:]):
+            self._recorder.taken(_shared(target), first, count)
+        return max_bytes
 
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
@@ -358,6 +368,12 @@ class RecordedTargetArea(TargetArea):
     def forget(self, area: LaneArea, gone: Runs) -> None:
         self._recorder.gone(area, gone)
         super().forget(area, gone)
+
+
+def _shared(target: TargetList) -> TargetList:
+    """Where what is dealt came from: a hand is not on record, only the stock."""
+    interest = target.interest
+    return interest.stock.list_over(target.area) if isinstance(interest, Hand) else target
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneArea, int, int]]:

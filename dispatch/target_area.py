@@ -395,7 +395,7 @@ class TargetArea:
         before: int = NOWHERE,
     ) -> int | None:
         """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
-        if target.is_timed:
+        if target.is_timed and not target.is_shared:
             self.drop_expired(target, most - len(deliveries))
         area, direct, dispatch = target.area, target.direct, self.dispatch
         in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
@@ -417,6 +417,10 @@ class TargetArea:
             if is_shared:
                 if sequence > stop:
                     break
+                if target.is_timed:
+                    self.drop_expired(target, 1)
+                    if not direct or direct[0] is not message:
+                        continue
                 if not target.interest.is_free(area, message):
                     direct.popleft()
                     released += charge
@@ -450,7 +454,7 @@ class TargetArea:
             self.targets.release(released)
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
-        if attempts is not None:
+        if area.attempts is not None:
             count_hand_outs(area, deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)

@@ -77,10 +77,8 @@ class Timing:
         self.next_sweep = min(self.next_sweep, self._sweep_at[area])
         for reader in (area, *_readers(area)):
             reader.is_timed = True
-            for interest in reader.queue.interests.values():
-                for target in interest.lists:
-                    if target.area is reader:
-                        target.watch_times()
+            for target in reader.queue.lists_over(reader):
+                target.watch_times()
 
     def forget(self, queue: QueueArea) -> None:
         """It is deleted. REQUIRES: the lock."""

@@ -130,7 +130,7 @@ class Transaction:
     def _add_once(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
         engine, branch = self._engine, self._branch
-        found = identity_of(area, properties)
+        found = identity_of(area.queue, properties)
         assert found is not None
         duplicates = engine.store.duplicates
         if duplicates.decides(found) == branch.number or engine.windows.is_stored(found):

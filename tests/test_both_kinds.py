@@ -43,6 +43,24 @@ def test_browse_shows_both_kinds_by_arrival_and_says_which_is_which() -> None:
     simulated.check()
 
 
+def test_what_is_dealt_to_a_consumer_and_not_taken_is_browsed_found_and_moved() -> None:
+    simulated = SimulatedBay()
+    queue, other = simulated.queue(), simulated.queue("other")
+    ids = []
+    with queue.subscribe(prefetch=1) as owner, queue.subscribe() as idle:
+        for n in range(6):
+            ids.append(queue.send(b"%d" % n, group="a group", persistent=n % 3 == 0))
+        [first] = owner.take()
+        assert idle.take() == []  # all others are in the owner's hand now
+        assert numbers(queue) == list(range(6))
+        found = queue.find(ids[4])
+        assert found is not None and found.body == b"4"
+        assert queue.move(other) == 5
+        first.ack()
+    assert queue.depth == 0 and numbers(other) == [1, 2, 3, 4, 5]
+    simulated.check()
+
+
 def test_browse_of_what_is_in_tmp_storage_stays_within_4_mib() -> None:
     simulated = filled(20_000, 1024)
     assert simulated.bay.statistics().tmp_storage.messages

@@ -135,6 +135,23 @@ def test_groups_stay_with_a_lower_owner(queue: Queue) -> None:
     assert low.take() == [] and numbers(high.take()) == [3]
 
 
+def test_an_owner_whose_waiting_messages_have_expired_takes_nothing_from_a_higher_one(
+    bay: SimulatedBay, queue: Queue
+) -> None:
+    owner = queue.subscribe()
+    for number in (1, 2):
+        queue.send(b"%d" % number, group="g", expires_in=5)
+    owner.nack(owner.take(), delay=100)
+    assert owner.take() == []
+    high = queue.subscribe(priority=1)
+    bay.clock.advance(31)
+    bay.bay.step()
+    assert queue.depth == 0
+    send(queue, 3)
+    bay.bay.step()
+    assert owner.take() == [] and numbers(high.take()) == [3]
+
+
 def test_equals_share_as_without_priorities(queue: Queue) -> None:
     consumers = [queue.subscribe(priority=3) for _ in range(4)]
     send(queue, *range(8))

@@ -45,6 +45,51 @@ def test_expired_message_is_not_handed_out_whether_it_is_in_ram_or_not(persisten
         simulated.check()
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("group", ["a group", None])
+def test_expired_message_is_not_handed_out_where_a_dealer_deals(persistent: bool, group: str | None) -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    with queue.subscribe(priority=1) as owner, queue.subscribe() as other:
+        queue.send(b"first", group=group)
+        [first] = owner.take()
+        queue.send_many(
+            Message(b"%d" % n, persistent=persistent, group=group, expires_in=5 if n % 2 else None) for n in range(6)
+        )
+        assert other.take() == []
+        simulated.clock.advance(5)
+        assert bodies(owner.take(9)) == [b"0", b"2", b"4"]
+        first.ack()
+        simulated.engine.step()
+        assert queue.depth == 3 and expired(simulated) == 3
+        simulated.check()
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_expired_message_behind_those_that_another_selector_took_is_not_handed_out(persistent: bool) -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    with queue.subscribe() as first, queue.subscribe(selector="n >= 0") as second:
+        for n in range(4):
+            queue.send(b"%d" % n, headers={"n": n}, expires_in=5 if n == 2 else None, persistent=persistent)
+        assert bodies(first.take(1)) == [b"0"]
+        simulated.clock.advance(5)
+        assert bodies(second.take(2)) == [b"1", b"3"]
+        simulated.check()
+
+
+def test_message_that_came_back_and_expired_is_passed_over_where_selectors_share() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    with queue.subscribe() as consumer, queue.subscribe(selector="n >= 0"):
+        for n in range(4):
+            queue.send(b"%d" % n, headers={"n": n}, expires_in=5 if n == 1 else None, persistent=False)
+        consumer.nack(consumer.take(2)[1])
+        simulated.clock.advance(5)
+        assert bodies(consumer.take(3)) == [b"2", b"3"]
+        simulated.check()
+
+
 def test_expired_message_that_lies_in_the_journal_alone_is_not_handed_out() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()

@@ -173,6 +173,24 @@ def test_a_callback_that_raises_is_logged_once_and_hurts_nobody(
     bay.check()
 
 
+def test_a_callback_that_is_interrupted_keeps_no_other_from_being_called(bay: SimulatedBay, queue: Queue) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bells = [Bell(), Bell()]
+    with (
+        queue.subscribe(on_ready=interrupt) as interrupted,
+        queue.subscribe(on_ready=bells[0]) as first,
+        queue.subscribe(on_ready=bells[1]) as second,
+    ):
+        for consumer in (interrupted, first, second):
+            consumer.take()
+        with pytest.raises(KeyboardInterrupt):
+            queue.send(b"1")
+        bay.bay.step()
+        assert [bell.heard() for bell in bells] == [1, 1]
+
+
 def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_that_left_it(
     bay: SimulatedBay, queue: Queue
 ) -> None:

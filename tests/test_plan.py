@@ -120,6 +120,22 @@ def test_replay_keeps_the_ledger() -> None:
     assert player.targets.dispatch.held_bytes == 0
 
 
+def test_queue_with_groups_and_priorities_is_played_like_any_other() -> None:
+    bay = RecordedBay()
+    queue = bay.queue()
+    with queue.subscribe(priority=1, prefetch=10) as first, queue.subscribe() as second:
+        for number in range(600):
+            queue.send(bytes(100), group=f"g{number % 7}", persistent=number % 5 > 0)
+        while deliveries := first.take(9) + second.take(3):
+            for delivery in deliveries:
+                (delivery.ack if delivery.attempts > 1 or delivery.sequence % 11 else delivery.nack)()
+    bay.bay.close()
+    taken = sum(event[3] for event in TraceReader(bay.trace).events() if event[0] == TAKE)
+    assert taken > 600
+    found = played(bay.trace, 4 * MIB)
+    assert taken // 2 < found.deliveries <= taken and found.reads == 0
+
+
 def test_what_waited_at_open_is_read_under_any_limit() -> None:
     bay = RecordedBay(memory_limit="8MiB")
     send(bay.queue(), 1000, 100)
