@@ -257,7 +257,7 @@ class _Rows:
         """Of a record that is neither a slice nor an ack of one run. It may tell names."""
         heads = self._heads
         begin = int(heads.at[record])
-        head = heads.region[begin : begin + int(heads.head_bytes[record])]
+        head = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
         found = Found(heads.begin + begin, decode_header(head), head)
         try:
             self._names.learn(found.header, head)
@@ -315,7 +315,7 @@ class _Rows:
         try:
             for at in has.tolist():
                 begin = int(messages.begin[at])
-                told[at] = told_by(region[begin : begin + int(messages.properties[at])])
+                told[at] = told_by(bytes(region[begin : begin + int(messages.properties[at])]))
         except RecordDamaged as damage:
             raise Unusual from damage
         return told
@@ -460,5 +460,5 @@ class _Rows:
         begins = (messages.begin + messages.properties).tolist()
         ends = (messages.begin + messages.content).tolist()
         for row, begin, end in zip(self._at_messages.tolist(), begins, ends, strict=True):
-            bodies[row] = region[begin:end]
+            bodies[row] = bytes(region[begin:end])
         return pa.array(bodies, kind)

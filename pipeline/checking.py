@@ -49,7 +49,7 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
         facts.durable = max(facts.durable, int(head["durable"].max()))
         for record in np.flatnonzero((head["kind"] != MESSAGE) & ~is_run(heads)).tolist():
             begin = int(heads.at[record])
-            part = heads.region[begin : begin + int(heads.head_bytes[record])]
+            part = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
             examine_record(facts, Found(heads.begin + begin, decode_header(part), part), names, array("I"))
     seal = decode_header(file.read(int(offsets[-1]), DATA_LOG_HEADER_BYTES))
     facts.durable = max(facts.durable, seal.durable)

@@ -21,7 +21,7 @@ from ..store.leases import read_leases
 from ..store.onlooker import Look, look
 from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..store.scan import open_data_logs
-from ..store.state import TOPIC
+from ..store.state import TOPIC, Destination
 from ..store.verify import examine, judge
 from .errors import StoreNotRead
 from .fleet import Directories, Store, disk_of, find_stores, plan
@@ -66,6 +66,8 @@ class BacklogRow(NamedTuple):
     messages: int | None = None
     bytes: int | None = None
     oldest_seconds: float | None = None
+    producers: int | None = None
+    """Whose message ids the store knows, so that they count once; None: it watches no ids there."""
     problem: str | None = None
 
 
@@ -222,9 +224,9 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
             lanes = [lane for lane in seen.index.lanes.values() if lane.destination == destination.number]
-            rows.append(_row(store, destination.name, None, lanes, seen, now_ms))
+            rows.append(_row(store, destination, None, lanes, seen, now_ms))
     for subscriber in seen.subscriptions.by_number.values():
-        topic = seen.destinations[subscriber.facts.topic].name
+        topic = seen.destinations[subscriber.facts.topic]
         mine: list[Lane] = []
         for lane in filter(None, subscriber.lanes):
             lane.catch_up()
@@ -234,16 +236,17 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
 
 
 def _row(
-    store: Store, destination: str, subscription: str | None, lanes: list[Lane], seen: Look, now_ms: int
+    store: Store, destination: Destination, subscription: str | None, lanes: list[Lane], seen: Look, now_ms: int
 ) -> BacklogRow:
     times = [time for lane in lanes if (time := _oldest_ms(lane, seen)) is not None]
     return BacklogRow(
         store.broker,
-        destination,
+        destination.name,
         subscription,
         sum(lane.pending_messages for lane in lanes),
         sum(lane.pending_bytes for lane in lanes),
         max((now_ms - min(times)) / 1000, 0.0) if times else None,
+        seen.duplicates.producers(destination.number) or None,
     )
 
 

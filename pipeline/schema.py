@@ -45,6 +45,7 @@ BACKLOG_COLUMNS: Final = {
     "messages": "long",
     "bytes": "long",
     "oldest_seconds": "double",
+    "producers": "long",
 }
 INDEX_COLUMNS: Final = {"broker": "string", "lane": "long", "block": "long", "messages": "int", "packed": "binary"}
 

@@ -184,6 +184,10 @@ class Duplicates:
         """Recomputed from what is there. O(windows)."""
         return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.order) for window in self._windows.values())
 
+    def producers(self, destination: int) -> int:
+        """How many have a window there; all that give no name are one. O(windows)."""
+        return sum(1 for found, _ in self._windows if found == destination)
+
     @property
     def messages(self) -> int:
         """How many ids are known."""

@@ -20,7 +20,7 @@ from .disk import File
 from .journal import OFFSET_BITS
 from .lane import LANE_MASK, LANE_SHIFT
 from .message import Headers, HeaderValue, id_prefix
-from .properties import decode_properties
+from .properties import decode_properties, own_identity
 from .record import (
     ACK,
     COMMIT,
@@ -33,6 +33,7 @@ from .record import (
     NEEDS,
     PREPARE,
     RELOCATED,
+    RETURN,
     ROLLBACK,
     STATE,
     SUBSCRIBE,
@@ -42,6 +43,7 @@ from .record import (
     RecordDamaged,
     decode_needs,
     decode_ranges,
+    decode_returns,
     decode_slice,
     decode_survivors,
 )
@@ -54,6 +56,7 @@ from .state import (
     decode_subscription,
     decode_unsubscribe,
 )
+from .times import times_of
 
 RELOCATE: Final = "relocate"
 """Kind of the rows of a copy: its messages were in an older data log before."""
@@ -232,7 +235,10 @@ class Told(NamedTuple):
 
 def told_by(properties: bytes) -> Told:
     """RecordDamaged when the bytes are no properties."""
-    return Told(*decode_properties(properties))
+    headers, message_id = decode_properties(properties)
+    expires_at = times_of(properties).expires_at or None
+    named = own_identity(properties)
+    return Told(headers, message_id, expires_at, named[0].decode() or None if named is not None else None)
 
 
 def headers_text(headers: Headers) -> str:
@@ -258,6 +264,9 @@ def _others(found: Found, names: Names) -> Iterator[Fact]:
     if record.kind == ACK:
         number, ranges = decode_ranges(record, found.head)
         rows = [_run(row, names, number << LANE_SHIFT | record.priority, *run) for run in ranges]
+    elif record.kind == RETURN:
+        number, returned = decode_returns(record, found.head)
+        rows = [_run(row, names, number << LANE_SHIFT | record.priority, run.first, run.messages) for run in returned]
     elif record.kind == COMMIT:
         commit = decode_commit(payload)
         row = row._replace(transaction=f"{commit.number:x}")

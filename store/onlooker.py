@@ -21,6 +21,7 @@ from .data_log import (
     find_records,
 )
 from .disk import Disk, File
+from .duplicates import Duplicates
 from .files import JOURNAL, data_log_id, data_log_name
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
@@ -52,6 +53,8 @@ class Look:
     """All blocks are in RAM."""
     subscriptions: Subscriptions
     destinations: dict[int, Destination]
+    duplicates: Duplicates
+    """Of each producer whose ids count once, the last id."""
     reader: Callable[[int], tuple[File, int]]
     """An open file of a data log, and its salt."""
 
@@ -74,6 +77,7 @@ def _look(disk: Disk, now_ms: int) -> Look:
     held = _ReadOnlyDisk(disk)
     try:
         transactions, subscriptions = Transactions(index), Subscriptions(index)
+        duplicates = Duplicates(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
         replay = _Replay(
             held,
             index,
@@ -83,6 +87,7 @@ def _look(disk: Disk, now_ms: int) -> Look:
             None,
             find_store_id(disk) or b"",
             _no_checkpoint,
+            duplicates=duplicates,
         )
         found = replay.run()
     finally:
@@ -98,7 +103,7 @@ def _look(disk: Disk, now_ms: int) -> Look:
     lock, undecided = threading.Lock(), transactions.data_logs()
     leases = read_leases(disk, now_ms)
     pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
-    return Look(pins, found.sizes, index, subscriptions, found.destinations, reader)
+    return Look(pins, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 
 def _no_block(lane: int, block: int) -> bytes:

@@ -13,15 +13,17 @@ from forebay.store.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode
 from forebay.store.disk import Disk
 from forebay.store.facts import Fact, Unread, Wanted, facts_of
 from forebay.store.files import data_log_name
-from forebay.store.record import RecordDamaged
+from forebay.store.record import RecordDamaged, crc32
 from forebay.store.scan import open_data_logs
 from forebay.store.verify import examine
 from pipeline_stores import damaged, data_logs, random_stores, rows_of_batches
 
 pytest.importorskip("pyarrow")
+np = pytest.importorskip("numpy")
 
 from forebay.pipeline.batches import Request, batches  # noqa: E402
 from forebay.pipeline.checking import examine_by_columns, from_text, to_text  # noqa: E402
+from forebay.pipeline.checksums import checksums  # noqa: E402
 from forebay.pipeline.fleet import Part  # noqa: E402
 from forebay.pipeline.schema import columns  # noqa: E402
 
@@ -112,3 +114,17 @@ def test_examining_by_columns_finds_what_verify_finds() -> None:
                 damages += len(expected.damages) + len(expected.findings)
                 sealed += expected.is_sealed
     assert damages > 10 and sealed > 30
+
+
+def test_checksums_taken_together_are_those_taken_one_by_one() -> None:
+    random = Random(13)
+    for length in (48, 64):
+        stretches = [bytearray(random.randbytes(length)) for _ in range(50)]
+        stretches += [bytearray(stretches[0]) for _ in range(200)]
+        for stretch in stretches[50:]:
+            stretch[random.randrange(length)] ^= 1 << random.randrange(8)
+        table = np.frombuffer(b"".join(stretches), np.uint8).reshape(-1, length)
+        for seed in (0, random.getrandbits(32)):
+            expected = [crc32(bytes(stretch[4:]), seed) for stretch in stretches]
+            assert checksums(table, 4, seed).tolist() == expected
+            assert checksums(table[:1], 4, seed).tolist() == expected[:1]

@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from forebay import Forebay, ForebayError, JournalCorrupt, Settings
+import forebay
+from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.explain import explain_data_log
 from forebay.pipeline import local
@@ -154,3 +155,39 @@ def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
     everything = [str(tmp_path / "east"), str(tmp_path / "east" / "a"), str(tmp_path / "*"), str(tmp_path / "west")]
     assert [store.broker for store in find_stores(everything)] == ["a", "b"]
     assert [store.broker for store in find_stores(str(tmp_path / "*" / "b"))] == ["b"]
+
+
+def test_backlog_counts_the_producers_whose_ids_count_once(tmp_path: Path) -> None:
+    policies = {"orders": DestinationPolicy(duplicate_window=3), "prices": DestinationPolicy(duplicate_window=3)}
+    for _ in range(2):  # the second time the first data log's state record tells of them
+        with forebay.open(tmp_path, memory_limit="8MiB", sync="never", policies=policies) as bay:
+            for producer in ("till 1", "till 2", "till 3", None):
+                bay.queue("orders").send_many(Message(b"", message_id=f"{n}", producer=producer) for n in range(5))
+            bay.queue("plain").send(b"", message_id="mine")
+            bay.topic("prices").subscribe(durable="audit").close()
+            bay.topic("prices").send_many([Message(b"", message_id="1", producer="till 1")])
+    found = {(row.destination, row.subscription): row.producers for row in local.backlog(str(tmp_path))}
+    assert found == {("orders", None): 4, ("plain", None): None, ("prices", "audit"): 1}
+
+
+def test_facts_say_who_sent_a_message_until_when_it_is_of_use_and_what_came_back(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with forebay.open(tmp_path, memory_limit="8MiB", sync="never") as bay:
+        orders = bay.queue("orders")
+        orders.send_many(
+            [
+                Message(b"a", {"n": 1}, message_id="1", group="tea", producer="till", expires_in=60),
+                Message(b"b", message_id="2"),
+                Message(b"c", expires_in=60),
+            ]
+        )
+        with orders.subscribe() as consumer:
+            consumer.nack(consumer.take(1))
+    for bodies in (False, True):
+        rows = [row for batch in local.facts(str(tmp_path), bodies=bodies) for row in batch.to_pylist()]
+        sent = [row for row in rows if row["kind"] == "message"]
+        assert [(row["message_id"], row["producer"]) for row in sent[:2]] == [("1", "till"), ("2", None)]
+        ages = [row["expires_at"] and (row["expires_at"] - row["timestamp"]).total_seconds() for row in sent]
+        assert ages == [pytest.approx(60, abs=1), None, pytest.approx(60, abs=1)]
+        (returned,) = [row for row in rows if row["kind"] == "return"]
+        assert [returned[name] for name in ("destination", "priority", "sequence", "messages")] == ["orders", 4, 0, 1]
