@@ -1,6 +1,6 @@
 """Branch: what one transaction has in the journal, what it wants gone, and the bytes of both.
 
-A branch knows its slices by place, 20 bytes each, never by message: lengths
+A branch knows its slices by place, 24 bytes each, never by message: lengths
 are read again from the slices when it is committed. So a transaction of a
 million messages costs what its four thousand slices cost.
 
@@ -8,21 +8,22 @@ million messages costs what its four thousand slices cost.
                count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
                where slices have times, when it was, u64; where there are any, identities to the end
     prepare    the branch: number u64, length of the xid u8, the xid,
-               count u32 and (lane u64, position u64, messages u32), count u32 and identities,
+               count u32 and (lane u64, position u64, messages u32, bytes of the record u32), count u32 and identities,
                runs as in a commit
     rollback   number u64
 
 An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
 transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
 times. The same bytes of a branch are in each state record while it is prepared, and in the root of each checkpoint
-while it is open. An xid of no bytes: not prepared.
+while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of the first:
+slices of it were moved.
 """
 
 from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES
@@ -35,7 +36,7 @@ XID_BYTES_MAX: Final = 255
 _NUMBER: Final = struct.Struct("<Q")
 _COUNT: Final = struct.Struct("<I")
 _HEAD: Final = struct.Struct("<QB")
-_PLACED: Final = struct.Struct("<QQI")
+_PLACED: Final = struct.Struct("<QQII")
 _COMMITTED: Final = struct.Struct("<QQQI")
 _TIMED_BIT: Final = 1 << 31
 _RUN: Final = struct.Struct("<QQQ")
@@ -48,6 +49,8 @@ class PlacedSlice(NamedTuple):
     lane: int
     position: int
     messages: int
+    length: int
+    """Bytes of the record."""
 
 
 class CommittedSlice(NamedTuple):
@@ -92,6 +95,7 @@ class Branch:
         "_lanes",
         "_positions",
         "_counts",
+        "_lengths",
         "_firsts",
         "holes",
         "timed",
@@ -114,6 +118,7 @@ class Branch:
         self._lanes = array("Q")
         self._positions = array("Q")
         self._counts = array("I")
+        self._lengths = array("I")
         self._firsts = array("Q")
 
     @property
@@ -126,15 +131,21 @@ class Branch:
 
     def __iter__(self) -> Iterator[PlacedSlice]:
         """Its slices in the order in which they were written."""
-        return map(PlacedSlice, self._lanes, self._positions, self._counts)
+        return map(PlacedSlice, self._lanes, self._positions, self._counts, self._lengths)
 
-    def add(self, lane: int, position: int, messages: int, *, is_timed: bool = False) -> None:
+    def add(self, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False) -> None:
         if is_timed:
             self.timed.add(position)
         self._lanes.append(lane)
         self._positions.append(position)
         self._counts.append(messages)
+        self._lengths.append(length)
         self.messages += messages
+
+    def move(self, places: Mapping[int, int]) -> None:
+        """Its slices at some positions lie at others. O(slices)."""
+        self._positions = array("Q", [places.get(position, position) for position in self._positions])
+        self.timed = {places.get(position, position) for position in self.timed}
 
     @property
     def last_position(self) -> int:
@@ -180,6 +191,11 @@ class Branch:
         return sum(runs.count for runs in self.acks.values())
 
 
+def branch_bytes(branch: Branch) -> int:
+    """At least what encode_branch makes. O(1)."""
+    return _HEAD.size + len(branch.xid) + _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
+
+
 def encode_branch(branch: Branch) -> bytes:
     return b"".join(
         (
@@ -187,7 +203,12 @@ def encode_branch(branch: Branch) -> bytes:
             branch.xid,
             _COUNT.pack(len(branch)),
             *(
-                _PLACED.pack(*placed[:2], placed.messages | _timed_bit(placed.position in branch.timed))
+                _PLACED.pack(
+                    placed.lane,
+                    placed.position,
+                    placed.messages | _timed_bit(placed.position in branch.timed),
+                    placed.length,
+                )
                 for placed in branch
             ),
             _COUNT.pack(len(branch.identities)),
@@ -238,8 +259,8 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size
         for _ in range(count):
-            lane, position, messages = _PLACED.unpack_from(data, at)
-            branch.add(lane, position, messages & ~_TIMED_BIT, is_timed=messages >= _TIMED_BIT)
+            lane, position, messages, length = _PLACED.unpack_from(data, at)
+            branch.add(lane, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
             at += _PLACED.size
         (count,) = _COUNT.unpack_from(data, at)
         at += _COUNT.size

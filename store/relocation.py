@@ -32,6 +32,7 @@ from .errors import StoreFull
 from .index import Index
 from .journal import OFFSET_MASK, Journal
 from .lane import DataLogUse, Lane
+from .prepared_moving import PreparedMoving
 from .reading import StoredMessage, plan_regions, read_regions
 from .record import (
     ENTRY_BYTES,
@@ -144,13 +145,14 @@ class Relocation:
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
+        self._prepared_moving = PreparedMoving(transactions, journal, state_lock, account)
         self._source: _Source | None = None
         self._kept: set[int] = set()
         """Data logs with messages that cannot be read: to copy the others would free nothing."""
         self._passed_over: dict[int, int] = {}
         """Data logs that were not worth a survivors record, or found no memory, with the bytes they pinned then."""
         self._waiting: set[int] = set()
-        """Data logs with a message for which there was no memory in this round."""
+        """Those with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
         self._draining = Draining(now)
         self._looked_at = now
@@ -181,10 +183,11 @@ class Relocation:
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
-        live_bytes = sum(map(copied_bytes_of, uses.values()))
+        prepared_bytes = sum(self._transactions.prepared_bytes.values())
+        live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
         under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
         if not self._is_busy:
-            live_bytes = sum(use.pending_bytes for use in uses.values())
+            live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
         newest_only_bytes = LIVE_SHARE * live_bytes + self._data_log_bytes
         allowed_bytes = DATA_LOGS_ALLOWED * self._data_log_bytes
         return Bounds(
@@ -268,7 +271,8 @@ class Relocation:
             uses,
             sizes,
             [data_log for data_log in remaining if data_log <= end],
-            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.undecided_data_logs),
+            prepared_bytes=self._transactions.prepared_bytes,
+            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.open_data_logs),
             passed_over=self._passed_over,
             only_sparse=not is_above,
         )
@@ -319,6 +323,8 @@ class Relocation:
             is_done = True
             try:
                 is_done = self._advance(source)
+                if is_done and not source.is_naming:
+                    self._move_prepared(source)
             except StoreFull as full:
                 logger.warning("relocation waits for space: %s", full)
                 return False
@@ -330,6 +336,20 @@ class Relocation:
                     if is_done:
                         self._leave(source)
             return True
+
+    def _move_prepared(self, source: _Source) -> None:
+        """Once nothing else in it is live. REQUIRES: no lock."""
+        with self._lock:
+            use = self._index.uses.get(source.data_log)
+            if use is not None and use.pending_messages:
+                return
+        moved = self._prepared_moving.move(source.data_log, source.file, source.salt, source.end)
+        self.messages += moved.messages
+        self.appended_bytes += moved.appended_bytes
+        if moved.is_waiting:
+            self._waiting.add(source.data_log)
+        elif moved.problem:
+            self._keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _leave(self, source: _Source) -> None:
         """REQUIRES: state lock."""

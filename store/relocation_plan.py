@@ -38,20 +38,24 @@ def choose(
     sizes: Mapping[int, int],
     remaining: Iterable[int],
     *,
+    prepared_bytes: Mapping[int, int],
     unmovable: set[int],
     passed_over: Mapping[int, int],
     only_sparse: bool,
 ) -> Choice | None:
     """The best of remaining, which are the sealed data logs that cleanup could not delete as they are.
 
+    prepared_bytes: of slices that prepared transactions have in some; they are copied like pending messages.
     unmovable: those that can't be copied. passed_over: those that can't be
     named, with the bytes that it would have freed; for twice that it is tried
     again. only_sparse: go on with what costs next to nothing. O(data logs *
     data logs that wait for the same ones).
     """
     remaining = sorted(remaining)
-    live = {data_log for data_log in remaining if uses[data_log].pending_messages}
-    copied_bytes = {data_log: copied_bytes_of(uses[data_log]) for data_log in live - unmovable}
+    live = {data_log for data_log in remaining if uses[data_log].pending_messages or data_log in prepared_bytes}
+    copied_bytes = {
+        data_log: copied_bytes_of(uses[data_log]) + prepared_bytes.get(data_log, 0) for data_log in live - unmovable
+    }
     sparse = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= SPARSE * sizes[data_log]]
     if sparse:
         # The oldest first: only older ones are in the way of one.

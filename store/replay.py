@@ -141,7 +141,8 @@ class Replay:
             if record.is_identified and self._duplicates.watches(part.destination):
                 self._note(file, offset + record.head_bytes, part)
             if record.is_transactional:
-                self._place(part, lane.number, position, is_timed=bool(record.flags & TIMED))
+                if not record.flags & RELOCATED:  # a copy counts once a prepare record names it
+                    self._place(part, lane.number, position, record)
             elif record.flags & RELOCATED:
                 if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
                     raise RecordDamaged("a slice crosses a block")
@@ -261,10 +262,11 @@ class Replay:
         lane.put_times(part.first_sequence, read_times(file, content_offset, part))
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 
-    def _place(self, part: Slice, lane: int, position: int, *, is_timed: bool) -> None:
+    def _place(self, part: Slice, lane: int, position: int, record: Header) -> None:
         """A slice of a transaction, of which the commit may follow."""
         lengths = part.lengths
-        self._transactions.place(part.first_sequence, lane, position, len(lengths), is_timed=is_timed)
+        is_timed = bool(record.flags & TIMED)
+        self._transactions.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
         self._recent_messages += len(lengths)
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()

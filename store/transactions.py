@@ -30,6 +30,7 @@ from .lane import Lane
 from .record import (
     COMMIT,
     ENTRY_BYTES,
+    HEADER_BYTES,
     PREPARE,
     ROLLBACK,
     SLICE_BYTES,
@@ -37,6 +38,7 @@ from .record import (
     TRANSACTIONAL,
     RecordDamaged,
     Slice,
+    crc32,
     decode_header,
     decode_slice,
     verify_head,
@@ -58,7 +60,10 @@ class Transactions:
         self._now_ms = now_ms
         self._duplicates = duplicates or Duplicates()
         self._branches: dict[int, Branch] = {}
-        self._slices: Counter[int] = Counter()
+        self._open_slices: Counter[int] = Counter()
+        """Data log -> slices in it of branches that are not prepared."""
+        self._prepared_bytes: Counter[int] = Counter()
+        """Data log -> bytes of slices in it of those that are."""
         self._begun = 0
         self.acked_lane: Callable[[int], Lane] = index.lane_numbered
         """The lane of a number that a branch acknowledges in: of a queue, or of a subscription."""
@@ -68,7 +73,17 @@ class Transactions:
     @property
     def undecided_data_logs(self) -> Collection[int]:
         """Data logs with messages that may still be committed."""
-        return self._slices.keys()
+        return self._open_slices.keys() | self._prepared_bytes.keys()
+
+    @property
+    def open_data_logs(self) -> Collection[int]:
+        """Those of them with messages of transactions that are not prepared."""
+        return self._open_slices.keys()
+
+    @property
+    def prepared_bytes(self) -> Mapping[int, int]:
+        """Data log -> bytes of the slices in it that prepared transactions have."""
+        return self._prepared_bytes
 
     def data_logs(self) -> dict[str, set[int]]:
         """For each undecided transaction, by its number in hexadecimal, where its messages lie. O(slices)."""
@@ -98,21 +113,39 @@ class Transactions:
     def find(self, number: int) -> Branch | None:
         return self._branches.get(number)
 
-    def place(self, number: int, lane: int, position: int, messages: int, *, is_timed: bool = False) -> None:
+    def place(
+        self, number: int, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False
+    ) -> None:
         """A slice of that transaction lies there. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
-        branch.add(lane, position, messages, is_timed=is_timed)
-        self._slices[position >> OFFSET_BITS] += 1
+        branch.add(lane, position, messages, length, is_timed=is_timed)
+        self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
         """The branch is as a record says, whatever was known of it."""
         self.end(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
+        self._note(branch)
+
+    def _note(self, branch: Branch) -> None:
+        """Its slices keep their data logs. O(slices)."""
         for placed in branch:
-            self._slices[placed.position >> OFFSET_BITS] += 1
+            if branch.is_prepared:
+                self._prepared_bytes[placed.position >> OFFSET_BITS] += placed.length
+            else:
+                self._open_slices[placed.position >> OFFSET_BITS] += 1
+
+    def _let_go(self, branch: Branch) -> None:
+        """Undo _note."""
+        counter = self._prepared_bytes if branch.is_prepared else self._open_slices
+        for placed in branch:
+            data_log = placed.position >> OFFSET_BITS
+            counter[data_log] -= placed.length if branch.is_prepared else 1
+            if not counter[data_log]:
+                del counter[data_log]
 
     def end(self, number: int) -> None:
         """It has an outcome, or can have none any more."""
@@ -120,11 +153,7 @@ class Transactions:
         if branch is None:
             return
         self._duplicates.let_go(branch.identities)
-        for placed in branch:
-            data_log = placed.position >> OFFSET_BITS
-            self._slices[data_log] -= 1
-            if not self._slices[data_log]:
-                del self._slices[data_log]
+        self._let_go(branch)
 
     def agree_with(self, state: State) -> None:
         """Only those that a state record names can still have an outcome."""
@@ -132,9 +161,7 @@ class Transactions:
         for number in set(self._branches) - stated - set(state.open_transactions):
             self.end(number)
         for branch in state.branches:
-            known = self._branches.get(branch.number)
-            if known is None or not known.is_prepared:
-                self.adopt(branch)
+            self.adopt(branch)  # it may lie elsewhere by now
 
     def forget_open(self) -> None:
         """Whoever could have committed them is gone: those that were not prepared vanish."""
@@ -143,7 +170,8 @@ class Transactions:
 
     def clear(self) -> None:
         self._branches.clear()
-        self._slices.clear()
+        self._open_slices.clear()
+        self._prepared_bytes.clear()
 
     # ------------------------------------------------------------------ records
 
@@ -178,7 +206,8 @@ class Transactions:
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
-            self.place(branch.number, lane.number, position, len(lengths), is_timed=is_timed)
+            length = journal.offset - offset
+            self.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
         except ForebayError:
             raise
         except BaseException:
@@ -188,12 +217,25 @@ class Transactions:
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
         """From here on it survives, and waits for its outcome. StoreFull: it is as it was."""
+        self._let_go(branch)
         branch.xid = xid
         try:
             self.journal.append(PREPARE, 0, 0, encode_branch(branch))
         except ForebayError:
             branch.xid = b""
             raise
+        finally:
+            self._note(branch)
+
+    def move(self, branch: Branch, places: Mapping[int, int]) -> None:
+        """The slices of a prepared branch at these positions were copied to others. StoreFull: it is as it was."""
+        # The room first: the state record of a data log that begins here must not tell of what is not said yet.
+        self.journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
+        with self.journal.uninterrupted():
+            self._let_go(branch)
+            branch.move(places)
+            self._note(branch)
+            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
 
     def rollback(self, branch: Branch) -> None:
         """Its messages never were. StoreFull: it is as it was."""
@@ -310,6 +352,22 @@ def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice)
     """The times of each message of a transaction's slice. RecordDamaged when another record lies there."""
     part = _read_slice(file, salt, number, placed)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
+
+
+def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
+    """A transaction's slice and its (properties, body) pairs, verified. Three times the record in RAM."""
+    part = _read_slice(file, salt, number, placed)
+    head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
+    data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))
+    contents: list[tuple[bytes, bytes]] = []
+    at = 0
+    for crc, length, properties_bytes in zip(part.table[::3], part.table[1::3], part.table[2::3], strict=True):
+        content = data[at : at + length]
+        if crc32(content) != crc or properties_bytes > length:
+            raise RecordDamaged("the checksum of a message does not match")
+        contents.append((content[:properties_bytes], content[properties_bytes:]))
+        at += length
+    return part, contents
 
 
 def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> Slice:

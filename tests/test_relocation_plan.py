@@ -26,6 +26,7 @@ def use_of(live_share: float, *acked: int) -> DataLogUse:
 def chosen(
     uses: dict[int, DataLogUse],
     *,
+    prepared_bytes: dict[int, int] | None = None,
     unmovable: set[int] | None = None,
     passed_over: dict[int, int] | None = None,
     only_sparse: bool = False,
@@ -34,6 +35,7 @@ def chosen(
         uses,
         dict.fromkeys(uses, SIZE),
         set(uses) - set(removable(uses, max(uses) + 1)),
+        prepared_bytes=prepared_bytes or {},
         unmovable=unmovable or set(),
         passed_over=passed_over or {},
         only_sparse=only_sparse,
@@ -98,7 +100,9 @@ def test_any_sequence_of_choices_ends(seed: int) -> None:
             del uses[data_log], sizes[data_log]
             for use in uses.values():
                 use.acked_data_logs.discard(data_log)
-        choice = choose(uses, sizes, set(uses) - {newest}, unmovable=set(), passed_over={}, only_sparse=False)
+        choice = choose(
+            uses, sizes, set(uses) - {newest}, prepared_bytes={}, unmovable=set(), passed_over={}, only_sparse=False
+        )
         if choice is None:
             return
         source = uses[choice.data_log]

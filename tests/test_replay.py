@@ -45,7 +45,7 @@ def place(journal: Journal, offset: int) -> int:
 def committed(number: int, lane: int, position: int, messages: int = 1) -> bytes:
     """A commit record's payload: of one slice that lies there, with sequences from 10 on."""
     branch = Branch(number)
-    branch.add(lane, position, messages)
+    branch.add(lane, position, messages, 100)
     branch.give_sequences(lambda _: 10)
     return encode_commit(branch)
 
@@ -70,7 +70,7 @@ def commit_of_a_slice_across_blocks(journal: Journal, lane: Lane) -> None:
     contents = [(b"", b"a"), (b"", b"b")]
     offset, _ = journal.append_slice(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, contents)
     branch = Branch(NUMBER)
-    branch.add(lane.number, place(journal, offset), 2)
+    branch.add(lane.number, place(journal, offset), 2, 100)
     branch.give_sequences(lambda _: 0)
     branch._firsts[0] = BLOCK_MESSAGES - 1
     journal.append(COMMIT, 0, 0, encode_commit(branch))
@@ -84,7 +84,7 @@ def commit_of_another_number_of_messages(journal: Journal, lane: Lane) -> None:
 def prepared(journal: Journal, lane: Lane, position: int) -> None:
     """A branch whose slice is said to lie there, and its commit."""
     branch = Branch(NUMBER, b"xid")
-    branch.add(lane.number, position, 1)
+    branch.add(lane.number, position, 1, 100)
     journal.append(PREPARE, 0, 0, encode_branch(branch))
     journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, position))
 

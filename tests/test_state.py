@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.store.branch import Branch
+from forebay.store.branch import Branch, PlacedSlice
 from forebay.store.imports import ImportMark
 from forebay.store.record import RecordDamaged
 from forebay.store.state import (
@@ -60,7 +60,7 @@ STATE.destinations.append(Destination(3, TOPIC, "prices"))
 STATE.subscriptions.append(Subscription(4, 3, "audit", "n > 1"))
 STATE.branches.append(Branch(2**40, b"xid"))
 STATE.open_transactions.append(2**40 + 1)
-STATE.branches[0].add(20, 2 << 32 | 64, 3)
+STATE.branches[0].add(20, 2 << 32 | 64, 3, 500)
 STATE.branches[0].acknowledge(36, 5, 2**40 - 1)
 ROOT = encode_root(
     STATE,
@@ -110,7 +110,7 @@ def test_branches_come_back() -> None:
     for decoded in (decode_state(encode_state(STATE)), decode_root(ROOT)[0]):
         (branch,) = decoded.branches
         assert (branch.number, branch.xid, branch.messages) == (2**40, b"xid", 3)
-        assert list(branch) == [(20, 2 << 32 | 64, 3)]
+        assert list(branch) == [PlacedSlice(20, 2 << 32 | 64, 3, 500)]
         assert list(branch.runs()) == [(36, 5, 2**40 - 5)]
         assert decoded.open_transactions == [2**40 + 1]
 

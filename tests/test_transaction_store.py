@@ -463,7 +463,7 @@ def test_dump_and_verify_know_transactions() -> None:
 
 def test_any_cut_of_a_transaction_s_bytes_is_damage() -> None:
     branch = Branch(2**40, b"xid")
-    branch.add(20, 2 << 32 | 64, 3)
+    branch.add(20, 2 << 32 | 64, 3, 500)
     branch.acknowledge(36, 5, 9)
     encoded = encode_branch(branch)
     branch.give_sequences(lambda lane: 511)
