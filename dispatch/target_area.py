@@ -401,8 +401,7 @@ class TargetArea:
         in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
         room = self.dispatch_bytes_max - dispatch.held_bytes
         moved = released = handed = 0
-        already = len(deliveries)
-        number = consumer.delivered
+        already, number = len(deliveries), consumer.delivered
         stop = target.returned.first if target.returned.count else target.frontier
         if target.returned.count and not is_shared:
             most = min(most, already + target.before_returned)
@@ -417,10 +416,8 @@ class TargetArea:
             if is_shared:
                 if sequence > stop:
                     break
-                if target.is_timed:
-                    self.drop_expired(target, 1)
-                    if not direct or direct[0] is not message:
-                        continue
+                if target.is_timed and self._has_expired(target, message):
+                    continue
                 if not target.interest.is_free(area, message):
                     direct.popleft()
                     released += charge
@@ -459,6 +456,11 @@ class TargetArea:
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
+
+    def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
+        """Whether the first message of a list that shares has gone, because its time is over."""
+        self.drop_expired(target, 1)
+        return not target.direct or target.direct[0] is not message
 
     def starving(self, interest: Interest) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""

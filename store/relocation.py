@@ -41,8 +41,6 @@ from .record import (
     RANGES_MAX,
     RELOCATED,
     SLICE_BYTES,
-    SLICE_CONTENT_BYTES_MAX,
-    SLICE_MESSAGES_MAX,
     SURVIVOR_RANGES_MAX,
     SURVIVORS,
     TIMED,
@@ -53,7 +51,7 @@ from .record import (
     survivors_payload,
 )
 from .relocation_plan import choose, copied_bytes_of
-from .relocation_scan import BATCH_BYTES, Live, Piece, batches, look_through
+from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, look_through
 from .runs import Runs
 from .throttle import Throttle
 from .times import has_times, with_times
@@ -460,13 +458,13 @@ class Relocation:
             for message in found:
                 if not is_whole and not live.lane.is_pending(message[0]):
                     continue
-                if gathered and not (live.lane is lane and _follows(gathered, size, message)):
+                if gathered and not (live.lane is lane and follows(gathered, size, message)):
                     if not self._append_slice(source, lane, gathered):
                         return False
                     gathered, size = [], 0
                 lane = live.lane
                 gathered.append(message)
-                size += _content_bytes(message)
+                size += content_bytes(message)
         return not gathered or self._append_slice(source, lane, gathered)
 
     def _append_slice(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
@@ -491,11 +489,11 @@ class Relocation:
             ]
         with journal.uninterrupted():
             if needs is not None:
-                slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + _content_bytes(message) for message in messages)
+                slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                 journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
                 self._append_needs(Survivors(lane.number, first, len(messages)), needs)
             if len(contents) == 1:
-                (properties, body), lengths = contents[0], [_content_bytes(messages[0])]
+                (properties, body), lengths = contents[0], [content_bytes(messages[0])]
                 offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
             else:
                 offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
@@ -583,19 +581,3 @@ class Relocation:
             last = min(found[1], behind - 1)
             yield Survivors(run.lane, found[0], last - found[0] + 1)
             at = last + 1
-
-
-def _content_bytes(message: StoredMessage) -> int:
-    return len(message[1]) + len(message[2] or b"")
-
-
-def _follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
-    """Whether the message may share the slice of those gathered."""
-    sequence, _, _, timestamp = message
-    return (
-        sequence == gathered[-1][0] + 1
-        and sequence & BLOCK_MASK != 0
-        and timestamp == gathered[0][3]
-        and len(gathered) < SLICE_MESSAGES_MAX
-        and gathered_bytes + _content_bytes(message) <= SLICE_CONTENT_BYTES_MAX
-    )

@@ -10,9 +10,10 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from .block import BLOCK_SHIFT, Extent, Singles
+from .block import BLOCK_MASK, BLOCK_SHIFT, Extent, Singles
 from .disk import File
 from .lane import LANE_SHIFT, Lane
+from .reading import StoredMessage
 from .record import (
     COUNT_MASK,
     DIRECTORY,
@@ -21,6 +22,8 @@ from .record import (
     MESSAGE,
     RECORD_BYTES_MAX,
     SLICE_BYTES,
+    SLICE_CONTENT_BYTES_MAX,
+    SLICE_MESSAGES_MAX,
     TRANSACTIONAL,
     RecordDamaged,
 )
@@ -102,3 +105,19 @@ def look_through(file: File, offset: int, end: int) -> Piece:
             break
         at += length
     return Piece(offset + at, sequences, has_transactional)
+
+
+def content_bytes(message: StoredMessage) -> int:
+    return len(message[1]) + len(message[2] or b"")
+
+
+def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
+    """Whether the message may share the slice of those gathered."""
+    sequence, _, _, timestamp = message
+    return (
+        sequence == gathered[-1][0] + 1
+        and sequence & BLOCK_MASK != 0
+        and timestamp == gathered[0][3]
+        and len(gathered) < SLICE_MESSAGES_MAX
+        and gathered_bytes + content_bytes(message) <= SLICE_CONTENT_BYTES_MAX
+    )
