@@ -49,11 +49,11 @@ $(shell test -x $(RUN) || rm -f $(VENV)/pyvenv.cfg)
 # The name of the stamp holds the place: an environment that was copied or moved along with its checkout
 # would go on importing from the old place.
 STAMP := $(VENV)/.$(INSTALL)-$(shell pwd | cksum | tr -dc 0-9)
-SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.py' 2>/dev/null) py.typed
+SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.py' -o -name '*.toml' 2>/dev/null) py.typed
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test check lint format soak bench-peers coverage wheel install clean
+.PHONY: help demo test check lint format soak bench-peers bench-scale coverage wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -81,6 +81,9 @@ soak: $(STAMP) ## the long tests: crash states, kill -9, random operations
 
 bench-peers: $(STAMP) $(if $(PEERS),$(PEERS_VENV)/installed) ## W1 to W10 beside other queues
 	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) $(if $(PEERS),--peers "$(PEERS)" --peers-python $(PEERS_VENV)/bin/python)
+
+bench-scale: $(STAMP) ## what grows with depth, sizes, consumers, queues and selectors
+	$(RUN) benchmarks/bench_scale.py --write
 
 coverage: $(STAMP) ## which branches no test takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS) $(PYTEST_TARGET)

@@ -92,6 +92,13 @@ def _add_load(load: ArgumentParser) -> None:
     load.add_argument("--memory", metavar="SIZE", help="the memory limit (the scenario's, 64MiB)")
     load.add_argument("--dir", metavar="DIR", help="keep the store here; empty or new (a temporary directory)")
     load.add_argument("--json", metavar="FILE", help="write samples, latencies and verdict")
+    load.add_argument("--html", metavar="FILE", help="write a page with plots (needs forebay[tools])")
+    load.add_argument(
+        "--compare",
+        nargs=2,
+        metavar="FILE",
+        help="run nothing: compare two files of --json, and end with 1 where the second is worse",
+    )
     load.add_argument("--messages", metavar="N", type=int, help="how many messages (the scenario's, most: 1000000)")
     load.add_argument("--scale", metavar="FACTOR", type=float, help="so many times the scenario's messages")
     load.add_argument("--rate", metavar="STEPS", help='messages a second by schedule, such as "1000:10s,10000:5s"')

@@ -21,7 +21,11 @@ from typing import Any, Final
 from forebay.dispatch.settings import Settings
 from forebay.dispatch.sizes import format_size, parse_size
 from forebay.store.errors import SettingsError
+from forebay.store.user_file import write_user_file
 
+from .. import drawing
+from . import page
+from .comparison import WORSE, compare, lines, read_result
 from .input_file import InputFile
 from .report import Report
 from .result import Run
@@ -43,6 +47,8 @@ def load(arguments: Namespace) -> int:
     if arguments.list:
         print(catalogue())
         return 0
+    if arguments.compare is not None:
+        return _compare(*arguments.compare)
     planned = _planned(arguments)
     runs = []
     with _directory(arguments.dir) as directory, Report() as report:
@@ -55,11 +61,22 @@ def load(arguments: Namespace) -> int:
             report.verdict(runs[-1].summary, runs[-1].checks)
             if arguments.dir is None:
                 shutil.rmtree(place, ignore_errors=True)
+    result = _result(arguments.seed, runs)
     if arguments.json is not None:
-        Path(arguments.json).write_text(json.dumps(_result(arguments.seed, runs), indent=1) + "\n")
+        write_user_file(arguments.json, f"{json.dumps(result, indent=1)}\n".encode())
+    if arguments.html is not None:
+        write_user_file(arguments.html, page.page(result).encode())
     failed = [name if len(runs) == 1 else f"{run.scenario.name}/{name}" for run in runs for name in run.failed]
     print(f"failed: {', '.join(failed)}" if failed else "all held")
     return 1 if failed else 0
+
+
+def _compare(first: str, second: str) -> int:
+    """1: the second one is worse in something, with confidence."""
+    comparisons = compare(read_result(first), read_result(second))
+    for line in lines(comparisons):
+        print(line)
+    return 1 if any(comparison.verdict == WORSE for comparison in comparisons) else 0
 
 
 def catalogue() -> str:
@@ -71,11 +88,10 @@ def catalogue() -> str:
 
 def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     """What is to be run, every argument looked at before the first message is made."""
-    if arguments.json is not None:
-        try:
-            Path(arguments.json).open("a").close()  # rather now than after a minute's work
-        except OSError as error:
-            raise SettingsError(f"json={arguments.json}: {error.strerror}") from None
+    if arguments.html is not None:
+        drawing.require("--html")
+    _check_writable("json", arguments.json)
+    _check_writable("html", arguments.html)
     if arguments.rounds < 1:
         raise SettingsError(f"rounds={arguments.rounds} must be at least 1")
     if arguments.input is not None:
@@ -83,6 +99,15 @@ def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
     names = dict.fromkeys(arguments.scenarios or [DEFAULT_SCENARIO])
     scenarios = [_scenario(name, arguments) for name in names]
     return [(scenario, _generated(scenario, arguments.seed)) for scenario in scenarios * arguments.rounds]
+
+
+def _check_writable(name: str, path: str | None) -> None:
+    """Rather now than after a minute's work. What is there already stays."""
+    if path is not None:
+        try:
+            Path(path).open("a").close()
+        except OSError as error:
+            raise SettingsError(f"{name}={path}: {error.strerror}") from None
 
 
 def _planned_input(arguments: Namespace) -> list[tuple[Scenario, Workload]]:

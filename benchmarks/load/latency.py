@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
 
 PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
-PUBLISH: Final = "publish"
+PUBLISH: Final = "publishLatency"
 """From the call of a send to its return."""
-DELAY: Final = "publishDelay"
+DELAY: Final = "publishDelayLatency"
 """From when a message was due to the call of its send."""
-END_TO_END: Final = "endToEnd"
+END_TO_END: Final = "endToEndLatency"
 """From when a message was due to the return of the take that brought it."""
+
+TITLES: Final = {PUBLISH: "send", DELAY: "send begun late by", END_TO_END: "due to taken"}
+"""By their names in the OpenMessaging Benchmark, as people read them."""
+SUFFIXES: Final = ("Avg", *(f"{percentile:g}pct".replace(".", "") for percentile in PERCENTILES), "Max")
+"""What follows such a name there."""
 
 _HIGHEST_US: Final = 3600 * 10**6
 _DIGITS: Final = 3
@@ -43,6 +48,11 @@ class Latency:
     percentiles: tuple[int, ...] = (0,) * len(PERCENTILES)
     """At PERCENTILES, rounded up to three digits."""
     most: int = 0
+
+
+def aggregated(name: str, suffix: str) -> str:
+    """The name of a whole run's figure there."""
+    return f"aggregated{name[0].upper()}{name[1:]}{suffix}"
 
 
 class Latencies:

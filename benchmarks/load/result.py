@@ -15,7 +15,7 @@ from typing import Any, Final
 from forebay.dispatch.sizes import MIB
 
 from .evidence import Check
-from .latency import DELAY, END_TO_END, PERCENTILES, PUBLISH, Latency
+from .latency import DELAY, PERCENTILES, SUFFIXES, TITLES, Latency, aggregated
 from .scenario import Scenario
 from .words import short
 
@@ -68,6 +68,8 @@ class Run:
     latencies: Mapping[str, Latency] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     recoveries: list[Mapping[str, Any]] = field(default_factory=list)
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    """What happened, and when, in seconds from the beginning."""
     checks: list[Check] = field(default_factory=list)
 
     @property
@@ -96,12 +98,13 @@ class Run:
         for name, latency in self.latencies.items():
             if latency.most:
                 numbers = [*latency.percentiles, latency.most]
-                yield f"  {_TITLES[name]:<22}" + "".join(f"{number / 1000:>10,.2f}" for number in numbers)
+                yield f"  {TITLES[name]:<22}" + "".join(f"{number / 1000:>10,.2f}" for number in numbers)
 
     def as_json(self) -> dict[str, Any]:
         scenario = self.scenario
         return {
             "workload": scenario.name,
+            "purpose": scenario.purpose,
             "driver": "forebay",
             "messageSize": self.body_bytes // self.messages,
             "topics": scenario.destinations,
@@ -111,6 +114,7 @@ class Run:
             **{name: [value(sample) for sample in self.samples] for name, value in _SERIES.items()},
             **self._latency_fields(),
             "messages": self.messages,
+            "memoryLimitBytes": scenario.memory,
             "rate": None if scenario.rate is None else str(scenario.rate),
             "seconds": self.seconds,
             "sentPerSecond": self.messages / self.sent_seconds if self.sent_seconds else 0.0,
@@ -120,6 +124,7 @@ class Run:
             "ussGrowthBytesMax": max(sample.uss_bytes for sample in self.samples),
             "spilledBytesMax": max(sample.spilled_bytes for sample in self.samples),
             "recoveries": self.recoveries,
+            "notes": [{"seconds": seconds, "text": text} for seconds, text in self.notes],
             "checks": [asdict(check) for check in self.checks],
             "allHeld": not self.failed,
         }
@@ -128,13 +133,12 @@ class Run:
         fields: dict[str, Any] = {}
         for name, whole in self.latencies.items():
             laps = [_numbers(name, sample.latencies[name]) for sample in self.samples]
-            for number, (suffix, value) in enumerate(zip(_SUFFIXES, _numbers(name, whole), strict=True)):
-                fields[f"{name}Latency{suffix}"] = [lap[number] for lap in laps]
-                fields[f"aggregated{name[0].upper()}{name[1:]}Latency{suffix}"] = value
+            for number, (suffix, value) in enumerate(zip(SUFFIXES, _numbers(name, whole), strict=True)):
+                fields[f"{name}{suffix}"] = [lap[number] for lap in laps]
+                fields[aggregated(name, suffix)] = value
         return fields
 
 
-_TITLES: Final = {PUBLISH: "send", DELAY: "send begun late by", END_TO_END: "due to taken"}
 _SERIES: Final[Mapping[str, Callable[[Sample], object]]] = {
     "sampleSeconds": lambda sample: sample.seconds,
     "phase": lambda sample: sample.phase,
@@ -150,10 +154,9 @@ _SERIES: Final[Mapping[str, Callable[[Sample], object]]] = {
     "hitRatio": lambda sample: sample.hit_ratio,
     "blockedSeconds": lambda sample: sample.blocked_seconds,
 }
-_SUFFIXES: Final = ("Avg", *(f"{percentile:g}pct".replace(".", "") for percentile in PERCENTILES), "Max")
 
 
 def _numbers(name: str, latency: Latency) -> Sequence[float]:
-    """In the order of _SUFFIXES and the unit of the field."""
+    """In the order of SUFFIXES and the unit of the field."""
     numbers = (latency.average, *latency.percentiles, latency.most)
     return numbers if name == DELAY else [number / 1000 for number in numbers]

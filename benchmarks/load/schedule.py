@@ -65,11 +65,10 @@ class Schedule:
         return due if step + 1 == len(self.steps) else min(due, self._firsts[step + 1])
 
     def scaled(self, factor: float) -> Schedule:
-        """The same rates, each for so many times its duration."""
-        return Schedule([(rate, seconds * factor) for rate, seconds in self.steps])
+        """The same rates, each for so many times its duration, and a millisecond at least."""
+        return Schedule([(rate, max(seconds * factor, 0.001)) for rate, seconds in self.steps])
 
     def __str__(self) -> str:
         return ",".join(
-            f"{rate:g}" if math.isinf(seconds) else f"{rate:g}:{round(1000 * seconds):d}ms"
-            for rate, seconds in self.steps
+            f"{rate:g}" if math.isinf(seconds) else f"{rate:g}:{round(seconds, 3):g}s" for rate, seconds in self.steps
         )

@@ -262,7 +262,9 @@ class Supervisor:
         return "fill" if self._scenario.backlog_first else "flow"
 
     def _note(self, text: str) -> None:
-        self._report.note(time.monotonic() - self._started, text)
+        seconds = time.monotonic() - self._started
+        self._run.notes.append((seconds, text))
+        self._report.note(seconds, text)
 
 
 def _recovered(facts: Mapping[str, Any]) -> str:

@@ -1,0 +1,36 @@
+"""Figures: what is said of each point, from its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from forebay.dispatch.sizes import MIB
+
+from ..works.host import MEMORY_LIMIT_BYTES
+from ..works.stopwatch import Facts
+from .growth import word
+from .point import Point
+
+CPU: Final = "CPU µs a message"
+MEMORY: Final = "growth of the process, MiB"
+OPENING: Final = "opening after SIGKILL, s"
+
+FIGURES: Final[Mapping[str, Callable[[Point, Facts], float | None]]] = {
+    "messages a second": lambda point, facts: point.messages / facts["seconds"],
+    CPU: lambda point, facts: 1e6 * facts["cpu_seconds"] / point.messages,
+    MEMORY: lambda point, facts: facts["uss_bytes"] / MIB,
+    "charged, MiB": lambda point, facts: facts["held_bytes"] / MIB,
+    # Without a backlog there is nothing to recover.
+    OPENING: lambda point, facts: facts["open_seconds"] if point.depth else None,
+}
+LIMIT_MIB: Final = MEMORY_LIMIT_BYTES / MIB
+JUDGED: Final = (CPU, MEMORY, OPENING)
+"""Those whose growth is said and drawn."""
+
+
+def judged(figure: str, values: Sequence[float], figures: Sequence[float]) -> str:
+    """How one of them goes along a curve, in a word or three. Memory is judged by the limit, not by its growth."""
+    if figure == MEMORY:
+        return "within the limit" if max(figures) <= LIMIT_MIB else "above the limit"
+    return word(values, figures)

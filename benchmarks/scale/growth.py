@@ -1,0 +1,25 @@
+"""Growth: how a figure goes along its curve, in a word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+FLAT_FACTOR: Final = 1.5
+"""Up to which a figure counts as flat, whatever the range."""
+LINEAR_SLOPES: Final = (0.9, 1.1)
+
+
+def factor(figures: Sequence[float]) -> float:
+    """The largest over the first."""
+    return max(figures) / figures[0]
+
+
+def word(values: Sequence[float], figures: Sequence[float]) -> str:
+    """Of a curve's figures over the values of its axis."""
+    if factor(figures) <= FLAT_FACTOR:
+        return "flat"
+    low, high = LINEAR_SLOPES
+    slope = math.log(factor(figures)) / math.log(values[-1] / values[0])
+    return "less than linear" if slope < low else "linear" if slope <= high else "more than linear"
