@@ -29,6 +29,7 @@ from ..store.block import BLOCK_MESSAGES, BLOCK_SHIFT
 from ..store.message import Message
 from ..store.properties import decode_properties, group_of
 from ..store.reading import Region, StoredMessage
+from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .queue_area import Interest, LaneArea, QueueArea
@@ -69,8 +70,9 @@ class Browsers:
         is_expired = self._engine.timing.is_expired
         for area, messages in self.walk(queue, selector):
             for message in messages:
-                if not is_expired(message[1]):
-                    yield as_message(area, message)
+                found = as_message(area, message) if not is_expired(message[1]) else None
+                if found is not None:
+                    yield found
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
@@ -83,7 +85,7 @@ class Browsers:
             for area, begin, end in self._stretches(persistent, volatile, ends):
                 for messages in self.loads(area, begin, end):
                     if selector is not None:
-                        messages[:] = [message for message in messages if judge.wants(area, message)]
+                        messages[:] = [message for message in messages if _is_wanted(judge, area, message)]
                     yield area, messages
 
     def _stretches(
@@ -209,8 +211,7 @@ class Browsers:
                 self._reading.release(load.buffer_bytes)
                 unreadable = [found for found in unreadable if area.lane.is_pending(found[0])]
         for sequence, problem in unreadable:
-            place = f"{area.id_prefix}{sequence}"
-            logger.error("message %s can't be read and is passed over: %s", place, problem)
+            _pass_over(area, sequence, problem)
         load.held.extend(messages)
         load.held.sort(key=_sequence)
 
@@ -232,11 +233,28 @@ class Browsers:
             self._holder.release(self._given_back.popleft())
 
 
-def as_message(area: LaneArea, message: StoredMessage) -> Message:
-    """As it was sent, with the id that send returned."""
+def _pass_over(area: LaneArea, sequence: int, problem: str) -> None:
+    logger.error("message %s can't be read and is passed over: %s", f"{area.id_prefix}{sequence}", problem)
+
+
+def _is_wanted(judge: Interest, area: LaneArea, message: StoredMessage) -> bool:
+    try:
+        return judge.wants(area, message)
+    except RecordDamaged as damage:
+        _pass_over(area, message[0], str(damage))
+        return False
+
+
+def as_message(area: LaneArea, message: StoredMessage) -> Message | None:
+    """As it was sent, with the id that send returned. None: its headers make no sense, which is logged."""
     sequence, properties, body, _ = message
     assert body is not None
-    headers, own_id = decode_properties(properties) if properties else ({}, None)
+    try:
+        headers, own_id = decode_properties(properties) if properties else ({}, None)
+        group = group_of(properties)
+    except RecordDamaged as damage:
+        _pass_over(area, sequence, str(damage))
+        return None
     message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
     return Message(
         body,
@@ -244,7 +262,7 @@ def as_message(area: LaneArea, message: StoredMessage) -> Message:
         priority=area.lane.priority,
         message_id=message_id,
         persistent=area.is_persistent,
-        group=group_of(properties),
+        group=group,
     )
 
 

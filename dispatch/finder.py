@@ -36,7 +36,7 @@ def find(engine: Engine, queue: QueueArea, message_id: str) -> Message | None:
     for messages in engine.browsers.loads(area, sequence, min(sequence + 1, area.published)):
         for found in messages:
             message = as_message(area, found)
-            return message if message.message_id == message_id else None
+            return message if message is not None and message.message_id == message_id else None
     return None
 
 
@@ -61,7 +61,7 @@ def _scan(engine: Engine, queue: QueueArea, message_id: str) -> Message | None:
         for found in messages[:left]:
             if needle in found[1]:
                 message = as_message(area, found)
-                if message.message_id == message_id:
+                if message is not None and message.message_id == message_id:
                     return message
         left -= len(messages)
         if left <= 0:

@@ -21,6 +21,7 @@ from ..cache.pending_cache import PendingCache
 from ..cache.policy import Shares, high_watermark_bytes, high_watermarks
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
+from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .curve_watch import Watch
@@ -280,12 +281,21 @@ class TargetArea:
         for interest in interests.values():
             target = next(found for found in interest.lists if found.area is area)
             if target.frontier == sequence and not target.references:
-                if not interest.wants(area, message):
+                is_wanted: bool | None
+                try:
+                    is_wanted = interest.wants(area, message)
+                except RecordDamaged:
+                    is_wanted = None  # it was moved here with headers that make no sense: the loader tells of it
+                if is_wanted is False:
                     target.frontier = sequence + 1
                     if area.unwanted is not None:
                         area.unwanted.add(sequence, sequence)
                     continue
-                if target.direct_bytes + charge <= target.high_watermark_bytes and self.targets.reserve(charge):
+                if (
+                    is_wanted
+                    and target.direct_bytes + charge <= target.high_watermark_bytes
+                    and self.targets.reserve(charge)
+                ):
                     target.append(message, charge)
                     target.frontier = sequence + 1
                     is_direct = True
@@ -535,9 +545,12 @@ class TargetArea:
                     self.wake(interest)
 
     def _is_wanted(self, interest: Interest, area: LaneArea, message: StoredMessage) -> bool:
-        if interest.selector is None or message[2] is not None:
-            return interest.wants(area, message)
-        return True  # its headers are not in RAM: the loader looks again
+        try:
+            if interest.selector is None or message[2] is not None:
+                return interest.wants(area, message)
+        except RecordDamaged:
+            return True  # its headers make no sense: the loader tells of it
+        return True  # they are not in RAM: the loader looks again
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""

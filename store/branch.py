@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES
 from .duplicates import Identity
-from .record import RecordDamaged
+from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
 from .runs import Runs
 
 XID_BYTES_MAX: Final = 255
@@ -260,6 +260,7 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
         at += _COUNT.size
         for _ in range(count):
             lane, position, messages, length = _PLACED.unpack_from(data, at)
+            _check_slice(lane, 0, messages & ~_TIMED_BIT)
             branch.add(lane, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
             at += _PLACED.size
         (count,) = _COUNT.unpack_from(data, at)
@@ -275,6 +276,12 @@ def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
     return branch, at
 
 
+def _check_slice(lane: int, first: int, messages: int) -> None:
+    check_run(lane, first, messages)
+    if not 0 < messages <= SLICE_MESSAGES_MAX:
+        raise RecordDamaged(f"a slice of {messages} messages cannot be")
+
+
 def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
     (count,) = _COUNT.unpack_from(data, at)
     at += _COUNT.size
@@ -282,8 +289,9 @@ def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
     for _ in range(count):
         runs.append(LaneRun(*_RUN.unpack_from(data, at)))
         at += _RUN.size
-        if not runs[-1].messages or runs[-1].first + runs[-1].messages >= 1 << 63:
-            raise RecordDamaged("a run of a transaction cannot be")
+        check_run(*runs[-1])
+        if not runs[-1].messages:
+            raise RecordDamaged("a transaction acknowledges nothing")
     return runs, at
 
 
@@ -295,6 +303,7 @@ def decode_commit(data: bytes) -> Commit:
         slices = []
         for _ in range(count):
             lane, first, position, messages = _COMMITTED.unpack_from(data, at)
+            _check_slice(lane, first, messages & ~_TIMED_BIT)
             slices.append(CommittedSlice(lane, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
             at += _COMMITTED.size
         acks, at = _decode_runs(data, at)

@@ -28,9 +28,11 @@ from .record import (
     MAGIC_OFFSET,
     MESSAGE,
     MESSAGE_ONE,
-    PLAIN_ACK,
-    PLAIN_MASK,
-    PLAIN_MESSAGE,
+    NUMBERS,
+    PLAIN_ACKS,
+    PLAIN_MESSAGES,
+    SEQUENCE_MAX,
+    SEQUENCES,
     Header,
     RecordDamaged,
     crc32,
@@ -87,6 +89,8 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
         raise UnknownVersion(f"format version {version}; this library reads version {FORMAT_VERSION}")
     if any(data[60:DATA_LOG_HEADER_BYTES]):
         raise RecordDamaged("the data log's header does not end with zeros")
+    if first > SEQUENCE_MAX:
+        raise RecordDamaged(f"a first log sequence of {first} cannot be")
     return DataLogHeader(salt, store_id, data_log, epoch, first, created)
 
 
@@ -147,6 +151,9 @@ class Walk:
                 if self.end + header.length > self._size:
                     raise RecordDamaged("the record reaches beyond the end of the file")
                 wanted = header.length if self._is_verified() and header.length <= _CHUNK_BYTES else header.head_bytes
+                if wanted > _CHUNK_BYTES:
+                    # Before there is memory for it: the length may lie.
+                    self._verify_in_pieces(header)
                 if at + wanted > len(chunk):
                     chunk, at = self._read(max(wanted, _CHUNK_BYTES)), 0
                 head = chunk[at : at + header.head_bytes]
@@ -183,7 +190,7 @@ class Walk:
                 )
                 content, messages = at + MESSAGE_ONE.size, 0
                 end = content + size
-                is_plain = kind & PLAIN_MASK == PLAIN_MESSAGE
+                is_plain = kind in PLAIN_MESSAGES and first < SEQUENCES and destination < NUMBERS
                 if end > behind or (at >= verify_at and crc32(chunk[content:end]) != crc):
                     break
             elif chunk[at + 8] == ACK:
@@ -192,7 +199,7 @@ class Walk:
                 )
                 size = 0
                 content = end = at + ACK_ONE.size
-                is_plain = kind & PLAIN_MASK == PLAIN_ACK and messages > 0
+                is_plain = kind in PLAIN_ACKS and messages > 0 and destination < NUMBERS
             else:
                 break
             if not is_plain or word != due or found_epoch != epoch or length != end - at:
@@ -210,6 +217,10 @@ class Walk:
     def _read(self, size: int) -> bytes:
         self._chunk, self._base = self._file.read(self.end, size), self.end
         return self._chunk
+
+    def _verify_in_pieces(self, header: Header) -> None:
+        if crc_of(self._file, self.end + 4, header.head_bytes - 4, self._salt) != header.crc:
+            raise RecordDamaged("the record's checksum does not match")
 
     def _is_verified(self) -> bool:
         return self._verify_from is not None and self.end >= self._verify_from
@@ -295,9 +306,8 @@ def _is_whole(file: File, offset: int, record: Header) -> bool:
     return True
 
 
-def crc_of(file: File, offset: int, length: int) -> int:
-    """Checksum of a stretch, read in pieces; -1 when the file ends before it."""
-    crc = 0
+def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
+    """Checksum of a stretch, read in pieces, that goes on from crc; -1 when the file ends before it."""
     while length > 0:
         part = file.read(offset, min(length, _CHUNK_BYTES))
         if not part:

@@ -24,6 +24,7 @@ from .block import (
 )
 from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
 from .moved import Moved
+from .record import check_run
 from .state import LaneCounts, UseCounts
 from .times import NEVER, TIMES_BLOCKS, BlockTimes
 
@@ -69,9 +70,11 @@ class Index:
         self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
 
     def lane(self, destination: int, priority: int) -> Lane:
+        """Made where there is none. RecordDamaged when no lane can have that number."""
         number = destination << LANE_SHIFT | priority
         lane = self.lanes.get(number)
         if lane is None:
+            check_run(number, 0, 0)
             lane = self.lanes[number] = self.lane_makers.get(destination, Lane)(self, destination, priority)
         return lane
 
@@ -90,6 +93,7 @@ class Index:
         earliest: when the first message of a lane is due, and when one expires; 0 for never.
         """
         for counts in lanes:
+            check_run(counts.lane, counts.next_sequence, 0)
             lane = self.lane_numbered(counts.lane)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
-from .record import RecordDamaged
+from .record import PRIORITIES as PRIORITIES
+from .record import RecordDamaged, check_run
 from .runs import Runs
 from .times import DUE, EXPIRY, NEVER, NO_TIMES, Times
 
 if TYPE_CHECKING:
     from .index import Index
 
-PRIORITIES: Final = 10
 LANE_SHIFT: Final = 4
 LANE_MASK: Final = (1 << LANE_SHIFT) - 1
 
@@ -161,9 +161,13 @@ class Lane:
         return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
 
     def skip_to(self, sequence: int) -> None:
-        """Replay found a gap: whatever lay before sequence went with data logs that are gone."""
+        """Replay found a gap: whatever lay before sequence went with data logs that are gone.
+
+        RecordDamaged when no message can have it.
+        """
         if sequence <= self.next_sequence:
             return
+        check_run(self.number, sequence, 0)
         number = sequence >> BLOCK_SHIFT
         if self.tail is not None and self.tail.number == number:
             self._touched(self.tail).fill(sequence & BLOCK_MASK)

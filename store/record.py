@@ -70,6 +70,12 @@ MAGIC_BYTES: Final = MAGIC.to_bytes(2, "little")
 MAGIC_OFFSET: Final = 12
 FLAGS_OFFSET: Final = 9
 SEQUENCE_MAX: Final = (1 << 48) - 1
+EPOCH_MAX: Final = (1 << 32) - 1
+PRIORITIES: Final = 10
+NUMBERS: Final = 1 << 31
+"""Numbers of destinations and subscriptions are below it."""
+SEQUENCES: Final = 1 << 62
+"""So are sequences below this: nobody counts that far, and what is computed with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
 _SURVIVORS: Final = struct.Struct("<QQI")
@@ -126,10 +132,10 @@ TIMED: Final = 0x40
 
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
-PLAIN_MASK: Final = 0xFFFFF0FF
 PLAIN_MESSAGE: Final = 1 << 16 | MESSAGE
-PLAIN_ACK: Final = 1 << 16 | ACK
-"""Kind, flags and count of the two, the priority masked out."""
+PLAIN_MESSAGES: Final = frozenset(PLAIN_MESSAGE | priority << 8 for priority in range(PRIORITIES))
+PLAIN_ACKS: Final = frozenset(1 << 16 | priority << 8 | ACK for priority in range(PRIORITIES))
+"""Kind, flags and count of the two."""
 
 
 class RecordDamaged(Exception):
@@ -347,16 +353,26 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
         count, flags = count & COUNT_MASK, flags | IDENTIFIED
         if flags & NEVER_IDENTIFIED:
             raise RecordDamaged("a slice whose ids count once cannot be a copy, imported or of a transaction")
+    if flags & 15 >= PRIORITIES:
+        raise RecordDamaged(f"a priority of {flags & 15} cannot be")
     header = Header(crc, length, kind, flags, count, word >> 16, epoch, durable)
     if not HEADER_BYTES <= length <= RECORD_BYTES_MAX or header.head_bytes > length:
         raise RecordDamaged(f"a record of {length} bytes cannot be")
     return header
 
 
+def check_run(lane: int, first: int, messages: int) -> None:
+    """RecordDamaged unless so many sequences of such a lane can be. What a checksum confirms may still be nonsense."""
+    if lane & 15 >= PRIORITIES or lane >> 4 >= NUMBERS or first + messages > SEQUENCES:
+        raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane:x} cannot be")
+
+
 def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
     """head: the first header.head_bytes bytes of the record. Raises RecordDamaged."""
     if crc32(head[4 : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
+    if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
+        raise RecordDamaged("more records than can be are said to be lost")
 
 
 def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
@@ -391,6 +407,8 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
     runs = [Returned(*run) for run in RETURNED.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
     if not all(run.messages and run.attempts for run in runs):
         raise RecordDamaged("a return record counts nothing")
+    for run in runs:
+        check_run(destination << 4, run.first, run.messages)
     return destination, runs
 
 
@@ -399,7 +417,10 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
     if header.length != HEADER_BYTES + 4 + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _CRC.unpack_from(head, HEADER_BYTES)
-    return data_log, [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    survivors = [Survivors(*run) for run in _SURVIVORS.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    for run in survivors:
+        check_run(*run)
+    return data_log, survivors
 
 
 def needs_bytes(needs: int) -> int:
@@ -419,6 +440,7 @@ def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, l
     if header.length != needs_bytes(header.entries) or len(head) < header.length:
         raise RecordDamaged("the ranges of needs do not add up to their record's length")
     run, *needs = [Survivors(*found) for found in _SURVIVORS.iter_unpack(head[HEADER_BYTES : header.length])]
+    check_run(*run)
     if any(not run.first <= need.first <= need.first + need.messages <= run.first + run.messages for need in needs):
         raise RecordDamaged("needs of other messages than they say")
     return run, needs

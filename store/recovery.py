@@ -29,20 +29,19 @@ from .data_log import (
 from .disk import Disk, File
 from .duplicates import Duplicates
 from .errors import JournalCorrupt
-from .files import JOURNAL, QUARANTINE, data_log_id, data_log_name
+from .files import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
 from .imports import ImportReport, Imports
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK
+from .lane import LANE_SHIFT
 from .mark import Mark
 from .metadata_store import MetadataDamaged, MetadataStore
-from .record import (
-    RecordDamaged,
-    sequence_behind,
-)
+from .record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged, sequence_behind
 from .repair import DamagedPlace
 from .replay import Replay
 from .state import (
     QUEUE,
+    TOPIC,
     Destination,
     LaneCounts,
     State,
@@ -157,6 +156,7 @@ class Recovery:
         self._index = index
         self._subscriptions = subscriptions
         self._metadata = metadata
+        self._transactions = transactions
         self._mark = mark
         self._store_id = store_id
         self._headers: dict[int, DataLogHeader | None] = {}
@@ -194,6 +194,9 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
             problem = f"{len(missing)} data logs are missing, this is the first"
             raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+        is_left = result.epoch < EPOCH_MAX and result.next_sequence < SEQUENCE_MAX
+        if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
+            raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
             raise_first_damage(
                 self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
@@ -297,8 +300,12 @@ class Recovery:
             self._index.lane_numbered(number).skip_to(sequence)
         for facts in known.subscriptions:
             self._subscriptions.begin(facts)
+        for topic in {found.facts.topic for found in self._subscriptions.by_number.values()} - set(replay.destinations):
+            self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
+            replay.see((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
         numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
+        numbers |= {placed.lane >> LANE_SHIFT for branch in self._transactions.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:
                 replay.see((Destination(number, QUEUE, f"recovered-{number}"),))

@@ -308,20 +308,22 @@ class Replay:
             self._duplicates.note(found)
 
     def forget_lost_slices(self) -> None:
-        """Take out of prepared branches what a repair could not bring back. Reads the head of each slice.
+        """Take out of prepared branches what a repair could not bring back, and acks in what is not there any more.
 
+        Reads the head of each slice.
         JournalCorrupt for damage that no repair has met: a commit must not find it when its record is written.
         """
         reader = _Reader(self._disk, self._headers)
+        numbers = self.destinations.keys() | self._subscriptions.by_number.keys()
         try:
             for branch in self._transactions.prepared:
                 left = Branch(branch.number, branch.xid)
-                left.acks = branch.acks
+                left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
                 left.identities = branch.identities
                 for placed in branch:
                     if not self._is_lost(reader, branch.number, placed):
                         left.add(*placed, is_timed=placed.position in branch.timed)
-                if len(left) < len(branch):
+                if (len(left), len(left.acks)) < (len(branch), len(branch.acks)):
                     self._transactions.adopt(left)
         finally:
             reader.close()
@@ -332,6 +334,8 @@ class Replay:
             return True
         try:
             reader.lengths(number, placed)
+            if placed.lane >> LANE_SHIFT not in self.destinations:
+                raise RecordDamaged("a transaction sends to what is not there")
         except RecordDamaged as damage:
             if self.accepts_loss or self._has_loss(home):
                 return True
@@ -423,6 +427,9 @@ class Replay:
 
     def see(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
+            known = self.destinations.get(destination.number)
+            if known is not None and known.kind != destination.kind:
+                raise RecordDamaged(f"destination {destination.number} was of another kind")
             self.destinations[destination.number] = destination
             self._subscriptions.see(destination)
             self._duplicates.see(destination.number, destination.name)

@@ -16,7 +16,7 @@ from .attempts import CountedRun
 from .branch import Branch, decode_branch, encode_branch
 from .duplicates import DIGEST_BYTES, WindowIds
 from .imports import ImportMark, decode_import, encode_import
-from .record import RecordDamaged
+from .record import NUMBERS, RecordDamaged, check_run
 
 QUEUE: Final = 0
 TOPIC: Final = 1
@@ -246,7 +246,22 @@ class _Reader:
 
     def destination(self) -> Destination:
         number, kind, size = self.numbers(_DESTINATION)
-        return Destination(number, kind & ~_HAS_GROUPS, self.text(size), bool(kind & _HAS_GROUPS))
+        if kind & ~_HAS_GROUPS not in (QUEUE, TOPIC):
+            raise RecordDamaged(f"a destination of kind {kind} cannot be")
+        return Destination(self.number(number), kind & ~_HAS_GROUPS, self.name(size), bool(kind & _HAS_GROUPS))
+
+    def number(self, number: int) -> int:
+        """Of a destination or subscription."""
+        if number >= NUMBERS:
+            raise RecordDamaged(f"a destination of number {number} cannot be")
+        return number
+
+    def name(self, size: int) -> str:
+        """As it goes to logs and terminals: what a host may choose, and nothing else."""
+        name = self.text(size)
+        if not name or not name.isprintable():
+            raise RecordDamaged("a name is empty or holds a control character")
+        return name
 
     def text(self, size: int) -> str:
         try:
@@ -258,7 +273,8 @@ class _Reader:
         number, topic, kind, name_bytes, selector_bytes = self.numbers(_SUBSCRIPTION)
         if kind != _DURABLE:
             raise RecordDamaged(f"a subscription of kind {kind} cannot be")
-        return Subscription(number, topic, self.text(name_bytes), self.text(selector_bytes) or None)
+        name, selector = self.name(name_bytes), self.text(selector_bytes) or None
+        return Subscription(self.number(number), self.number(topic), name, selector)
 
     def backlog(self) -> Backlog:
         lane, pending_bytes, runs, masks = self.numbers(_BACKLOG)
@@ -273,7 +289,8 @@ class _Reader:
             lane, sequence = self.numbers(_LANE)
             next_sequences[lane] = sequence
         state = State(destinations, next_sequences, list(self.ids(self.count())))
-        state.next_number, subscriptions = self.numbers(_NUMBERS)
+        next_number, subscriptions = self.numbers(_NUMBERS)
+        state.next_number = self.number(next_number)
         state.subscriptions = [self.subscription() for _ in range(subscriptions)]
         state.branches = [self.branch() for _ in range(self.count())]
         state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
@@ -302,8 +319,10 @@ class _Reader:
         lane, count = self.numbers(_COUNTED)
         data = self.take(_COUNTED_RUN.size * count)
         runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
-        if any(not run.first <= run.last < 1 << 63 or not run.attempts for run in runs):
+        if any(run.first > run.last or not run.attempts for run in runs):
             raise RecordDamaged("a run of returned messages cannot be")
+        for run in runs:
+            check_run(lane, run.first, run.last + 1 - run.first)
         return lane, runs
 
     def branch(self) -> Branch:

@@ -26,7 +26,7 @@ from .duplicates import Duplicates
 from .errors import ForebayError, StoreFailed, StoreFull
 from .index import Index
 from .journal import OFFSET_BITS, OFFSET_MASK, Journal
-from .lane import Lane
+from .lane import LANE_SHIFT, Lane
 from .record import (
     COMMIT,
     ENTRY_BYTES,
@@ -379,4 +379,6 @@ def _read_slice(file: File, salt: int, number: int, placed: PlacedSlice | Commit
     part = decode_slice(header, head)
     if not header.is_transactional or part.first_sequence != number:
         raise RecordDamaged("the slice belongs to another transaction")
+    if part.destination << LANE_SHIFT | part.priority != placed.lane:
+        raise RecordDamaged("the slice belongs to another lane")
     return part

@@ -225,6 +225,7 @@ def run_seeds(first_seed: int, *, sync: SyncMode, states: int, **options: Any) -
     while len(tally.power_cuts) < states:
         CrashRun(seed, tally, sync=sync, **options).run()
         seed += 1
+    print(f"seeds {first_seed} to {seed - 1}, sync={sync}: {len(tally.power_cuts)} power cuts, {tally.kills} kills")
 
 
 @pytest.mark.parametrize("share", range(SHARES))

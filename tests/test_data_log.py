@@ -40,6 +40,7 @@ from forebay.store.record import (
     MAGIC_BYTES,
     MAGIC_OFFSET,
     MESSAGE,
+    SEQUENCE_MAX,
     SLICE,
     STATE,
     RecordDamaged,
@@ -118,7 +119,7 @@ def test_header_is_laid_out_as_documented() -> None:
         st.binary(min_size=16, max_size=16),
         st.integers(0, 2**32 - 1),
         st.integers(0, 2**32 - 1),
-        st.integers(0, 2**64 - 1),
+        st.integers(0, SEQUENCE_MAX),
         st.integers(0, 2**64 - 1),
     )
 )

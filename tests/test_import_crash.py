@@ -183,5 +183,6 @@ def test_crash_at_any_call_of_a_take_over_loses_and_doubles_nothing(sync: SyncMo
 @pytest.mark.soak
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_soak_of_crashes_in_take_overs(sync: SyncMode) -> None:
-    for seed in range(FIRST_SEED + SEEDS, FIRST_SEED + SEEDS + SOAK_SEEDS):
-        CrashRun(seed, sync).run()
+    seeds = range(FIRST_SEED + SEEDS, FIRST_SEED + SEEDS + SOAK_SEEDS)
+    states = sum(CrashRun(seed, sync).run().states for seed in seeds)
+    print(f"{seeds}, sync={sync}: {states} states")

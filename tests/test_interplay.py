@@ -360,6 +360,7 @@ def run_seeds(first_seed: int, sync: SyncMode, states: int) -> None:
     while seen < states:
         seen += Run(seed, sync).run().states
         seed += 1
+    print(f"seeds {first_seed} to {seed - 1}, sync={sync}: {seen} states")
 
 
 @pytest.mark.parametrize("sync", SYNC_MODES)

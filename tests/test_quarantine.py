@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forebay import StoreFailed
+from forebay import Queue, StoreFailed, Topic
 from forebay.store.files import QUARANTINE
 from forebay.store.quarantine import PART_BYTES_MAX, PARTS_MAX, set_aside
 from forebay.store.record import crc32
@@ -88,11 +88,18 @@ def test_message_is_kept_where_the_quarantine_is_full() -> None:
     assert bay.queue().depth == 3 and len(bay.disk.list(QUARANTINE)) == PARTS_MAX
 
 
-def poisoned_bay(**fields: Any) -> SimulatedBay:
-    """As damaged_bay, but the headers of the second make no sense and all checksums are right."""
+def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:
+    """As damaged_bay, but the headers of the second make no sense and all checksums are right.
+
+    is_topic: they were sent to a topic, with one durable subscription.
+    """
     bay = SimulatedBay(max_file_length="64KiB", **fields)
+    to: Queue | Topic = bay.queue()
+    if is_topic:
+        to = bay.bay.topic("prices")
+        to.subscribe(durable="audit", selector="n = 2").close()
     for body in (b"first", SECRET, b"last"):
-        bay.queue().send(body, headers={"n": 1})
+        to.send(body, headers={"n": 1})
     journal = bay.engine.store.journal
     salt, name = journal._salt, "journal/data-1.log"
     bay.reopen()
@@ -119,6 +126,39 @@ def test_poison_is_passed_over_by_a_selector_and_seen_by_who_has_none() -> None:
             _ = poison.headers
         poison.ack()
     assert bay.queue().depth == 2
+    bay.check()
+
+
+def test_poison_is_passed_over_by_who_browses_and_moved_as_it_is() -> None:
+    bay = poisoned_bay()
+    for selector in (None, "n = 1"):
+        assert [message.body for message in bay.queue().browse(selector)] == [b"first", b"last"]
+    prices = bay.queue("prices")
+    with prices.subscribe(selector="n = 1") as consumer:
+        assert bay.queue().move(prices) == 3
+        taken = [*consumer.take(10, timeout=None), *consumer.take(10, timeout=None)]
+        assert [delivery.body for delivery in taken] == [b"first", b"last"]
+        assert prices.depth == 3
+    bay.check()
+
+
+def test_poison_that_is_given_back_beside_a_selector_stays_pending() -> None:
+    bay = poisoned_bay()
+    with bay.queue().subscribe() as consumer, bay.queue().subscribe(selector="n = 2") as other:
+        assert other.take(10) == []
+        taken = consumer.take(10)
+        consumer.nack(taken)
+        assert other.take(10) == []
+        assert len(consumer.take(10)) == bay.queue().depth == 3
+    bay.check()
+
+
+def test_sieve_leaves_poison_where_it_is() -> None:
+    """Or the background would end with it, and what comes behind it would never be examined."""
+    bay = poisoned_bay(is_topic=True)
+    bay.bay.step()
+    [subscription] = bay.bay.topic("prices").statistics().subscriptions.values()
+    assert subscription.depth == 1
     bay.check()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.store.branch import Branch, PlacedSlice
 from forebay.store.imports import ImportMark
-from forebay.store.record import RecordDamaged
+from forebay.store.record import NUMBERS, RecordDamaged
 from forebay.store.state import (
     NAME_BYTES_MAX,
     QUEUE,
@@ -35,16 +35,17 @@ from forebay.store.state import (
 )
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-NAMES = st.text(max_size=NAME_BYTES_MAX // 4)
-DESTINATIONS = st.builds(Destination, U32, st.integers(0, 1), NAMES, st.booleans())
-SUBSCRIPTIONS = st.builds(Subscription, U32, U32, NAMES, st.none() | st.text(min_size=1))
+NUMBER = st.integers(0, NUMBERS - 1)
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=NAME_BYTES_MAX // 4)
+DESTINATIONS = st.builds(Destination, NUMBER, st.integers(0, 1), NAMES, st.booleans())
+SUBSCRIPTIONS = st.builds(Subscription, NUMBER, NUMBER, NAMES, st.none() | st.text(min_size=1))
 STATES = st.builds(
     State,
     st.lists(DESTINATIONS, max_size=4),
     st.dictionaries(U64, U64, max_size=4),
     st.lists(U32, max_size=6),
     subscriptions=st.lists(SUBSCRIPTIONS, max_size=4),
-    next_number=U32,
+    next_number=NUMBER,
     open_transactions=st.lists(U64, max_size=4),
 )
 LANES = st.builds(LaneCounts, U64, U64, U64, U64)
@@ -76,7 +77,7 @@ def test_destination_comes_back(destination: Destination) -> None:
 
 
 def test_the_longest_name_fits() -> None:
-    destination = Destination(2**32 - 1, QUEUE, "x" * NAME_BYTES_MAX)
+    destination = Destination(NUMBERS - 1, QUEUE, "x" * NAME_BYTES_MAX)
     assert decode_destination(encode_destination(destination)) == destination
 
 
@@ -155,6 +156,21 @@ def test_counts_are_not_trusted(decoder: Callable[[bytes], object]) -> None:
 def test_name_that_is_no_text_is_damage() -> None:
     with pytest.raises(RecordDamaged, match="not text"):
         decode_destination(bytes(5) + b"\x01\xff")
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        Destination(NUMBERS, QUEUE, "orders"),
+        Destination(1, 7, "orders"),
+        Destination(1, QUEUE, ""),
+        Destination(1, QUEUE, "\x1b[2J"),
+    ],
+)
+def test_destination_that_no_host_could_make_is_damage(destination: Destination) -> None:
+    """The name would go to logs and terminals, the number to the next one that is made."""
+    with pytest.raises(RecordDamaged):
+        decode_destination(encode_destination(destination))
 
 
 def meet(data: bytes) -> None:

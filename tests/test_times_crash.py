@@ -183,3 +183,4 @@ def test_no_crash_makes_a_message_early_or_brings_back_what_has_expired(seed: in
 def test_no_crash_makes_a_message_early_or_brings_back_what_has_expired_in_longer_lives(seed: int) -> None:
     life = Life(seed)
     life.live(150)
+    print(f"seed {seed}: {life.states} states")

@@ -374,6 +374,7 @@ def run_seeds(first_seed: int, *, states: int) -> None:
     while len(tally.power_cuts) < states:
         TopicCrashRun(seed, tally).run()
         seed += 1
+    print(f"seeds {first_seed} to {seed - 1}: {len(tally.power_cuts)} power cuts")
 
 
 @pytest.mark.parametrize("share", range(SHARES))

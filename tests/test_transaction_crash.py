@@ -163,5 +163,6 @@ def test_seed_in_which_parts_of_a_prepared_transaction_are_deleted_before_the_in
 @pytest.mark.soak
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_soak_of_crashes_in_transactions(sync: SyncMode) -> None:
-    for seed in range(FIRST_SEED + SEEDS, FIRST_SEED + SEEDS + SOAK_SEEDS):
-        CrashRun(seed, sync).run()
+    seeds = range(FIRST_SEED + SEEDS, FIRST_SEED + SEEDS + SOAK_SEEDS)
+    states = sum(CrashRun(seed, sync).run().states for seed in seeds)
+    print(f"{seeds}, sync={sync}: {states} states")
