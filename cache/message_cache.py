@@ -81,7 +81,7 @@ class MessageCache:
         The lane with most messages gives first: it has the farthest to go.
         """
         released = 0
-        while released < wanted_bytes and self.holder.held_bytes:
+        while released < wanted_bytes and self._lanes:  # what is on its way here is charged already
             lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
             messages = self._lanes[lane]
             stop = len(messages) // 2

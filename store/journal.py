@@ -39,6 +39,7 @@ from .record import (
     MAGIC,
     MESSAGE,
     SLICE_BYTES,
+    SLICE_CONTENT_BYTES_MAX,
     content_lengths,
     encode,
     encode_ack,
@@ -182,8 +183,14 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of (properties, body) pairs: its offset, and each content's length. REQUIRES: state lock."""
+        """A slice of (properties, body) pairs: its offset, and each content's length. REQUIRES: state lock.
+
+        One that is larger than a slice of several may be comes alone, and is not copied.
+        """
         lengths = content_lengths(contents)
+        if lengths[0] > SLICE_CONTENT_BYTES_MAX:
+            ((properties, body),) = contents
+            return self.append_one(priority, destination, sequence, timestamp, properties, body), lengths
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
             self._make_room(size)

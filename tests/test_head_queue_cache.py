@@ -176,6 +176,25 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
         assert take(consumers[0], 100) == ids
 
 
+def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 100)
+    bay.reopen()
+    budget, read = bay.engine.budget, bay.engine.store.read
+
+    def interrupted(regions: object) -> object:
+        assert held_bytes(bay) > 0, "what is being read is charged"
+        bay.engine.targets.make_room(budget.free_bytes + 1, None)
+        return read(regions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bay.engine.store, "read", interrupted)
+    assert bay.engine.heads.step()
+    assert held_bytes(bay) > 0
+    bay.check()
+
+
 def test_a_read_that_fails_leaves_no_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 100)

@@ -1,0 +1,51 @@
+"""The other side: ActiveMQ's KahaDB under the same memoryLimit, driven by a `run.sh` that is no part of this project.
+
+`run.sh W7` and `run.sh W8`, with N, M, DATA, CLASSES and JOPT=-Dmem=<MiB> in
+the environment, must print one JSON line a pass with case and rate. Its
+queues, topics and speeds can't be varied, and it tells no hit ratio: so it is
+compared over one queue that overflows, and one that is deep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from forebay.dispatch.sizes import MIB
+
+CASES: Final = {
+    "W7-fill": "fill",
+    "W7-drain": "drain",
+    "W8-consume-at-depth": "consume",
+    "W8-send+consume-at-depth": "path",
+}
+
+
+class KahaFailed(Exception):
+    """run.sh ended early; its last words."""
+
+
+def kahadb(
+    folder: Path, directory: Path, limit_bytes: int, case: str, messages: int, moved: int = 0
+) -> dict[str, float]:
+    """Messages a second of the last pass, which is the warm one, by the names of CASES. Raises KahaFailed."""
+    with TemporaryDirectory(dir=directory, prefix="forebay-bench-") as place:
+        environment = os.environ | {
+            "N": str(messages),
+            "M": str(moved),
+            "DATA": f"{place}/data",
+            "CLASSES": f"{directory}/kahadb-classes",
+            "JOPT": f"-Dmem={limit_bytes // MIB}",
+        }
+        ended = subprocess.run(
+            ["sh", str(folder.resolve() / "run.sh"), case], env=environment, capture_output=True, text=True
+        )
+    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+    rates = {CASES[line["case"]]: float(line["rate"]) for line in lines if line["case"] in CASES}
+    if ended.returncode or not rates:
+        raise KahaFailed(f"run.sh {case} ended with exit code {ended.returncode}: {ended.stderr[-2000:].strip()}")
+    return rates
