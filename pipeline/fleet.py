@@ -115,7 +115,16 @@ class _Seen(NamedTuple):
 
 
 def _plan(disk: Disk) -> list[Part]:
-    seen = [_seen(disk, data_log) for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))]
+    seen: list[_Seen] = []
+    unreadable: list[Part] = []
+    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
+        try:
+            seen.append(_seen(disk, data_log))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror or error})"
+            unreadable.append(Part(data_log, is_newest=False, problem=problem))
     for at, (part, header) in enumerate(seen[:-1]):
         later = seen[at + 1]
         follows = later.header is not None and later.part.data_log == part.data_log + 1
@@ -123,9 +132,9 @@ def _plan(disk: Disk) -> list[Part]:
         seen[at] = _Seen(replace(part, is_newest=False, next_sequence=first), header)
     seen = _without_tail(disk, seen)
     existing = _existing(disk, seen)
-    parts = [found.part for found in seen]
+    parts = [*(found.part for found in seen), *unreadable]
     if existing is None:
-        return parts
+        return sorted(parts, key=lambda part: part.data_log)
     state_log, data_logs = existing
     parts = [part for part in parts if part.data_log in data_logs or part.data_log > state_log]
     there = {part.data_log for part in parts}

@@ -8,6 +8,7 @@ others go on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -30,6 +31,7 @@ from .schema import columns
 
 OnDamage = Literal["refuse", "report"]
 REPORT: Final = "report"
+GO_ON: Final = '; on_damage="report" goes on with the others'
 
 
 class Problem(NamedTuple):
@@ -156,7 +158,13 @@ def leases(directories: Directories) -> list[LeaseRow]:
 
 def rebuild_index(directory: Directories) -> list[IndexRow]:
     """The blocks of the index that opening would make from the journal alone, by broker, lane and block."""
-    return [row for store in find_stores(directory) for row in index_of(store, disk_of(store), 0)]
+    rows: list[IndexRow] = []
+    for store in find_stores(directory):
+        try:
+            rows += index_of(store, disk_of(store), 0)
+        except (ForebayError, OSError) as error:
+            raise named(store, error) from error
+    return rows
 
 
 Row = TypeVar("Row")
@@ -175,7 +183,7 @@ def _each(
             rows += ask(store, disk_of(store), now_ms)
         except (ForebayError, OSError) as error:
             if on_damage != REPORT:
-                raise named(store, error) from error
+                raise named(store, error, GO_ON) from error
             rows.append(not_read(store, problem_text(error)))
     return rows
 
@@ -184,11 +192,14 @@ def problem_text(error: Exception) -> str:
     """What goes into a row: the fact without the advice to whoever opens the store."""
     if isinstance(error, JournalCorrupt):
         return f"data-{error.data_log}.log at offset {error.offset}: {error.problem}"
+    if isinstance(error, OSError):
+        name = os.path.basename(error.filename) if isinstance(error.filename, str) else "the journal"
+        return f"{name} cannot be read ({error.strerror or error})"
     return str(error)
 
 
-def named(store: Store, error: Exception) -> StoreNotRead:
-    return StoreNotRead(f'{store.broker}: {problem_text(error)}; on_damage="report" goes on with the others')
+def named(store: Store, error: Exception, advice: str = "") -> StoreNotRead:
+    return StoreNotRead(f"{store.broker}: {problem_text(error)}{advice}")
 
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:

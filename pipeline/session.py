@@ -37,7 +37,8 @@ def require_spark() -> None:
     """SparkMissing where the extra `spark` is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
-        raise SparkMissing(f"{' and '.join(missing)} not installed: pip install 'forebay[spark]'")
+        verb = "is" if len(missing) == 1 else "are"
+        raise SparkMissing(f"{', '.join(missing)} {verb} not installed: pip install 'forebay[spark]'")
 
 
 def configuration_of(master: str, configuration: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -261,8 +261,10 @@ class TableReader(DataSourceReader):
             else:
                 rows = local.index_of(store, disk, self._now_ms)
         except (ForebayError, OSError) as error:
-            if not self._options.reports or table == "index":
+            if table == "index":
                 raise local.named(store, error) from error
+            if not self._options.reports:
+                raise local.named(store, error, local.GO_ON) from error
             yield (store.broker, *[None] * (width - 2), local.problem_text(error))
         else:
             for row in rows:

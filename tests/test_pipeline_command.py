@@ -147,3 +147,106 @@ def test_packaged_java_is_called_without_the_module_that_it_lacks(
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main"]
     said = subprocess.run([f"{home}/bin/java", *arguments], capture_output=True, text=True, check=True)
     assert said.stdout == "-cp|a b|Main|"
+
+
+# ------------------------------------------------------------------ hostile use
+
+
+QUESTIONS = ("facts", "check", "pins", "backlog", "rebuild")
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line on standard error, and nothing was printed besides."""
+    printed = capsys.readouterr()
+    [line] = printed.err.splitlines()
+    assert printed.out == "" and line.startswith("forebay: ")
+    return line
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("named", ["missing", "empty", "file", "", "none-*", "nul\0"])
+def test_wrong_paths_exit_with_2_and_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, question: str, named: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    assert main(["pipeline", question, named]) == 2
+    said(capsys)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_data_log_that_cannot_be_read_is_named_or_reported(
+    kept: Path, capsys: pytest.CaptureFixture[str], question: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    with forebay.open(kept, memory_limit="8MiB", sync="never") as bay:
+        bay.queue("orders").send(b"second data log")
+    first = kept / "localhost" / data_log_name(1)
+    first.unlink()
+    first.mkdir()
+    assert main(["pipeline", question, str(kept)]) == 1
+    if question == "check":
+        (row,) = lines(capsys)
+        assert (row["data_log"], row["problem"]) == (1, "the data log cannot be read (Is a directory)")
+    else:
+        assert "cannot be read (Is a directory)" in said(capsys)
+    if question == "facts":
+        assert main(["pipeline", question, "--on-damage", "report", str(kept)]) == 1
+        rows = lines(capsys)
+        assert [row["data_log"] for row in rows if row["problem"]] == [1]
+        assert sum(row["kind"] == "message" for row in rows) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load", "missing", "file", "--load-id", "a"],
+        ["load", ".", "missing", "--load-id", "a"],
+        ["load", ".", "empty", "--load-id", "a"],
+        ["load", ".", "file", "--load-id", "../a"],
+        ["load", ".", "noise", "--load-id", "a"],
+        ["archive", "missing", "out"],
+        ["archive", "empty", "out"],
+        ["restore", "missing", "out"],
+        ["restore", "empty", "out"],
+        ["tune", "noise", "--limits", "huge"],
+        ["tune", "noise", "--limits", ""],
+        ["nonsense"],
+        ["facts"],
+        ["check", "--engine", "other", "empty"],
+        [],
+    ],
+)
+def test_wrong_use_exits_with_2_and_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    try:
+        code = main(["pipeline", *arguments])
+    except SystemExit as left:  # argparse leaves like this
+        code = left.code  # type: ignore[assignment]
+    printed = capsys.readouterr()
+    assert code == 2 and printed.out == ""
+    assert printed.err.splitlines()[-1].startswith("forebay") and "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS, "load", "archive", "restore", "tune"])
+def test_without_a_java_one_line_says_what_to_install(
+    kept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, question: str
+) -> None:
+    pytest.importorskip("pyspark")
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(java, "packaged_java", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    more = {"load": ["x", "--load-id", "a"], "archive": ["out"], "restore": ["out"]}.get(question, [])
+    assert main(["pipeline", question, "--engine", "spark", str(kept), *more]) == 1
+    assert said(capsys).endswith("install one, set JAVA_HOME, or pip install 'forebay[java]'")
