@@ -35,6 +35,8 @@ def test_each_step_lasts_its_duration_and_the_last_one_goes_on() -> None:
     assert found.messages == 120
     assert [found.due_seconds(number) for number in (0, 10, 20, 120)] == [0.0, 1.0, 2.0, 3.0]
     assert found.due_messages(1.95) == 20
+    assert found.longest_rest == 0.1
+    assert Schedule.parse("10:2s,0:70s,100").longest_rest == 70
 
 
 def test_scaled_schedule_has_the_same_rates_for_other_durations() -> None:

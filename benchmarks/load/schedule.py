@@ -54,6 +54,11 @@ class Schedule:
         rate, seconds = self.steps[-1]
         return None if math.isinf(seconds) else self._firsts[-1] + round(rate * seconds)
 
+    @property
+    def longest_rest(self) -> float:
+        """Seconds between two messages."""
+        return max(1 / rate if rate else seconds for rate, seconds in self.steps)
+
     def due_seconds(self, number: int) -> float:
         """When this message is due, from the beginning."""
         step = bisect_right(self._firsts, number) - 1
