@@ -285,9 +285,10 @@ class Index:
         """(lane, block) of the rows that a checkpoint must delete. Settle says how it went."""
         dead: list[tuple[int, int]] = []
         for lane in (*self.lanes.values(), *self._forgotten.values()):
-            for first, last in lane.dead:
-                dead += [(lane.number, number) for number in range(first, last + 1)]
-            lane.dead.clear()
+            if lane.dead:
+                for first, last in lane.dead:
+                    dead += [(lane.number, number) for number in range(first, last + 1)]
+                lane.dead.clear()
         return dead
 
     def settle(self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool) -> None:

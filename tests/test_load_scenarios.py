@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from forebay.__main__ import main
+from forebay.benchmarks.load import schedule
 from forebay.benchmarks.load.events import CAME_AGAIN, PRODUCER_SHIFT
 from forebay.benchmarks.load.latency import DELAY, END_TO_END, PERCENTILES, PUBLISH, Latencies
 from forebay.benchmarks.load.scenario import Act, ConsumerPlan
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.benchmarks.load.schedule import Schedule
+from forebay.benchmarks.load.schedule import Schedule, Turns
 from forebay.dispatch.sizes import KIB, MIB
 from forebay.store.errors import SettingsError
 
@@ -22,26 +23,28 @@ from forebay.store.errors import SettingsError
 
 @pytest.mark.parametrize("text", ["1000:10s,10000:500ms,1000:1m", "7:3s", "0:5s,3:1s", "50:2s,1000"])
 def test_what_is_due_is_counted_as_it_is_numbered(text: str) -> None:
-    schedule = Schedule.parse(text)
-    for number in range(min(schedule.messages or 500, 3000)):
-        seconds = schedule.due_seconds(number)
-        assert schedule.due_messages(seconds + 1e-9) >= number + 1
-        assert number == 0 or schedule.due_messages(seconds - 1e-6) <= number
+    found = Schedule.parse(text)
+    for number in range(min(found.messages or 500, 3000)):
+        seconds = found.due_seconds(number)
+        assert found.due_messages(seconds + 1e-9) >= number + 1
+        assert number == 0 or found.due_messages(seconds - 1e-6) <= number
 
 
 def test_each_step_lasts_its_duration_and_the_last_one_goes_on() -> None:
-    schedule = Schedule.parse("10:2s,100:1s")
-    assert schedule.messages == 120
-    assert [schedule.due_seconds(number) for number in (0, 10, 20, 120)] == [0.0, 1.0, 2.0, 3.0]
-    assert schedule.due_messages(1.95) == 20
+    found = Schedule.parse("10:2s,100:1s")
+    assert found.messages == 120
+    assert [found.due_seconds(number) for number in (0, 10, 20, 120)] == [0.0, 1.0, 2.0, 3.0]
+    assert found.due_messages(1.95) == 20
+    assert found.longest_rest == 0.1
+    assert Schedule.parse("10:2s,0:70s,100").longest_rest == 70
 
 
 def test_scaled_schedule_has_the_same_rates_for_other_durations() -> None:
-    schedule = Schedule.parse("1000:10s,10000:4s").scaled(0.01)
-    assert schedule.messages == 500
-    assert str(schedule) == "1000:0.1s,10000:0.04s"
-    assert Schedule.parse(str(schedule)).steps == schedule.steps
-    assert Schedule.parse(str(schedule.scaled(1e-9))).messages is not None
+    scaled = Schedule.parse("1000:10s,10000:4s").scaled(0.01)
+    assert scaled.messages == 500
+    assert str(scaled) == "1000:0.1s,10000:0.04s"
+    assert Schedule.parse(str(scaled)).steps == scaled.steps
+    assert Schedule.parse(str(scaled.scaled(1e-9))).messages is not None
     assert math.isinf(Schedule.parse("5").steps[0][1])
 
 
@@ -49,6 +52,31 @@ def test_scaled_schedule_has_the_same_rates_for_other_durations() -> None:
 def test_schedule_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Schedule.parse(text)
+
+
+class FakeTime:
+    """Time that passes in `sleep` alone."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_producers_take_turns_and_send_whatever_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTime(102.6)
+    monkeypatch.setattr(schedule, "time", clock)
+    first, second = (Turns(Schedule.parse("4"), 100.0, producer, producers=2) for producer in (0, 1))
+    assert (first.wait(0), first.wait(4), second.wait(0), second.wait(4)) == (6, 2, 5, 1)  # of eleven that are due
+    assert clock.now == 102.6
+    assert second.wait(5) == 1
+    assert clock.now == pytest.approx(102.75)
+    assert first.wait(6) == 1
+    assert clock.now == pytest.approx(103.0)
 
 
 # Latencies

@@ -33,7 +33,7 @@ from .consuming import Consuming
 from .events import Kind, encode
 from .progress import Progress
 from .scenario import Act, ConsumerPlan
-from .schedule import Schedule
+from .schedule import Schedule, Turns
 from .workload import from_plan
 
 GAUGE_SECONDS: Final = 0.5
@@ -147,8 +147,13 @@ class BrokerProcess:
                 gauged = time.monotonic()
 
     def _send(self, bay: forebay.Forebay, producer: int) -> None:
+        most = self._plan.batch_messages
+        turns = None
+        if self._schedule is not None:
+            turns = Turns(self._schedule, self._began, producer, len(self._plan.starts))
+
         def room(n: int) -> int:
-            return self._room(producer, n)
+            return most if turns is None else min(turns.wait(n), most)
 
         for batch in self._workload.batches(producer, self._plan.starts[producer], room):
             self._tell(Kind.SENDING, producer, batch.stop)
@@ -156,18 +161,6 @@ class BrokerProcess:
                 bay.queue(destination).send_many(messages)
             self._tell(Kind.SENT, producer)
             self._progress.moved(sum(map(len, batch.messages.values())))
-
-    def _room(self, producer: int, n: int) -> int:
-        """What is due of a producer's messages, from n on. Waits for the first of them, and for nothing else."""
-        if self._schedule is None:
-            return self._plan.batch_messages
-        producers = len(self._plan.starts)
-        wait_seconds = self._began + self._schedule.due_seconds(n * producers + producer) - time.monotonic()
-        if wait_seconds > 0:
-            time.sleep(wait_seconds)
-        due = self._schedule.due_messages(time.monotonic() - self._began)
-        stop = -(-(due - producer) // producers)  # the producers take turns
-        return min(max(1, stop - n), self._plan.batch_messages)
 
     def _consume(self, bay: forebay.Forebay, number: int) -> None:
         plan = self._plan

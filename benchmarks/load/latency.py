@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from .events import CAME_AGAIN, N_MASK, PRODUCER_SHIFT
-from .schedule import Schedule
+from .schedule import Schedule, Turns
 
 if TYPE_CHECKING:
     from hdrh.histogram import HdrHistogram
@@ -80,8 +80,8 @@ class Latencies:
         if self._schedule is None:
             due[start:stop] = array("d", [at]) * (stop - start)
             return
-        for n in range(start, stop):
-            due[n] = self._began + self._schedule.due_seconds(n * len(self._due) + producer)
+        turns = Turns(self._schedule, self._began, producer, len(self._due))
+        due[start:stop] = array("d", map(turns.due, range(start, stop)))
         self._tracks[DELAY].record(_microseconds(at - then) for then in due[start:stop])
 
     def sent(self, producer: int, at: float) -> None:

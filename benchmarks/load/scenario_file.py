@@ -197,7 +197,7 @@ _CONSUMER: Final[Mapping[str, _Word]] = {
     "name": _text,
     "count": _whole(1, _CONSUMERS_MAX),
     "kinds": _kinds,
-    "pace": _number(0.001, 10**9),
+    "pace": _number(1, 10**9),
     "prefetch": _whole(1, 1_000_000),
     "joins_at": _number(0, 1),
     "leaves_after": _whole(1, MESSAGES_MAX),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
@@ -53,6 +54,11 @@ class Schedule:
         rate, seconds = self.steps[-1]
         return None if math.isinf(seconds) else self._firsts[-1] + round(rate * seconds)
 
+    @property
+    def longest_rest(self) -> float:
+        """Seconds between two messages."""
+        return max(1 / rate if rate else seconds for rate, seconds in self.steps)
+
     def due_seconds(self, number: int) -> float:
         """When this message is due, from the beginning."""
         step = bisect_right(self._firsts, number) - 1
@@ -72,3 +78,25 @@ class Schedule:
         return ",".join(
             f"{rate:g}" if math.isinf(seconds) else f"{rate:g}:{round(seconds, 3):g}s" for rate, seconds in self.steps
         )
+
+
+class Turns:
+    """One producer's share of a schedule that began at a time: its producers take turns, message by message."""
+
+    def __init__(self, schedule: Schedule, began: float, producer: int, producers: int) -> None:
+        self._schedule = schedule
+        self._began = began
+        self._producer = producer
+        self._producers = producers
+
+    def due(self, n: int) -> float:
+        """When the producer's n-th message is due."""
+        return self._began + self._schedule.due_seconds(n * self._producers + self._producer)
+
+    def wait(self, n: int) -> int:
+        """How many messages are due, from this one on. Waits until it is, and for nothing else."""
+        seconds = self.due(n) - time.monotonic()
+        if seconds > 0:
+            time.sleep(seconds)
+        due = self._schedule.due_messages(time.monotonic() - self._began)
+        return max(1, -(-(due - self._producer) // self._producers) - n)

@@ -32,7 +32,7 @@ from .words import counted, mib
 from .workload import Workload
 
 STALL_SECONDS: Final = 60.0
-"""So long without a message sent or acknowledged: the run is given up as failed."""
+"""So long without news of any work, beyond what the schedule rests: the run is given up as failed."""
 
 _BATCH_MESSAGES: Final = 256  # or a hundredth of a small run, because a kill puts a batch of each thread in doubt
 _PIPE_BYTES: Final = 1 << 20
@@ -69,6 +69,7 @@ class Supervisor:
         self._gauges = self._lined_gauges = _NO_GAUGES
         self._lined_sent = self._lined_settled = 0
         self._delivered = self._misses = 0
+        self._stall_seconds = STALL_SECONDS + (0.0 if scenario.rate is None else scenario.rate.longest_rest)
         self._began: float | None = None
         self._first_taken: float | None = None
         self._started = self._lined = self._moved = time.monotonic()
@@ -145,8 +146,8 @@ class Supervisor:
             now = time.monotonic()
             if now - self._lined >= 1:
                 self._line()
-            if now - self._moved >= STALL_SECONDS:
-                self._failure = f"nothing was sent or acknowledged for {STALL_SECONDS:.0f} s"
+            if now - self._moved >= self._stall_seconds:
+                self._failure = f"nothing was sent or acknowledged for {self._stall_seconds:.0f} s"
                 return
             if select.select([descriptor], [], [], max(0.0, self._lined + 1 - now))[0]:
                 piece = os.read(descriptor, _PIPE_BYTES)
@@ -156,6 +157,8 @@ class Supervisor:
 
     def _take_in(self, event: Event) -> None:
         evidence, latencies = self._evidence, self._latencies
+        if event.kind is not Kind.GAUGES:
+            self._moved = time.monotonic()
         match event.kind:
             case Kind.SENDING:
                 evidence.sending(event.who, event.stop)
@@ -163,16 +166,14 @@ class Supervisor:
             case Kind.SENT:
                 evidence.sent(event.who)
                 latencies.sent(event.who, event.at)
-                self._moved = time.monotonic()
                 self._run.sent_seconds = self._moved - self._started
             case Kind.SETTLING:
                 evidence.settling(event.who, event.keys)
                 latencies.taken(event.keys, event.at)
                 if self._first_taken is None:
-                    self._first_taken = time.monotonic()
+                    self._first_taken = self._moved
             case Kind.SETTLED:
                 evidence.settled(event.who)
-                self._moved = time.monotonic()
                 if self._first_taken is not None:
                     self._run.acked_seconds = self._moved - self._first_taken
             case Kind.LEFT:

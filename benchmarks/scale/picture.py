@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from forebay.dispatch.sizes import KIB, format_size
+
 from ..drawing import BLUE, GREY, ORANGE, panels, svg, title
-from ..load.words import short
 from .figures import JUDGED, LIMIT_MIB, MEMORY, judged
 from .report import Measured
 
@@ -32,17 +33,24 @@ def _draw(panel: Axes, measured: Measured, figure: str) -> None:
         return
     title(panel, f"{figure}: {judged(figure, values, figures)}")
     panel.set_xscale("log")
-    panel.set_xticks(values, [short(value) for value in values])
-    panel.minorticks_off()
+    panel.set_xticks(values, [_label(value) for value in values])
     panel.set_xlabel(measured.curve.axis)
     panel.plot(values, figures, color=BLUE, linewidth=1.8, marker="o", markersize=4)
     if figure == MEMORY:
         panel.axhline(LIMIT_MIB, color=ORANGE, linewidth=1.2, linestyle="--")
         panel.set_ylim(0, 1.15 * max(LIMIT_MIB, *figures))
-        return
-    panel.set_yscale("log")
-    low, high = min(figures) / _ROOM, max(figures) * _ROOM
-    linear = [figures[0] * value / values[0] for value in values]
-    panel.plot(values, linear, color=GREY, linewidth=1.0, linestyle=":")
-    panel.set_ylim(low, high)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    else:
+        linear = [figures[0] * value / values[0] for value in values]
+        panel.plot(values, linear, color=GREY, linewidth=1.0, linestyle=":")
+        panel.set_yscale("log")
+        panel.set_ylim(min(figures) / _ROOM, max(figures) * _ROOM)
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    panel.minorticks_off()
+
+
+def _label(value: int) -> str:
+    """100, 10k, 1M; or 4KiB and the like, where it is a size."""
+    thousands, rest = divmod(value, 1000)
+    if rest:
+        return format_size(value) if value % KIB == 0 else f"{value}"
+    return f"{thousands // 1000}M" if thousands % 1000 == 0 else f"{thousands}k"
