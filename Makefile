@@ -7,6 +7,7 @@
 #   make test PYTEST_TARGET=tests/test_journal.py
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
+#   make bench SUITES="bench_journal"    some of the structures
 #   make bench-peers PEERS=FOLDER        the other side: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's jars),
 #                                        FOLDER/python/peers.py; what is not there is said and left out
 #   make bench-peers WORKS="W1 W6"       some of it; only the whole makes benchmarks/RESULTS.md again
@@ -15,6 +16,7 @@ PYTHON ?= python3
 INSTALL ?= editable
 VENV ?= $(if $(filter wheel,$(INSTALL)),.venv-wheel,.venv)
 PYTEST_TARGET ?= tests
+SUITES ?=
 PEERS ?=
 PEERS_VENV := .venv-peers
 WORKS ?=
@@ -53,7 +55,7 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test check lint format soak bench-peers bench-scale coverage wheel install clean
+.PHONY: help demo test check lint format soak bench bench-baseline bench-peers bench-scale coverage wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -78,6 +80,12 @@ format: $(STAMP) ## let ruff correct what it can
 
 soak: $(STAMP) ## the long tests: crash states, kill -9, random operations
 	$(PYTEST) $(SHARED) -m soak -o faulthandler_timeout=0 --hypothesis-profile=soak $(PYTEST_ARGS) $(PYTEST_TARGET)
+
+bench: $(STAMP) ## whether a structure got slower than its baseline
+	$(RUN) benchmarks/gate.py $(SUITES)
+
+bench-baseline: $(STAMP) ## make this machine's figures the baseline
+	$(RUN) benchmarks/gate.py --store $(SUITES)
 
 bench-peers: $(STAMP) $(if $(PEERS),$(PEERS_VENV)/installed) ## W1 to W10 beside other queues
 	$(RUN) benchmarks/peers.py $(or $(WORKS),--write) $(if $(PEERS),--peers "$(PEERS)" --peers-python $(PEERS_VENV)/bin/python)

@@ -1,0 +1,75 @@
+"""The index: places added, looked up and removed, and a checkpoint's rows packed."""
+
+from __future__ import annotations
+
+from forebay.benchmarks.calibration import AgainstFloor
+from forebay.store.account import Unlimited
+from forebay.store.index import Index
+from forebay.store.lane import Lane
+
+MESSAGES = 20_000
+SLICE = [1024] * 256
+RECORD_BYTES = 1100
+
+
+def empty() -> Lane:
+    def read_nothing(lane: int, block: int) -> bytes:
+        raise AssertionError("all of it is in RAM")
+
+    return Index(Unlimited(), 16 << 20, read_nothing).lane(1, 4)
+
+
+def filled() -> Lane:
+    lane = empty()
+    use = lane.index.use(1)
+    for sequence in range(MESSAGES):
+        lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
+    return lane
+
+
+def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
+    def add(lane: Lane) -> None:
+        use = lane.index.use(1)
+        for sequence in range(MESSAGES):
+            lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
+
+    against_floor(MESSAGES, empty, add)
+
+
+def test_adds_in_slices(against_floor: AgainstFloor) -> None:
+    def add(lane: Lane) -> None:
+        use = lane.index.use(1)
+        for number in range(MESSAGES // len(SLICE)):
+            lane.add_slice(1, number * len(SLICE) * RECORD_BYTES, SLICE, use)
+
+    against_floor(MESSAGES // len(SLICE) * len(SLICE), empty, add)
+
+
+def test_removes_one_by_one(against_floor: AgainstFloor) -> None:
+    def remove(lane: Lane) -> None:
+        for sequence in range(MESSAGES):
+            lane.remove_one(sequence, 1)
+
+    against_floor(MESSAGES, filled, remove)
+
+
+def test_removes_in_runs(against_floor: AgainstFloor) -> None:
+    def remove(lane: Lane) -> None:
+        for first in range(0, MESSAGES, 256):
+            lane.remove(first, first + 255, 1)
+
+    against_floor(MESSAGES, filled, remove)
+
+
+def test_places_of_what_is_pending(against_floor: AgainstFloor) -> None:
+    def look(lane: Lane) -> None:
+        for first in range(0, MESSAGES - 512, 256):
+            run = lane.pending_run(first, 256)
+            assert run is not None
+            list(lane.extents(*run))
+
+    against_floor(MESSAGES, filled, look)
+
+
+def test_rows_of_a_checkpoint(against_floor: AgainstFloor) -> None:
+    against_floor(MESSAGES, filled, lambda lane: lane.index.take_dirty())

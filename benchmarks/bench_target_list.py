@@ -1,0 +1,64 @@
+"""TargetList: direct messages appended, given up for references, put back among others, forgotten."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import forebay
+from forebay.benchmarks.calibration import AgainstFloor
+from forebay.cache.charge import charge_bytes
+from forebay.dispatch.queue_area import Interest, LaneArea, QueueArea
+from forebay.dispatch.target_list import TargetList
+from forebay.store.reading import StoredMessage
+from forebay.store.runs import Runs
+
+MESSAGES = 5000
+BODY = bytes(1024)
+ENTRIES: list[StoredMessage] = [(sequence, b"", BODY, 0) for sequence in range(MESSAGES)]
+CHARGE = charge_bytes(ENTRIES[0])
+
+
+def empty(bay: forebay.Forebay) -> TargetList:
+    engine = bay._engine
+    area = LaneArea(QueueArea(engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
+    return TargetList(area, Interest(None, engine.lock), 1 << 30)
+
+
+def filled(bay: forebay.Forebay) -> TargetList:
+    target = empty(bay)
+    append(target)
+    return target
+
+
+def append(target: TargetList) -> None:
+    for entry in ENTRIES:
+        target.append(entry, CHARGE)
+
+
+def test_appends(against_floor: AgainstFloor, bay: forebay.Forebay) -> None:
+    against_floor(MESSAGES, partial(empty, bay), append)
+
+
+def test_evictions_from_the_end(against_floor: AgainstFloor, bay: forebay.Forebay) -> None:
+    def evict(target: TargetList) -> None:
+        for _ in range(MESSAGES):
+            target.evict_last()
+
+    against_floor(MESSAGES, partial(filled, bay), evict)
+
+
+def test_messages_put_back_among_others(against_floor: AgainstFloor, bay: forebay.Forebay) -> None:
+    def every_other() -> TargetList:
+        target = empty(bay)
+        for entry in ENTRIES[::2]:
+            target.append(entry, CHARGE)
+        return target
+
+    against_floor(MESSAGES // 2, every_other, lambda target: target.put_back(ENTRIES[1::2]))
+
+
+def test_runs_forgotten(against_floor: AgainstFloor, bay: forebay.Forebay) -> None:
+    gone = Runs()
+    for first in range(0, MESSAGES, 100):
+        gone.add(first, first + 50)
+    against_floor(MESSAGES, partial(filled, bay), lambda target: target.forget(gone))

@@ -1,0 +1,101 @@
+"""`make bench`: each structure over the floor of the machine, compared with the stored baseline.
+
+    python benchmarks/gate.py            exit code 1: something got slower, and its name
+    python benchmarks/gate.py --store    make this run the baseline
+
+A figure is CPU time of one operation over CPU time of one step of the floor.
+It says little about the library and much about a change of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from forebay.benchmarks.works.machine import machine, software
+
+HERE: Final = Path(__file__).parent
+BASELINE: Final = HERE / "baseline.json"
+TOLERANCE: Final = 1.3
+"""Above so many times its baseline a structure counts as slower. Runs of one source on one machine lie within 1.2."""
+
+Ratios = dict[str, float]
+"""Floors that one operation takes, by suite and test: `bench_journal::test_acks`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, compare or store; the exit code. Wrong usage leaves by SystemExit."""
+    parser = ArgumentParser(prog="gate.py", description="Each structure beside the floor and its baseline.")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help="bench_journal and so on (all)")
+    parser.add_argument("--store", action="store_true", help="make this run the baseline of its suites")
+    arguments = parser.parse_args(argv)
+    try:
+        found = measured(arguments.suites)
+    except subprocess.CalledProcessError as failure:
+        print(f"{failure.stdout}\ngate: the suites ended with exit code {failure.returncode}", file=sys.stderr)
+        return 1
+    before = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {"ratios": {}}
+    lines, slower = compared(found, before["ratios"])
+    print("\n".join(lines))
+    if arguments.store:
+        ratios = {name: ratio for name, ratio in before["ratios"].items() if arguments.suites} | found
+        kept = {"machine": f"{machine()}; {software()}", "ratios": dict(sorted(ratios.items()))}
+        BASELINE.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
+        print(f"stored as {BASELINE.name}")
+        return 0
+    if slower:
+        print(f"\nslower than {TOLERANCE:g} × the baseline, which is of {before.get('machine', 'nowhere')}:")
+        print("\n".join(f"  {line}" for line in slower))
+    return 1 if slower else 0
+
+
+def measured(suites: Sequence[str]) -> Ratios:
+    """Run the suites. Raises CalledProcessError where one of them fails."""
+    with TemporaryDirectory() as place:
+        written = Path(place) / "measured.json"
+        command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += [f"--confcutdir={HERE}", "-o", "python_files=bench_*.py", "--benchmark-timer=time.process_time"]
+        command += ["--benchmark-quiet", f"--benchmark-json={written}"]
+        places = [str(HERE / f"{suite}.py") for suite in suites] or [str(HERE)]
+        subprocess.run([*command, *places], check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+        told = json.loads(written.read_text(encoding="utf-8"))
+    return {_name(each["fullname"]): _ratio(each) for each in told["benchmarks"]}
+
+
+def compared(found: Mapping[str, float], before: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """A table of all, and a line for each that got slower."""
+    return list(_table(found, before)), [
+        f"{name}: {ratio / before[name]:.2f} ×"
+        for name, ratio in found.items()
+        if name in before and ratio > before[name] * TOLERANCE
+    ]
+
+
+def _table(found: Mapping[str, float], before: Mapping[str, float]) -> Iterator[str]:
+    width = max(map(len, found), default=0)
+    yield f"{'floors an operation':{width}}  {'now':>9}  {'baseline':>9}  change"
+    for name, ratio in found.items():
+        known = before.get(name)
+        against = f"{known:9.3f}  {ratio / known - 1:+6.0%}" if known else f"{'none':>9}"
+        yield f"{name:{width}}  {ratio:9.3f}  {against}"
+
+
+def _name(fullname: str) -> str:
+    """Without the folder, which is another one on each machine."""
+    path, _, test = fullname.partition("::")
+    return f"{Path(path).stem}::{test}"
+
+
+def _ratio(benchmark: Mapping[str, dict[str, float]]) -> float:
+    more = benchmark["extra_info"]
+    return benchmark["stats"]["min"] / more["operations"] / more["floor_seconds"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
