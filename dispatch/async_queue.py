@@ -320,11 +320,17 @@ def _next(messages: Iterator[Message]) -> Message | None:
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """A batch in parts. What came before something is wrong with it is a part too."""
+    """A batch in parts. What came before something is wrong with it is a part too.
+
+    So is what needs a sync before what needs none, which would overtake it.
+    """
     part: list[Message] = []
     part_bytes = 0
     try:
         for message in messages:
+            if part and _needs_sync(part[-1]) and not _needs_sync(message):
+                yield part
+                part, part_bytes = [], 0
             part.append(message)
             part_bytes += len(message.body) if isinstance(message, Message) else 0
             if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
@@ -336,6 +342,10 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
         raise
     if part:
         yield part
+
+
+def _needs_sync(message: Message) -> bool:
+    return getattr(message, "persistent", True) is not False
 
 
 class Woken:

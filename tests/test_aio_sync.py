@@ -39,6 +39,16 @@ def test_sends_of_one_tick_share_one_sync() -> None:
     asyncio.run(main())
 
 
+def test_what_needs_no_sync_does_not_overtake_what_came_before_it_in_a_batch() -> None:
+    async def main() -> None:
+        bay = LoopBay(sync="always")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many(Message(b"%d" % number, persistent=number % 3 != 2) for number in range(7))
+        assert [message.body async for message in queue.browse()] == [b"%d" % number for number in range(7)]
+
+    asyncio.run(main())
+
+
 def test_sends_that_come_while_a_sync_is_under_way_share_the_next_one() -> None:
     async def main() -> None:
         workers = ByHand()

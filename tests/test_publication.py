@@ -61,6 +61,17 @@ def test_slice_waits_for_the_sync_though_the_batch_goes_on(queue: Queue) -> None
         assert taken(consumer) == [b"a slice of its own", b"the next one"]
 
 
+def test_what_needs_no_sync_does_not_overtake_what_came_before_it_in_a_batch(queue: Queue) -> None:
+    batch = [Message(b"%d" % number, persistent=number % 3 != 2) for number in range(7)]
+    queue.send_many(batch)
+    assert [message.body for message in queue.browse()] == [message.body for message in batch]
+    with queue.subscribe() as consumer:
+        found: list[bytes] = []
+        while part := taken(consumer):
+            found += part
+        assert found == [message.body for message in batch]
+
+
 def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, queue: Queue) -> None:
     """Two threads send: the second one writes while the first one's sync is under way."""
     writing, looked = Event(), Event()
