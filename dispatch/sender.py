@@ -281,9 +281,9 @@ class Sender:
                     or is_timed is not was_timed  # those with times are slices of their own
                 ):
                     self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
-                    if is_persistent and not message.persistent:
-                        engine.after_write(engine.position())  # what needs no sync must not overtake what does
                     batch, batch_ids, batch_bytes = [], [], 0
+                if is_persistent and not message.persistent and len(ids) > before:
+                    engine.after_write(engine.position())  # what needs no sync must not overtake what does
                 priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
                 batch.append(content)
                 batch_ids.append(message.message_id)

@@ -281,11 +281,7 @@ class TargetArea:
         for interest in interests.values():
             target = next(found for found in interest.lists if found.area is area)
             if target.frontier == sequence and not target.references:
-                is_wanted: bool | None
-                try:
-                    is_wanted = interest.wants(area, message)
-                except RecordDamaged:
-                    is_wanted = None  # it was moved here with headers that make no sense: the loader tells of it
+                is_wanted = self._is_wanted(interest, area, message)
                 if is_wanted is False:
                     target.frontier = sequence + 1
                     if area.unwanted is not None:
@@ -538,19 +534,20 @@ class TargetArea:
             area.queue.dealer.offer_again(area, message)
             return
         for interest in area.queue.interests.values():
+            if self._is_wanted(interest, area, message) is False:
+                continue
             for target in interest.lists:
-                if target.area is area and target.front > sequence and self._is_wanted(interest, area, message):
+                if target.area is area and target.front > sequence:
                     target.returned.add(sequence, sequence)
                     self.feed(target)
                     self.wake(interest)
 
-    def _is_wanted(self, interest: Interest, area: LaneArea, message: StoredMessage) -> bool:
+    def _is_wanted(self, interest: Interest, area: LaneArea, message: StoredMessage) -> bool | None:
+        """None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
         try:
-            if interest.selector is None or message[2] is not None:
-                return interest.wants(area, message)
+            return interest.wants(area, message) if interest.selector is None or message[2] is not None else None
         except RecordDamaged:
-            return True  # its headers make no sense: the loader tells of it
-        return True  # they are not in RAM: the loader looks again
+            return None
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""

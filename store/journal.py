@@ -101,9 +101,7 @@ class Journal:
         self._unsynced_names = 0
         """How many data logs were begun since their directory was synced."""
         self._file: File | None = None
-        self._limit = -1
-        self._salt = 0
-        self._word = MAGIC
+        self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
         self._first_bytes = 0
         """Header and first record of the newest data log."""
@@ -156,18 +154,9 @@ class Journal:
         size = _ONE_BYTES + len(properties) + len(body)
         if self.offset + size > self._limit:
             self._make_room(size)
-        offset = self.offset
+        offset, salt, word = self.offset, self._salt, self._word
         data = encode_one(
-            self._salt,
-            self._word,
-            self.epoch,
-            self.durable,
-            priority,
-            destination,
-            sequence,
-            timestamp,
-            properties,
-            body,
+            salt, word, self.epoch, self.durable, priority, destination, sequence, timestamp, properties, body
         )
         try:
             self._file.append(data)  # type: ignore[union-attr]
@@ -183,9 +172,9 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of (properties, body) pairs: its offset, and each content's length. REQUIRES: state lock.
+        """A slice of (properties, body) pairs: its offset, and their lengths. A large one is alone, and not copied.
 
-        One that is larger than a slice of several may be comes alone, and is not copied.
+        REQUIRES: state lock.
         """
         lengths = content_lengths(contents)
         if lengths[0] > SLICE_CONTENT_BYTES_MAX:
