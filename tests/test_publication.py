@@ -61,8 +61,11 @@ def test_slice_waits_for_the_sync_though_the_batch_goes_on(queue: Queue) -> None
         assert taken(consumer) == [b"a slice of its own", b"the next one"]
 
 
-def test_what_needs_no_sync_does_not_overtake_what_came_before_it_in_a_batch(queue: Queue) -> None:
-    batch = [Message(b"%d" % number, persistent=number % 3 != 2) for number in range(7)]
+@pytest.mark.parametrize("first", [2, 256, 300])
+def test_what_needs_no_sync_does_not_overtake_what_came_before_it_in_a_batch(queue: Queue, first: int) -> None:
+    """Wherever a slice ends."""
+    batch = [Message(b"%d" % number, persistent=number < first or number % 3 != 2) for number in range(first + 5)]
+    batch[first].persistent = False
     queue.send_many(batch)
     assert [message.body for message in queue.browse()] == [message.body for message in batch]
     with queue.subscribe() as consumer:
