@@ -8,6 +8,30 @@ CRASHES = "tests/test_crash.py"
 
 STORE_BUGS = (
     *in_file(
+        "store/record.py",
+        (
+            "a sequence or a lane that cannot be is believed",
+            "    if lane & 15 >= PRIORITIES or lane >> 4 >= NUMBERS or first + messages > SEQUENCES:\n",
+            "    if lane < 0:\n",
+            "tests/test_forged.py",
+        ),
+        (
+            "a priority that cannot be is believed",
+            "    if flags & 15 >= PRIORITIES:\n",
+            "    if flags < 0:\n",
+            "tests/test_record.py",
+        ),
+    ),
+    *in_file(
+        "store/state.py",
+        (
+            "a name may hold control characters",
+            "        if not name or not name.isprintable():\n",
+            "        if not name:\n",
+            "tests/test_state.py",
+        ),
+    ),
+    *in_file(
         "store/disk.py",
         (
             "a sync leaves the bytes in the system's cache",
