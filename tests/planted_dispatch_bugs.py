@@ -20,8 +20,8 @@ DISPATCH_BUGS = (
         "dispatch/target_area.py",
         (
             "what makes no sense is kept from a selector when it is moved",
-            "                    is_wanted = None  # it was moved",
-            "                    is_wanted = False  # it was moved",
+            "        except RecordDamaged:\n            return None",
+            "        except RecordDamaged:\n            return False",
             "tests/test_quarantine.py",
         ),
     ),

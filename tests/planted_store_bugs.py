@@ -154,8 +154,8 @@ STORE_BUGS = (
         ),
         (
             "a record says that all before it is durable",
-            "            self._salt,\n            self._word,\n            self.epoch,\n            self.durable,\n",
-            "            self._salt,\n            self._word,\n            self.epoch,\n            self.end,\n",
+            "        head = self._salt, self._word, self.epoch, self.durable\n",
+            "        head = self._salt, self._word, self.epoch, self.end\n",
             "tests/test_crash.py::test_power_cut_without_syncs_leaves_what_some_moment_left",
         ),
         (
