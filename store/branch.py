@@ -291,7 +291,7 @@ def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
         at += _RUN.size
         check_run(*runs[-1])
         if not runs[-1].messages:
-            raise RecordDamaged("a transaction acknowledges nothing")
+            raise RecordDamaged("a run of a transaction cannot be")
     return runs, at
 
 

@@ -105,7 +105,8 @@ _CALLS_FIRST = 32
 _CLOSED = 2**31 - 1
 """A descriptor that no file ever has, so that every call after close fails with EBADF."""
 
-_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Nothing waits for the other end of a pipe that somebody put in the place of a file: reading it fails."""
 
 
 def _write_keeping_the_interpreter_lock() -> Callable[[int, bytes, int], int]:

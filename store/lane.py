@@ -167,7 +167,7 @@ class Lane:
         """
         if sequence <= self.next_sequence:
             return
-        check_run(self.number, sequence, 0)
+        check_run(self.number, sequence, 1)
         number = sequence >> BLOCK_SHIFT
         if self.tail is not None and self.tail.number == number:
             self._touched(self.tail).fill(sequence & BLOCK_MASK)

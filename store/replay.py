@@ -276,7 +276,7 @@ class Replay:
     def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
         commit = decode_commit(head[HEADER_BYTES:])
         branch = self._transactions.find(commit.number)
-        known = {placed.position for placed in branch} if branch is not None else set()
+        known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
 
         def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
@@ -286,6 +286,8 @@ class Replay:
             try:
                 if placed.position not in known:
                     raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+                if known[placed.position] != placed.lane:
+                    raise RecordDamaged("the slice belongs to another lane")
                 return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
             except RecordDamaged:
                 if self.accepts_loss or self._has_loss(home):

@@ -8,6 +8,24 @@ CRASHES = "tests/test_crash.py"
 
 DISPATCH_BUGS = (
     *in_file(
+        "dispatch/sieve.py",
+        (
+            "what makes no sense is acknowledged for a selector",
+            "    except RecordDamaged:\n        return False\n",
+            "    except RecordDamaged:\n        return True\n",
+            "tests/test_quarantine.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/target_area.py",
+        (
+            "what makes no sense is kept from a selector when it is moved",
+            "        except RecordDamaged:\n            return None",
+            "        except RecordDamaged:\n            return False",
+            "tests/test_quarantine.py",
+        ),
+    ),
+    *in_file(
         "cache/budget.py",
         (
             "a reservation passes the limit",

@@ -8,6 +8,30 @@ CRASHES = "tests/test_crash.py"
 
 STORE_BUGS = (
     *in_file(
+        "store/record.py",
+        (
+            "a sequence or a lane that cannot be is believed",
+            "    if lane & 15 >= PRIORITIES or lane >> 4 >= NUMBERS or first + messages > SEQUENCES:\n",
+            "    if lane < 0:\n",
+            "tests/test_forged.py",
+        ),
+        (
+            "a priority that cannot be is believed",
+            "    if flags & 15 >= PRIORITIES:\n",
+            "    if flags < 0:\n",
+            "tests/test_record.py",
+        ),
+    ),
+    *in_file(
+        "store/state.py",
+        (
+            "a name may hold control characters",
+            "        if not name or not name.isprintable():\n",
+            "        if not name:\n",
+            "tests/test_state.py",
+        ),
+    ),
+    *in_file(
         "store/disk.py",
         (
             "a sync leaves the bytes in the system's cache",
@@ -130,8 +154,8 @@ STORE_BUGS = (
         ),
         (
             "a record says that all before it is durable",
-            "            self._salt,\n            self._word,\n            self.epoch,\n            self.durable,\n",
-            "            self._salt,\n            self._word,\n            self.epoch,\n            self.end,\n",
+            "        head = self._salt, self._word, self.epoch, self.durable\n",
+            "        head = self._salt, self._word, self.epoch, self.end\n",
             "tests/test_crash.py::test_power_cut_without_syncs_leaves_what_some_moment_left",
         ),
         (
@@ -155,6 +179,12 @@ STORE_BUGS = (
     ),
     *in_file(
         "store/message_store.py",
+        (
+            "senders never wait for a checkpoint that is behind",
+            "        return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded\n",
+            "        return self.index.is_crowded\n",
+            "tests/test_replay_bound.py",
+        ),
         (
             "the state record forgets how often messages came back",
             "        return self._described(state)\n",

@@ -307,6 +307,14 @@ def test_no_file_is_opened_through_a_link(real: OsDisk, tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(real: OsDisk, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    for opened in (real.open_for_reading("log"), real.open("log")):
+        with pytest.raises(OSError):
+            opened.read(0, 10)
+        opened.close()
+
+
 def test_no_program_that_is_started_inherits_a_file(real: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
     os_open = os.open

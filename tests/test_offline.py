@@ -53,6 +53,21 @@ def test_damaged_directory_exits_with_1_and_a_line_a_place(kept: Path, capsys: p
     assert sum(json.loads(line)["kind"] == "damaged" for line in capsys.readouterr().out.splitlines()) == 1
 
 
+@pytest.mark.parametrize("command", ["verify", "dump", "explain"])
+def test_pipe_or_directory_in_the_place_of_a_data_log_stops_no_command(
+    kept: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kept / "localhost" / data_log_name(1)
+    for make in (os.mkfifo, os.mkdir):
+        path.unlink()
+        make(path)
+        assert main([command, str(kept)]) == 1
+        printed = capsys.readouterr()
+        assert "cannot be read" in printed.out or printed.err.startswith("forebay: ")
+        path.rename(kept / make.__name__)
+        path.touch()
+
+
 @pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "--headers"], ["explain"]])
 def test_directory_is_the_same_afterwards_whole_or_damaged(kept: Path, command: list[str]) -> None:
     for content in (None, b"", b"x" * 1000):

@@ -327,6 +327,13 @@ def test_the_fast_and_the_plain_checksum_are_one_polynomial() -> None:
     assert record.crc32(data, SALT) == zlib.crc32(data, SALT)
 
 
+@pytest.mark.parametrize("kind", [MESSAGE, ACK, ATTEST])
+def test_priority_that_cannot_be_is_no_record(kind: int) -> None:
+    decode_header(encode(SALT, WORD, EPOCH, DURABLE, kind, 9, 0, bytes(20)))
+    with pytest.raises(RecordDamaged, match="a priority of 10"):
+        decode_header(encode(SALT, WORD, EPOCH, DURABLE, kind, 10, 0, bytes(20)))
+
+
 def test_attest_record_is_a_header_alone() -> None:
     assert len(encode(SALT, WORD, EPOCH, DURABLE, ATTEST, 0, 0, b"")) == 32
 

@@ -17,17 +17,30 @@ from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.record import (
     ACK,
     COMMIT,
+    DESTINATION,
+    NUMBERS,
     PREPARE,
     RELOCATED,
+    RETURN,
+    SEQUENCES,
     SUBSCRIBE,
     SURVIVORS,
     TRANSACTIONAL,
     UNSUBSCRIBE,
+    Returned,
     Survivors,
+    returns_payload,
     survivors_payload,
 )
 from forebay.store.simulated_disk import SimulatedDisk
-from forebay.store.state import Subscription, encode_subscription, encode_unsubscribe
+from forebay.store.state import (
+    TOPIC,
+    Destination,
+    Subscription,
+    encode_destination,
+    encode_subscription,
+    encode_unsubscribe,
+)
 from journals import data_logs
 from message_stores import OpenStore
 
@@ -98,6 +111,32 @@ def commit_of_another_transaction(journal: Journal, lane: Lane) -> None:
     prepared(journal, lane, place(journal, offset))
 
 
+def commit_of_a_slice_of_nothing(journal: Journal, lane: Lane) -> None:
+    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number, place(journal, offset), 0))
+
+
+def commit_into_another_lane(journal: Journal, lane: Lane) -> None:
+    offset = journal.append_one(4 | TRANSACTIONAL, lane.destination, NUMBER, 0, b"", b"a")
+    journal.append(COMMIT, 0, 0, committed(NUMBER, lane.number + 1, place(journal, offset)))
+
+
+def return_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
+    journal.append(RETURN, 4, 1, returns_payload(lane.destination, [Returned(SEQUENCES, 1, 1)]))
+
+
+def destination_that_was_of_another_kind(journal: Journal, lane: Lane) -> None:
+    journal.append(DESTINATION, 0, 1, encode_destination(Destination(lane.destination, TOPIC, "orders")))
+
+
+def message_of_a_sequence_that_cannot_be(journal: Journal, lane: Lane) -> None:
+    journal.append_one(4, lane.destination, SEQUENCES, 0, b"", b"a")
+
+
+def ack_of_a_destination_that_cannot_be(journal: Journal, lane: Lane) -> None:
+    journal.append_ack(4, NUMBERS, 0, 1)
+
+
 def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
     offset = journal.offset
     journal.append_ack(4, lane.destination, 0, 1)
@@ -117,6 +156,12 @@ def commit_of_an_ack(journal: Journal, lane: Lane) -> None:
         (commit_of_a_message_of_no_transaction, "the slice belongs to another transaction"),
         (commit_of_another_transaction, "the slice belongs to another transaction"),
         (commit_of_an_ack, "another record lies there"),
+        (commit_of_a_slice_of_nothing, "a slice of 0 messages cannot be"),
+        (commit_into_another_lane, "the slice belongs to another lane"),
+        (return_of_a_sequence_that_cannot_be, "cannot be"),
+        (destination_that_was_of_another_kind, "was of another kind"),
+        (message_of_a_sequence_that_cannot_be, "cannot be"),
+        (ack_of_a_destination_that_cannot_be, "cannot be"),
         (lambda journal, lane: journal.append(ACK, 4, 3, b"") and None, "the ranges of an ack do not add up"),
     ],
 )
