@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from .budget import Holder
 from .charge import charge_bytes
+
+WORTH_BYTES: Final = 32 * 1024
+"""Charge of what goes to tmp-storage at least, where there is so much: the places of a few small messages that are
+written by themselves take more memory than they leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,10 @@ class MessageCache:
             lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
             messages = self._lanes[lane]
             stop = len(messages) // 2
+            keeper = self.keepers.get(lane)
+            enough = max(wanted_bytes, released + WORTH_BYTES) if keeper is not None else wanted_bytes
             given: list[StoredMessage] = []
-            while len(messages) > stop and released < wanted_bytes:
+            while len(messages) > stop and released < enough:
                 _, message = messages.popitem()
                 charge = charge_bytes(message)
                 self.holder.release(charge)
@@ -94,7 +101,6 @@ class MessageCache:
                 given.append(message)
             if not messages:
                 del self._lanes[lane]
-            keeper = self.keepers.get(lane)
             if keeper is not None:
                 keeper(given)
         return released

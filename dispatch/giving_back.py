@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
+from ..cache.message_cache import WORTH_BYTES
 from .target_list import TargetList
 
 if TYPE_CHECKING:
@@ -33,11 +34,16 @@ def make_room(
         richest = max(others, key=lambda target: target.supply_seconds, default=None)
         if richest is None:
             return
-        stop = len(richest.direct) // 2
+        stop = max(len(richest.direct) // 2, least)
+        missing_bytes = wanted_bytes - budget.free_bytes
+        if not richest.area.is_persistent:
+            missing_bytes = max(missing_bytes, WORTH_BYTES)
         evicted: list[StoredMessage] = []
-        while budget.free_bytes < wanted_bytes and _can_give(richest, max(stop, least), least_seconds):
+        while missing_bytes > 0 and _can_give(richest, stop, least_seconds):
             evicted.append(richest.evict_last())
-            targets.targets.release(charge_bytes(evicted[-1]))
+            charge = charge_bytes(evicted[-1])
+            targets.targets.release(charge)
+            missing_bytes -= charge
         richest.area.spill(evicted)
 
 

@@ -112,3 +112,19 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
         )
         assert bodies <= bodies_max, "bodies handed out hold at most half of what the fixed parts leave"
     bay.check()
+
+
+def test_small_messages_that_leave_ram_one_by_one_take_little_memory_for_their_places() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    for number in range(3):
+        bay.queue(f"q{number}").subscribe()
+    fill_volatile(bay, 12, 1_000)
+    bay.check()
+    spilled = bay.bay.statistics().tmp_storage.messages
+    assert spilled > 5_000
+    assert bay.bay.statistics().memory.holders["tmp_storage"] < 40 * spilled
+
+
+def fill_volatile(bay: SimulatedBay, rounds: int, count: int) -> None:
+    for number in range(rounds):
+        bay.queue(f"q{number % 4}").send_many(Message(b"16 bytes of body", persistent=False) for _ in range(count))
