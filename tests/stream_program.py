@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.pipeline import register, session
+from spark_process import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ LIMITS = {"on": "60000", "now": "2000000"}
 
 
 def main(directory: str, checkpoint: str, out: str, mode: str) -> None:
-    spark = session("local[2]", configuration={"spark.driver.memory": "512m", "spark.sql.shuffle.partitions": "2"})
+    spark = session("local[2,100]", configuration=SMALL)
     register(spark)
 
     def keep(frame: DataFrame, batch: int) -> None:
@@ -36,7 +37,9 @@ def main(directory: str, checkpoint: str, out: str, mode: str) -> None:
 
     source = spark.readStream.format("forebay").option("lease", "kills").option("maxBytesPerTrigger", LIMITS[mode])
     writer = source.load(directory).writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint)
-    query = (writer.trigger(availableNow=True) if mode == "now" else writer.trigger(processingTime="0 seconds")).start()
+    query = (
+        writer.trigger(availableNow=True) if mode == "now" else writer.trigger(processingTime="200 milliseconds")
+    ).start()
     query.awaitTermination()
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("pyspark")
 
 import forebay.pipeline as pipeline  # noqa: E402
 from forebay.pipeline import local  # noqa: E402
+from forebay.pipeline.archiving import ArchiveRow, archive_local, restore_local  # noqa: E402
 from forebay.pipeline.fleet import Part, Store, disk_of, find_stores, plan  # noqa: E402
 from forebay.pipeline.source import Options, StorePart, packed  # noqa: E402
 
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def fleet_of(directory: Path, seeds: range) -> Path:
     """Some brokers: whole stores, and what kills and power cuts left."""
-    directory = tmp_path_factory.mktemp("fleet")
-    for n, disk in enumerate(random_stores(range(50, 54), images_max=1)):
+    for n, disk in enumerate(random_stores(seeds, images_max=1)):
         written(disk, directory / str(n), f"broker-{n}")
     return directory
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fleet_of(tmp_path_factory.mktemp("fleet"), range(50, 54))
 
 
 @pytest.fixture
@@ -55,7 +59,19 @@ def glob_of(fleet: Path) -> str:
     return f"{fleet}/*"
 
 
-def test_each_answer_is_that_of_one_process(spark: SparkSession, fleet: Path) -> None:
+def test_each_answer_is_that_of_one_process(spark: SparkSession, fleet: Path, tmp_path: Path) -> None:
+    same_answers(spark, fleet)
+    same_archives(spark, fleet, tmp_path)
+
+
+@pytest.mark.soak
+def test_each_answer_over_many_more_stores(spark: SparkSession, tmp_path: Path) -> None:
+    fleet = fleet_of(tmp_path / "fleet", range(1000, 1060))
+    same_answers(spark, fleet)
+    same_archives(spark, fleet, tmp_path)
+
+
+def same_answers(spark: SparkSession, fleet: Path) -> None:
     before = tree(fleet)
     everything = glob_of(fleet)
     assert len(find_stores(everything)) >= 5
@@ -70,6 +86,22 @@ def test_each_answer_is_that_of_one_process(spark: SparkSession, fleet: Path) ->
     assert backlog == counted([_ageless(row._asdict()) for row in local.backlog(everything)])
     assert sum(backlog.values()) > 6 and sum(pins.values()) > 6
     assert tree(fleet) == before
+
+
+def same_archives(spark: SparkSession, fleet: Path, directory: Path) -> None:
+    """And what comes back of them."""
+    by_spark, alone = directory / "spark", directory / "alone"
+    rows = [ArchiveRow(**row) for row in _dicts(pipeline.archive(spark, glob_of(fleet), by_spark))]
+    assert rows == archive_local(glob_of(fleet), alone)
+    assert {"archived", "in use"} <= {row.state for row in rows}
+    assert contents(by_spark) == contents(alone)
+    restored = [ArchiveRow(**row) for row in _dicts(pipeline.restore(spark, by_spark, directory / "spark-again"))]
+    assert restored == restore_local(alone, directory / "alone-again")
+    assert contents(directory / "spark-again") == contents(directory / "alone-again")
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path.relative_to(directory): path.read_bytes() for path in directory.rglob("*.*") if path.is_file()}
 
 
 def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
