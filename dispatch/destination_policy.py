@@ -19,7 +19,7 @@ from .sizes import is_number, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
 WhenStoreFull = Literal["block", "fail"]
-Eviction = Literal["oldest", "newest", "lowest_priority"]
+Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
 
 PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
@@ -73,8 +73,12 @@ class DestinationPolicy:
     More: a slow subscriber loses fewer messages, and keeps more of the journal."""
 
     eviction: Eviction = "oldest"
-    """Which of them it loses beyond that: the "oldest", the "newest", or of "lowest_priority" the oldest.
-    "oldest": whoever is slow sees what is new, with gaps. "newest": what is old, without gaps until then."""
+    """Which of them go: "oldest", "newest", "lowest_priority", or "latest_per_key", which keeps the newest of each key.
+    "oldest": gaps, and what is new. "newest": what is old. "latest_per_key": 300 bytes of RAM for each that waits."""
+
+    eviction_key: str = "JMSXGroupID"
+    """The header that is a message's key for "latest_per_key"; "JMSXGroupID" is its group.
+    More different values: fewer messages that a newer one makes worthless."""
 
     duplicate_window: int = 0
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
@@ -113,6 +117,8 @@ class DestinationPolicy:
             _check_number("subscriber_max_messages", subscriber_max, is_right)
         if self.eviction not in get_args(Eviction):
             raise SettingsError(f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}")
+        if type(self.eviction_key) is not str or not self.eviction_key:
+            raise SettingsError(f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header")
         if self.when_store_full not in get_args(WhenStoreFull):
             raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
         window = self.duplicate_window

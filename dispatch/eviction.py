@@ -7,14 +7,15 @@ stays. Nothing of it is in the journal, as nothing of such a subscription is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD
 from .destination_policy import Eviction
-from .topic_area import SubscriptionArea, SubscriptionLaneArea, TopicArea, TopicLaneArea
+from .latest_keys import LatestKeys, key_of
+from .topic_area import SubscriptionArea, SubscriptionLaneArea, TopicArea, TopicLaneArea, Verdicts
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -26,10 +27,12 @@ SLACK: Final = 8
 class Evictor:
     """The rule of one topic. The state lock guards it."""
 
-    def __init__(self, engine: Engine, max_messages: int, eviction: Eviction) -> None:
+    def __init__(self, engine: Engine, max_messages: int, eviction: Eviction, key_name: str) -> None:
+        """key_name: of the header that is a message's key, for "latest_per_key"."""
         self._engine = engine
         self._max_messages = max_messages
         self._eviction = eviction
+        self._key_name = key_name
 
     def admitted(self, area: SubscriptionLaneArea, arriving: int) -> int:
         """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
@@ -37,6 +40,26 @@ class Evictor:
         if self._eviction != "newest" or subscription.is_durable:
             return arriving
         return min(max(self._max_messages - self._waiting(subscription), 0), arriving)
+
+    def note_keys(
+        self, verdicts: Verdicts, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
+    ) -> None:
+        """These arrive: for each subscriber that wants one it is the newest of its key."""
+        if self._eviction != "latest_per_key":
+            return
+        readers = [area for area in areas if not area.queue.is_durable]
+        for message in messages:
+            key = key_of(self._key_name, message[1])
+            if key is None:
+                continue
+            verdicts.begin(message)
+            for area in readers:
+                subscription, selector = area.queue, area.queue.selector
+                if selector is None or verdicts.matches(selector, area, message):
+                    if subscription.latest is None:
+                        subscription.latest = LatestKeys()
+                    subscription.latest.note(key, (area, message[0]))
+            verdicts.begin(None)
 
     def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""
@@ -51,7 +74,7 @@ class Evictor:
         if excess <= self._max_messages // SLACK:
             return
         gone: dict[SubscriptionLaneArea, Runs] = {}
-        while excess > 0 and (found := self._first(subscription, excess)) is not None:
+        while excess > 0 and (found := self._next(subscription, excess)) is not None:
             area, first, last = found
             removed = area.lane.remove(first, last, NO_RECORD)
             gone.setdefault(area, Runs()).add(first, last)
@@ -70,6 +93,11 @@ class Evictor:
             unwanted = area.unwanted.count if area.unwanted is not None else 0
             waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
         return waiting
+
+    def _next(self, subscription: SubscriptionArea, most: int) -> tuple[SubscriptionLaneArea, int, int] | None:
+        """What goes next, as consecutive ones of a lane."""
+        older = subscription.latest.next_older() if subscription.latest is not None else None
+        return (*older, older[1]) if older is not None else self._first(subscription, most)
 
     def _first(self, subscription: SubscriptionArea, most: int) -> tuple[SubscriptionLaneArea, int, int] | None:
         """What goes first: the oldest of all, or of the lowest priority."""
@@ -122,6 +150,7 @@ class EvictingLaneArea(TopicLaneArea):
         first, last = messages[0][0], messages[-1][0]
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
+        self.evictor.note_keys(self.queue.verdicts, readers, messages)
         admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
         for area, count in admitted:
             if count and area.sole is not None:

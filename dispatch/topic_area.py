@@ -22,6 +22,7 @@ from .queue_area import Interest, LaneArea, QueueArea, values_of
 from .selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
+    from .latest_keys import LatestKeys
     from .target_area import TargetArea
 
 
@@ -176,6 +177,8 @@ class SubscriptionArea(QueueArea):
         self.selector = selector
         self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
+        self.latest: LatestKeys | None = None
+        """Where its policy evicts by key."""
 
     def make_interest(self, selector: Selector | None) -> Interest:
         return SubscriptionInterest(selector, self.target_area.lock, self.topic.verdicts)

@@ -94,7 +94,7 @@ class Topics:
         if policy.subscriber_max_messages is None:
             return TopicArea(self._engine.targets, number, name)
         area = EvictingTopicArea(self._engine.targets, number, name)
-        area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction)
+        area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
         return area
 
     def _add_subscription(

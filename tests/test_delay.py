@@ -77,6 +77,29 @@ def test_delayed_message_that_is_due_comes_into_the_middle_of_what_is_loaded() -
         simulated.check()
 
 
+def test_message_of_a_group_that_was_sent_with_a_delay_holds_up_nobody_and_comes_next_when_it_is_due() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    with queue.subscribe(prefetch=1) as owner, queue.subscribe() as other:
+        queue.send(b"put off", group="a group", delay=5)
+        for body in (b"first", b"second", b"third"):
+            queue.send(body, group="a group")
+        [first] = owner.take()
+        assert bodies([first]) == [b"first"] and other.take() == []
+        first.ack()
+        [second] = owner.take()
+        simulated.clock.advance(5)
+        simulated.engine.step()
+        assert other.take() == []  # what is due is its group's owner's
+        assert bodies([second]) == [b"second"]
+        second.ack()
+        [delayed] = owner.take()
+        assert bodies([delayed]) == [b"put off"]
+        delayed.ack()
+        assert bodies(owner.take()) == [b"third"]
+        simulated.check()
+
+
 def test_message_that_comes_due_while_a_load_has_passed_it_over_is_not_lost() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()

@@ -326,12 +326,15 @@ def test_each_line_of_an_input_file_becomes_a_message(tmp_path: Path) -> None:
         {"destination": "a", "body": "öl"},
         {"destination": "b", "body": "", "headers": {"x": None, "y": 1.5}, "priority": 9, "message_id": "m"},
         {"destination": "a", "body": "third", "priority": 0},
+        {"destination": "a", "body": "fourth", "group": "account 7"},
+        {"destination": "a", "body": "fifth", "group": None},
     )
     workload.examine()
-    assert (workload.counts, workload.destinations) == ([3], ["a", "b"])
-    assert [workload.lane(0, n) for n in range(3)] == [0, 1, 2]
+    assert (workload.counts, workload.destinations) == ([5], ["a", "b"])
+    assert [workload.lane(0, n) for n in range(5)] == [0, 1, 2, 3, 0]
     [batch] = workload.batches(0, 0, lambda n: 256)
-    assert [message.body for message in batch.messages["a"]] == ["öl".encode(), b"third"]
+    assert [message.body for message in batch.messages["a"]] == ["öl".encode(), b"third", b"fourth", b"fifth"]
+    assert [message.group for message in batch.messages["a"]] == [None, None, "account 7", None]
     [second] = batch.messages["b"]
     assert (second.priority, second.message_id) == (9, "m")
     assert {"x": None, "y": 1.5}.items() <= (second.headers or {}).items()
@@ -366,6 +369,8 @@ def test_input_file_goes_on_where_it_stopped_and_knows_its_messages_again(tmp_pa
         (b'{"destination": "a", "body": "", "priority": 10}', "priority"),
         (b'{"destination": "a", "body": "", "priority": true}', "priority"),
         (b'{"destination": "a", "body": "", "message_id": 7}', "message_id"),
+        (b'{"destination": "a", "body": "", "group": 7}', "group"),
+        (b'{"destination": "a", "body": "", "group": ""}', "group"),
     ],
 )
 def test_line_that_cannot_be_sent_is_refused_with_its_number(tmp_path: Path, line: bytes, problem: str) -> None:

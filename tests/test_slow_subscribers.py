@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError
+from forebay.dispatch.latest_keys import SPARE_PLACES
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
@@ -111,6 +112,55 @@ def test_the_oldest_of_all_priorities_goes_or_that_of_the_lowest() -> None:
         assert numbers(consumer) == expected
 
 
+def test_of_each_key_the_newest_stays() -> None:
+    bay = limited(8, "latest_per_key")
+    slow, durable = bay.bay.topic("prices").subscribe(), bay.bay.topic("prices").subscribe(durable="all")
+    for n in range(40):
+        send(bay, n, n, group="quiet" if n == 3 else f"symbol {n % 4}")
+    assert evicted(bay) == 40 - 8
+    left = numbers(slow)
+    assert len(left) == 8 and left[0] == 3 and left[-4:] == [36, 37, 38, 39]
+    assert numbers(durable) == list(range(40))
+    bay.check()
+
+
+def test_with_more_keys_than_there_is_room_the_oldest_goes() -> None:
+    bay = limited(8, "latest_per_key")
+    consumer = bay.bay.topic("prices").subscribe()
+    for n in range(40):
+        send(bay, n, n, group=f"symbol {n}" if n % 2 else None)
+    left = numbers(consumer)
+    assert left == list(range(40 - len(left), 40)) and 8 <= len(left) <= 9
+
+
+def test_any_header_may_be_the_key_and_only_what_a_selector_matches_is_newer() -> None:
+    policy = DestinationPolicy(subscriber_max_messages=4, eviction="latest_per_key", eviction_key="symbol")
+    bay = SimulatedBay(policies={"prices": policy})
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe(selector="kind = 'trade'")
+    topic.send_many(Message(b"%d" % n, {"symbol": "TEA", "kind": "trade"}) for n in range(3))
+    topic.send_many(Message(b"%d" % n, {"symbol": 1.0, "kind": "trade"}) for n in range(3, 6))
+    for n in range(6, 20):
+        topic.send(b"%d" % n, headers={"symbol": "TEA", "kind": "offer"})
+        bay.bay.step()
+    left = numbers(consumer)
+    assert {2, 5} <= set(left) <= set(range(6)) and len(left) == 4
+    bay.check()
+
+
+def test_what_is_remembered_of_keys_goes_with_what_waits() -> None:
+    bay = limited(8, "latest_per_key")
+    consumer = bay.bay.topic("prices").subscribe()
+    for n in range(2000):
+        send(bay, n, n, group=f"symbol {n % 700}")
+        if n % 3:
+            consumer.ack(consumer.take(2))
+    [area] = bay.engine.topics.areas["prices"].online
+    latest = area.latest
+    assert latest is not None and len(latest._newest) + len(latest._older) < 4 * SPARE_PLACES
+    assert evicted(bay) + len(numbers(consumer)) + consumer.statistics().delivered >= 2000
+
+
 def test_what_was_lost_does_not_keep_its_data_log() -> None:
     bay = limited(4, max_file_length="64KiB")
     topic = bay.bay.topic("prices")
@@ -134,7 +184,7 @@ def test_a_put_off_message_that_is_lost_does_not_come_back() -> None:
 
 
 @pytest.mark.parametrize("sync", ["never", "always"])
-@pytest.mark.parametrize("eviction", ["oldest", "newest", "lowest_priority"])
+@pytest.mark.parametrize("eviction", ["oldest", "newest", "lowest_priority", "latest_per_key"])
 def test_random_traffic_stays_within_the_limit_and_in_order(eviction: str, sync: str) -> None:
     random = Random(5)
     bay = limited(16, eviction, sync=sync, memory_limit="4MiB")
@@ -143,10 +193,13 @@ def test_random_traffic_stays_within_the_limit_and_in_order(eviction: str, sync:
     for _ in range(300):
         if random.random() < 0.7:
             count = random.choice((1, 1, 3, 40))
-            messages = [Message(b"%d" % (number + n) + b" " * random.choice((0, 5000))) for n in range(count)]
+            messages = [
+                Message(b"%d" % (number + n) + b" " * random.choice((0, 5000)), group=random.choice((None, "a", "b")))
+                for n in range(count)
+            ]
             number += count
             if count == 1:
-                topic.send(messages[0].body)
+                topic.send(messages[0].body, group=messages[0].group)
             else:
                 topic.send_many(messages)
         else:
@@ -166,7 +219,8 @@ def test_random_traffic_stays_within_the_limit_and_in_order(eviction: str, sync:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"subscriber_max_messages": 0}, {"subscriber_max_messages": 1.5}, {"eviction": "any"}]
+    "fields",
+    [{"subscriber_max_messages": 0}, {"subscriber_max_messages": 1.5}, {"eviction": "any"}, {"eviction_key": ""}],
 )
 def test_a_limit_or_a_choice_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=next(iter(fields))):

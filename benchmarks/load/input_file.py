@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 LINE_HEADER: Final = "load_line"
 CRC32_HEADER: Final = "load_crc32"
 
-_FIELDS: Final = ("destination", "body", "headers", "priority", "message_id")
+_FIELDS: Final = ("destination", "body", "headers", "priority", "message_id", "group")
 
 
 class InputFile:
@@ -47,14 +47,14 @@ class InputFile:
         """Read the file once from end to end; SettingsError names the first line that cannot be sent."""
         if not os.path.isfile(self._path):
             raise SettingsError(f"input={self._path} is not a file")
-        lanes: dict[tuple[str, int], int] = {}
+        lanes: dict[tuple[str, int, str | None], int] = {}
         for destination, message in self._messages(0):
-            self._lanes.append(lanes.setdefault((destination, message.priority), len(lanes)))
+            self._lanes.append(lanes.setdefault((destination, message.priority, message.group), len(lanes)))
             self.total_bytes += len(message.body)
         if not lanes:
             raise SettingsError(f"input={self._path} is empty")
         self.counts = [len(self._lanes)]
-        self.destinations = list(dict.fromkeys(destination for destination, _ in lanes))
+        self.destinations = list(dict.fromkeys(destination for destination, _, _ in lanes))
 
     @property
     def kinds(self) -> Mapping[Kind, int]:
@@ -129,10 +129,12 @@ def _parse(n: int, line: bytes) -> tuple[str, Message]:
     if type(priority) is not int or not 0 <= priority <= 9:
         raise ValueError("priority is not a whole number from 0 to 9")
     message_id = None if fields.get("message_id") is None else _text(fields, "message_id")
-    encode_properties(headers, message_id)
-    return destination, Message(
-        body, {**headers, LINE_HEADER: n, CRC32_HEADER: zlib.crc32(body)}, priority=priority, message_id=message_id
-    )
+    group = None if fields.get("group") is None else _text(fields, "group")
+    if group == "":
+        raise ValueError("group is empty")
+    headers |= {LINE_HEADER: n, CRC32_HEADER: zlib.crc32(body)}
+    encode_properties(headers, message_id, group)
+    return destination, Message(body, headers, priority=priority, message_id=message_id, group=group)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
