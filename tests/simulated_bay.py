@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from forebay.dispatch.engine import Engine
@@ -10,7 +11,7 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.settings import Settings
 from forebay.dispatch.target_list import TargetList
 from forebay.store.metadata_store import MemoryMetadataStore
-from forebay.store.simulated_disk import SimulatedDisk
+from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from manual_clock import ManualClock
 
 
@@ -48,6 +49,13 @@ class SimulatedBay:
         """The process is killed, and the next one opens what it left."""
         self.disk = self.disk.crash_process()
         if is_index_lost:
+            self._metadata = _SyncedMetadataStore()
+        self._open()
+
+    def power_cut(self, random: Random, mode: PowerCut) -> None:
+        """Power fails; what was not synced is there in part, as the mode says, and the index perhaps not at all."""
+        self.disk = self.disk.crash_power(random, mode)
+        if random.random() < 0.5:
             self._metadata = _SyncedMetadataStore()
         self._open()
 

@@ -22,9 +22,10 @@ import pytest
 from planted_bug import Bug
 from planted_dispatch_bugs import DISPATCH_BUGS
 from planted_feature_bugs import FEATURE_BUGS
+from planted_machine_bugs import MACHINE_BUGS
 from planted_store_bugs import STORE_BUGS
 
-BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *FEATURE_BUGS)
+BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *FEATURE_BUGS, *MACHINE_BUGS)
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 60

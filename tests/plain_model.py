@@ -1,0 +1,430 @@
+"""The library as lists and dictionaries: what a caller may count on, and nothing of how it is done.
+
+A `Place` is what consumers take from: a queue, or one subscription of a
+topic. It is a list of entries in order, and each entry is a message with what
+has become of it there. Time is a number that somebody else moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+SELECTORS: Final[dict[str | None, Callable[[int], bool]]] = {
+    None: lambda kind: True,
+    "kind = 0": lambda kind: kind == 0,
+    "kind > 0": lambda kind: kind > 0,
+    "kind > 2": lambda kind: False,
+}
+"""Kinds are 0, 1 and 2, so the last one matches nothing."""
+
+
+COUNTS: Final = ("enqueued", "delivered", "acknowledged", "redelivered", "dead_lettered")
+"""What the statistics count since the store was opened."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A message as it was sent. Equal numbers, equal bodies."""
+
+    number: int
+    size: int = 0
+    kind: int = 0
+    priority: int = 4
+    is_persistent: bool = True
+    group: str | None = None
+    delay_ms: int = 0
+    expires_at_ms: int | None = None
+    id: str | None = None
+    """None: nobody knows it, because the message was moved and the library gave it a new one."""
+    stamp: tuple[str, str | None, str, int] | None = None
+    """Of a dead letter: which destination and durable subscription it comes from, why, after how many attempts."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """A letter in one place."""
+
+    letter: Letter
+    rank: float
+    """Who came later has more. Equal where nothing is promised about the order."""
+    due_ms: int = 0
+    """Nobody gets it before that, whatever happens to the process."""
+    back_ms: int = 0
+    """Likewise, because it came back with a delay: until the process ends."""
+    attempts: int = 0
+    """That are known to whoever opens the store next."""
+    tried: int = 0
+    """That its consumers have seen."""
+    is_counted: bool = False
+    """It came back, or may have been in flight when a process died: every attempt is known at once."""
+    is_doubtful: bool = False
+    """A power cut may have taken some of the attempts."""
+    is_dead: bool = False
+    """It had its last attempt, and is about to leave."""
+    reader: Reader | None = None
+    """Whose prefetch it counts for."""
+    branch: Branch | None = None
+    """Which transaction acknowledged it and has no outcome yet."""
+
+    @property
+    def order(self) -> tuple[int, float]:
+        return -self.letter.priority, self.rank
+
+    @property
+    def is_in_hands(self) -> bool:
+        return self.reader is not None or self.branch is not None
+
+
+@dataclass(eq=False)
+class Reader:
+    """A consumer."""
+
+    place: Place
+    selector: str | None = None
+    prefetch: int = 0
+    priority: int = 0
+    held: list[Entry] = field(default_factory=list)
+    """What it may still settle, in the order in which it was taken."""
+
+    def wants(self, entry: Entry) -> bool:
+        return SELECTORS[self.selector](entry.letter.kind)
+
+    @property
+    def credit(self) -> int | None:
+        """How many more it may take; None: any number."""
+        return self.prefetch - sum(entry.reader is self for entry in self.place.entries) if self.prefetch else None
+
+
+@dataclass(eq=False)
+class Branch:
+    """A transaction."""
+
+    sent: list[tuple[str, Letter]] = field(default_factory=list)
+    acked: list[Entry] = field(default_factory=list)
+    xid: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a policy says of attempts. dead_letters: where they go; None: nowhere."""
+
+    max_attempts: int | None = None
+    delay_ms: int = 0
+    backoff: int = 1
+    dead_letters: str | None = None
+    keeps_expired: bool = False
+
+    def wait_ms(self, attempts: int) -> int:
+        return self.delay_ms * int(self.backoff ** (attempts - 1))
+
+    def is_last(self, attempts: int) -> bool:
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+
+@dataclass(eq=False)
+class Place:
+    name: str
+    """Of the queue, or of the topic."""
+    rule: Rule
+    selector: str | None = None
+    """Of a subscription: what else comes is not for it."""
+    subscription: str | None = None
+    is_durable: bool = True
+    entries: list[Entry] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    line: list[Reader] = field(default_factory=list)
+    """The exclusive consumers: the first one gets all."""
+    is_paused: bool = False
+    has_groups: bool = False
+    """Some message had a group once: who gets what is no longer a matter of order alone."""
+    has_ranks: bool = False
+    """Likewise some consumer a priority, since the store was opened."""
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+
+    @property
+    def is_dealt(self) -> bool:
+        return self.has_groups or self.has_ranks
+
+
+class PlainModel:
+    """All places of a store, and all that a caller may do to them."""
+
+    def __init__(self, rules: dict[str, Rule], topic_rules: dict[str, Rule]) -> None:
+        """By name; who has none has no last attempt."""
+        self._rules, self._topic_rules = rules, topic_rules
+        self.now_ms = 0
+        self.queues: dict[str, Place] = {}
+        self.topics: dict[str, dict[object, Place]] = {}
+        """By name, and there by the name of the subscription, or by whatever stands for one without."""
+        self.open: list[Branch] = []
+        self.prepared: dict[bytes, Branch] = {}
+        self._ranks = 0
+
+    # ------------------------------------------------------------------ places
+
+    def queue(self, name: str) -> Place:
+        """It begins to exist when somebody speaks of it."""
+        return self.queues.setdefault(name, Place(name, self._rules.get(name, Rule())))
+
+    def subscribe(self, topic: str, key: object, selector: str | None, *, is_durable: bool) -> Place:
+        rule = self._topic_rules.get(topic, Rule())
+        name = key if isinstance(key, str) else None
+        return self.topics[topic].setdefault(key, Place(topic, rule, selector, name, is_durable))
+
+    def places(self) -> Iterator[Place]:
+        yield from self.queues.values()
+        for subscriptions in self.topics.values():
+            yield from subscriptions.values()
+
+    def delete(self, name: str) -> None:
+        """The queue and all that is in it, in hands or not."""
+        del self.queues[name]
+
+    def is_known_to_a_branch(self, place: Place) -> bool:
+        """Then it can't be deleted."""
+        branches = (*self.open, *self.prepared.values())
+        return any(
+            place.name in (name for name, _ in branch.sent) or any(entry in place.entries for entry in branch.acked)
+            for branch in branches
+        )
+
+    # ------------------------------------------------------------------ what is there
+
+    def has_expired(self, entry: Entry) -> bool:
+        expires_at_ms = entry.letter.expires_at_ms
+        return expires_at_ms is not None and expires_at_ms <= self.now_ms
+
+    def free(self, place: Place) -> list[Entry]:
+        """What somebody may be handed now, in order."""
+        return [
+            entry
+            for entry in place.entries
+            if not (entry.is_in_hands or entry.is_dead or self.has_expired(entry))
+            and max(entry.due_ms, entry.back_ms) <= self.now_ms
+        ]
+
+    def offered(self, reader: Reader) -> list[Entry]:
+        """What a consumer may be handed now. In order, where nothing is dealt."""
+        place = reader.place
+        if place.is_paused or (place.line and place.line[0] is not reader):
+            return []
+        return [entry for entry in self.free(place) if reader.wants(entry) and not self.is_withheld(reader, entry)]
+
+    def is_withheld(self, reader: Reader, entry: Entry) -> bool:
+        """A group is in one hand, and in order."""
+        group, place = entry.letter.group, reader.place
+        if group is None or not place.has_groups:
+            return False
+        for other in place.entries:
+            if other.letter.group != group or other is entry:
+                continue
+            if other.reader not in (None, reader):
+                return True
+            is_before = other.letter.priority == entry.letter.priority and other.rank < entry.rank
+            halts = other.back_ms > self.now_ms or (other.branch in self.open and other.reader is None)
+            if is_before and halts and not other.is_dead:
+                return True
+        return False
+
+    def depths(self, place: Place) -> range:
+        """What has expired is counted until it has left."""
+        most = len(place.entries)
+        gone = sum(self.has_expired(entry) and not entry.is_in_hands for entry in place.entries)
+        return range(most - gone, most + 1)
+
+    # ------------------------------------------------------------------ sending
+
+    def arrive(self, place: Place, letters: Iterable[Letter], *, are_tied: bool = False) -> None:
+        """They come last of their priority, in this order."""
+        for letter in letters:
+            self._ranks += not are_tied
+            place.has_groups |= letter.group is not None and place.name in self.queues
+            entry = Entry(replace(letter, delay_ms=0), self._ranks, due_ms=self.now_ms + letter.delay_ms)
+            place.entries.append(entry)
+            place.counts["enqueued"] += 1
+        place.entries.sort(key=lambda entry: entry.order)
+
+    def publish(self, topic: str, letters: Iterable[Letter]) -> None:
+        letters = list(letters)
+        for place in self.topics[topic].values():
+            self.arrive(place, (letter for letter in letters if SELECTORS[place.selector](letter.kind)))
+
+    # ------------------------------------------------------------------ consumers
+
+    def join(self, reader: Reader, *, is_exclusive: bool = False) -> None:
+        reader.place.readers.append(reader)
+        reader.place.has_ranks |= reader.priority != 0
+        if is_exclusive:
+            reader.place.line.append(reader)
+
+    def hand_out(self, reader: Reader, entry: Entry) -> None:
+        entry.reader = reader
+        entry.tried = entry.attempts + 1
+        if entry.is_counted:
+            entry.attempts = entry.tried
+        reader.held.append(entry)
+        reader.place.counts["delivered"] += 1
+
+    def acknowledge(self, place: Place, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self._let_go(entry)
+            place.entries.remove(entry)
+            place.counts["acknowledged"] += 1
+
+    def give_back(self, place: Place, entries: Iterable[Entry], delay_ms: int | None) -> None:
+        """One more attempt failed. delay_ms: at least so long; None: at once, for nothing failed."""
+        for entry in entries:
+            self._let_go(entry)
+            entry.attempts, entry.is_counted = max(entry.tried, entry.attempts, 1), True
+            entry.is_dead = place.rule.is_last(entry.attempts)
+            if not entry.is_dead:
+                place.counts["redelivered"] += 1
+                wait_ms = 0 if delay_ms is None else max(delay_ms, place.rule.wait_ms(entry.attempts))
+                entry.back_ms = self.now_ms + wait_ms if wait_ms else 0
+
+    def _let_go(self, entry: Entry) -> None:
+        if entry.reader is not None and entry in entry.reader.held:
+            entry.reader.held.remove(entry)
+        entry.reader = entry.branch = None
+
+    def close(self, reader: Reader) -> None:
+        place = reader.place
+        place.readers.remove(reader)
+        self.give_back(place, list(reader.held), None)
+        for entry in place.entries:
+            if entry.reader is reader:
+                entry.reader = None  # an open transaction has it
+        if reader in place.line:
+            was_first = place.line[0] is reader
+            place.line.remove(reader)
+            if was_first and place.line:
+                following = max(place.line, key=lambda other: other.priority)
+                place.line.remove(following)
+                place.line.insert(0, following)
+        if not place.is_durable:
+            self.topics[place.name] = {key: found for key, found in self.topics[place.name].items() if found != place}
+
+    # ------------------------------------------------------------------ transactions
+
+    def hold(self, branch: Branch, entries: Iterable[Entry]) -> None:
+        """They are acknowledged with the commit; until then they count for their consumer."""
+        for entry in entries:
+            assert entry.reader is not None
+            entry.reader.held.remove(entry)
+            entry.branch = branch
+            branch.acked.append(entry)
+
+    def prepare(self, branch: Branch, xid: bytes) -> None:
+        self.open.remove(branch)
+        branch.xid = xid
+        self.prepared[xid] = branch
+        for entry in branch.acked:
+            entry.attempts, entry.is_counted, entry.reader = entry.tried, True, None
+
+    def end(self, branch: Branch, *, commits: bool) -> None:
+        if branch.xid is None:
+            self.open.remove(branch)
+        else:
+            del self.prepared[branch.xid]
+        for place in list(self.places()):
+            mine = [entry for entry in place.entries if entry.branch is branch]
+            if commits:
+                self.acknowledge(place, mine)
+            else:
+                self.give_back(place, mine, 0 if branch.xid is None else None)
+        if commits:
+            for name, letter in branch.sent:
+                self.arrive(self.queue(name), (letter,))
+
+    # ------------------------------------------------------------------ many at once
+
+    def pending(self, place: Place, selector: str | None = None) -> list[Entry]:
+        """What is there and in nobody's hands, whatever it waits for."""
+        return [entry for entry in place.entries if not entry.is_in_hands and SELECTORS[selector](entry.letter.kind)]
+
+    def remove(self, place: Place, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            place.entries.remove(entry)
+
+    def move(self, source: Place, target: Place, entries: list[Entry]) -> None:
+        """They come anew to where they go; what they wait for by themselves they go on waiting for."""
+        self.remove(source, entries)
+        own = (replace(entry.letter, id=_own_id(entry.letter)) for entry in entries)
+        letters = [
+            replace(letter, delay_ms=max(entry.due_ms - self.now_ms, 0))
+            for letter, entry in zip(own, entries, strict=True)
+        ]
+        target.has_groups |= source.has_groups
+        self.arrive(target, letters)
+
+    # ------------------------------------------------------------------ what happens by itself
+
+    def settle(self) -> None:
+        """Background work has come to its end: the dead leave, and what is too old."""
+        self._ranks += 1
+        for place in list(self.places()):
+            for entry in self.pending(place):
+                if entry.is_dead:
+                    self._bury(place, entry, "max_attempts")
+                elif self.has_expired(entry):
+                    keeps = place.rule.keeps_expired and entry.letter.is_persistent
+                    self._bury(place, entry, "expired" if keeps else "")
+
+    def _bury(self, place: Place, entry: Entry, reason: str) -> None:
+        place.entries.remove(entry)
+        if reason:
+            place.counts["dead_lettered"] += 1
+            if place.rule.dead_letters is not None:
+                target = self.queue(place.rule.dead_letters)
+                target.has_groups |= place.has_groups
+                stamp = (place.name, place.subscription, reason, entry.attempts)
+                letter = replace(entry.letter, delay_ms=0, expires_at_ms=None, stamp=stamp)
+                self.arrive(target, (letter,), are_tied=True)
+
+    # ------------------------------------------------------------------ the end of a process
+
+    def close_store(self) -> None:
+        """A clean end: what was in hands comes back, and counts."""
+        for branch in list(self.open):
+            self.end(branch, commits=False)
+        for place in list(self.places()):
+            for reader in list(place.readers):
+                self.close(reader)
+        self._reopen()
+        for place in self.places():
+            for entry in place.entries:
+                entry.is_counted = entry.attempts > 0
+
+    def crash(self, *, is_power_cut: bool) -> None:
+        """Everybody who held something is gone, and what they did not confirm never was."""
+        self.open.clear()
+        self._reopen()
+        for place in self.places():
+            for entry in place.entries:
+                entry.is_doubtful |= is_power_cut and entry.attempts > 0
+                entry.is_counted = True
+                entry.tried = entry.attempts
+
+    def _reopen(self) -> None:
+        for name, subscriptions in self.topics.items():
+            self.topics[name] = {key: place for key, place in subscriptions.items() if place.is_durable}
+        for place in self.places():
+            place.entries = [entry for entry in place.entries if entry.letter.is_persistent]
+            place.readers, place.line = [], []
+            place.is_paused = place.has_ranks = False
+            place.counts = dict.fromkeys(COUNTS, 0)
+            for entry in place.entries:
+                entry.reader, entry.back_ms = None, 0
+                entry.branch = entry.branch if entry.branch in self.prepared.values() else None
+                entry.is_dead = entry.branch is None and place.rule.is_last(entry.attempts)
+
+
+def own_id(number: int) -> str | None:
+    """Some messages bring an id of their own."""
+    return f"own-{number}" if number % 4 == 0 else None
+
+
+def _own_id(letter: Letter) -> str | None:
+    return letter.id if letter.id == own_id(letter.number) or letter.stamp is not None else None
