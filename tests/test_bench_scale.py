@@ -27,6 +27,7 @@ def measured(*cpu_seconds: float) -> Measured:
     return Measured(Curve("depth", "deep", "About.", points), [FACTS | {"cpu_seconds": cpu} for cpu in cpu_seconds])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("curve", curves(deep=False), ids=lambda curve: curve.name)
 def test_second_point_of_each_curve_comes_back_whole_through_a_kill(tmp_path: Path, curve: Curve) -> None:
     point = curve.points[1]
@@ -83,6 +84,7 @@ def test_picture_has_a_panel_a_figure_and_is_the_same_twice() -> None:
     assert text.count(": flat") + text.count(": within the 120") + text.count(": less than linear") == 3
 
 
+@pytest.mark.slow
 def test_command_writes_table_and_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
