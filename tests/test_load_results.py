@@ -94,6 +94,7 @@ def test_page_needs_matplotlib(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_page_and_json_are_written_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     html, result = tmp_path / "page.html", tmp_path / "result.json"
     assert main(["load", "backlog", "--messages", "500", "--html", str(html), "--json", str(result)]) == 0

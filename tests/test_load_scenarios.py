@@ -248,6 +248,7 @@ SIGNS = {
 """What must be said of a scenario besides."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", shipped())
 def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scenario: str) -> None:
     result = tmp_path / "result.json"
@@ -266,6 +267,7 @@ def test_scenario_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str], scen
     assert 0 < run["aggregatedEndToEndLatency50pct"] <= run["aggregatedEndToEndLatencyMax"]
 
 
+@pytest.mark.slow
 def test_scenario_of_a_user_runs_by_schedule(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, 'purpose = "mine"\nrate = "100:3s"\nconsumers = [{ name = "a" }]')
     exit_code = main(["load", path, "--rate", "2000:100ms,0:100ms,1000:100ms", "--rounds", "2"])

@@ -7,6 +7,7 @@ from typing import Final
 
 from forebay.dispatch.sizes import MIB
 
+from ..load.bounds import USS_ALLOWANCE_BYTES, USS_FACTOR
 from ..works.host import MEMORY_LIMIT_BYTES
 from ..works.stopwatch import Facts
 from .growth import word
@@ -24,13 +25,14 @@ FIGURES: Final[Mapping[str, Callable[[Point, Facts], float | None]]] = {
     # Without a backlog there is nothing to recover.
     OPENING: lambda point, facts: facts["open_seconds"] if point.depth else None,
 }
-LIMIT_MIB: Final = MEMORY_LIMIT_BYTES / MIB
+ALLOWED_MIB: Final = (USS_FACTOR * MEMORY_LIMIT_BYTES + USS_ALLOWANCE_BYTES) / MIB
+"""By which the process may grow: what the load test allows."""
 JUDGED: Final = (CPU, MEMORY, OPENING)
 """Those whose growth is said and drawn."""
 
 
 def judged(figure: str, values: Sequence[float], figures: Sequence[float]) -> str:
-    """How one of them goes along a curve, in a word or three. Memory is judged by the limit, not by its growth."""
+    """How one of them goes along a curve, in a word or four. Memory is judged by what is allowed, not by its growth."""
     if figure == MEMORY:
-        return "within the limit" if max(figures) <= LIMIT_MIB else "above the limit"
+        return f"{'within' if max(figures) <= ALLOWED_MIB else 'above'} the {ALLOWED_MIB:.0f} allowed"
     return word(values, figures)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.dispatch.sizes import KIB, format_size
 
 from ..drawing import BLUE, GREY, ORANGE, panels, svg, title
-from .figures import JUDGED, LIMIT_MIB, MEMORY, judged
+from .figures import ALLOWED_MIB, JUDGED, MEMORY, judged
 from .report import Measured
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def _draw(panel: Axes, measured: Measured, figure: str) -> None:
     panel.set_xlabel(measured.curve.axis)
     panel.plot(values, figures, color=BLUE, linewidth=1.8, marker="o", markersize=4)
     if figure == MEMORY:
-        panel.axhline(LIMIT_MIB, color=ORANGE, linewidth=1.2, linestyle="--")
-        panel.set_ylim(0, 1.15 * max(LIMIT_MIB, *figures))
+        panel.axhline(ALLOWED_MIB, color=ORANGE, linewidth=1.2, linestyle="--")
+        panel.set_ylim(0, 1.15 * max(ALLOWED_MIB, *figures))
     else:
         linear = [figures[0] * value / values[0] for value in values]
         panel.plot(values, linear, color=GREY, linewidth=1.0, linestyle=":")
