@@ -331,10 +331,8 @@ class PartReader:
 
     def _name(self, data: bytes) -> None:
         destination = decode_destination(data[HEADER_BYTES:])
-        if destination.kind != QUEUE or destination.number != len(self._names) + 1:
+        if destination.kind != QUEUE or not len(self._names) + 1 == destination.number <= DESTINATIONS_MAX:
             raise RecordDamaged("a destination that cannot be")
-        if not destination.name or not destination.name.isprintable() or len(self._names) >= DESTINATIONS_MAX:
-            raise RecordDamaged("a queue's name that cannot be")
         self._reserve(len(data) + _MESSAGE_OVERHEAD_BYTES)
         self._names[destination.number] = destination.name
 

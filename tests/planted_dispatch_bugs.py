@@ -72,7 +72,7 @@ DISPATCH_BUGS = (
         "dispatch/giving_back.py",
         (
             "eviction gives nothing back",
-            "            targets.targets.release(charge_bytes(evicted[-1]))\n",
+            "            targets.targets.release(charge)\n",
             "",
             "tests/test_target_list.py",
         ),

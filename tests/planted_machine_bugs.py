@@ -71,8 +71,8 @@ MACHINE_BUGS = (
         "dispatch/sender.py",
         (
             "in a batch what needs no sync overtakes what needs one",
-            "                    if is_persistent and not message.persistent:\n",
-            "                    if False:\n",
+            "                if is_persistent and not message.persistent and len(ids) > before:\n",
+            "                if False:\n",
             MACHINE,
         ),
     ),

@@ -479,9 +479,9 @@ def test_any_cut_of_a_transaction_s_bytes_is_damage() -> None:
     with pytest.raises(RecordDamaged, match="bytes follow"):
         decode_commit(commit + b"\0")
     for wrong in (bytes(8), b"\xff" * 8):
-        with pytest.raises(RecordDamaged, match="a run"):
+        with pytest.raises(RecordDamaged, match="acknowledges nothing|cannot be"):
             decode_commit(commit[:-8] + wrong)
-        with pytest.raises(RecordDamaged, match="a run"):
+        with pytest.raises(RecordDamaged, match="acknowledges nothing|cannot be"):
             decode_branch(encoded[:-8] + wrong)
     with pytest.raises(RecordDamaged):
         decode_rollback(bytes(7))
