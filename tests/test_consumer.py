@@ -75,6 +75,16 @@ def test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody(queue: Queue,
         assert ids(held) == sent[:10]
 
 
+def test_a_second_consumer_gets_all_that_the_first_has_not_taken(bay: SimulatedBay, queue: Queue) -> None:
+    with queue.subscribe() as first:
+        sent = send(queue, 100)
+        bay.bay.step()
+        assert ids(first.take(10)) == sent[:10]
+        with queue.subscribe() as second:
+            assert ids(second.take(100)) == sent[10:]
+            assert first.take() == []
+
+
 def test_overlapping_selectors_share_the_messages_and_never_deliver_one_twice(queue: Queue) -> None:
     sent = send(queue, 300)
     with (

@@ -80,6 +80,22 @@ def test_a_consumer_that_holds_its_prefetch_stops_nobody(bay: SimulatedBay, grou
     assert last == b"next" and got == (1 if group else 96)
 
 
+def test_full_windows_of_other_selectors_keep_nothing_from_a_consumer(bay: SimulatedBay) -> None:
+    queue = bay.queue()
+    queue.send_many(Message(bytes(50_000), {"kind": number % 5}) for number in range(200))  # more than twice the memory
+    stuck = [queue.subscribe(selector=f"kind = {kind}", prefetch=1) for kind in range(4)]
+    assert all(len(consumer.take(10, timeout=None)) == 1 for consumer in stuck)
+    got = 0
+    with queue.subscribe(selector="kind = 4", prefetch=8) as ready:
+        while got < 40:
+            taken = ready.take(8, timeout=1000.0)
+            assert taken
+            got += len(taken)
+            ready.ack(taken)
+    assert queue.depth == 160
+    bay.check()
+
+
 def test_at_full_memory_each_consumer_that_holds_nothing_is_served(bay: SimulatedBay) -> None:
     queue = bay.queue()
     hoarder = queue.subscribe(prefetch=0)
