@@ -49,7 +49,7 @@ from .queue_area import LaneArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
 from .redelivery import ATTEMPTS_BYTES, Redelivery
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
-from .roster import Roster
+from .roster import QUEUE_BYTES, Roster
 from .selector import Selector
 from .settings import Settings
 from .space_line import Space
@@ -239,7 +239,7 @@ class Engine:
         """As queue_area, without a sync. REQUIRES: the lock."""
         area = self.queues.get(name)
         if area is None:
-            with self.roster.one_more():
+            with self.roster.one_more(QUEUE_BYTES):
                 area = self._add_queue(self.store.create_destination(name).number, name)
         return area
 
@@ -254,7 +254,7 @@ class Engine:
         del self.queues[queue.name], self._queues_by_number[queue.number]
         self.timing.forget(queue)
         self.windows.forget(queue)
-        self.roster.one_less()
+        self.roster.one_less(QUEUE_BYTES)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
     def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:

@@ -15,6 +15,7 @@ from .admission import limit
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .eviction import EvictingTopicArea, Evictor
+from .roster import SUBSCRIPTION_BYTES, TOPIC_BYTES
 from .selector import Selector, compile_selector
 from .sieve import Sieve
 from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
@@ -77,7 +78,7 @@ class Topics:
             engine.raise_closed()
             area = self.areas.get(name)
             if area is None:
-                with engine.roster.one_more():
+                with engine.roster.one_more(TOPIC_BYTES):
                     area = self._add(engine.store.create_destination(name, TOPIC).number, name)
             position = engine.store.journal.end
         engine.after_write(position)
@@ -129,7 +130,7 @@ class Topics:
             area = topic.durable_area(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
             if area is None:
-                with engine.roster.one_more():
+                with engine.roster.one_more(SUBSCRIPTION_BYTES):
                     area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
@@ -178,7 +179,7 @@ class Topics:
 
     def _forget(self, area: SubscriptionArea) -> None:
         self.sieve.subscriptions.pop(area, None)
-        self._engine.roster.one_less()
+        self._engine.roster.one_less(SUBSCRIPTION_BYTES)
         area.forget()
 
     def consumers(self) -> Iterator[Consumer]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import forebay
 from forebay import SettingsError, StoreFull
-from forebay.dispatch.roster import ENTRY_BYTES
+from forebay.dispatch.roster import QUEUE_BYTES, SUBSCRIPTION_BYTES, TOPIC_BYTES
 from simulated_bay import SimulatedBay
 
 MANY = 10_000
@@ -21,28 +22,30 @@ def charged(bay: SimulatedBay) -> int:
 
 
 def test_each_destination_and_subscription_is_charged_until_it_ends() -> None:
-    assert ENTRY_BYTES <= 256
     bay = SimulatedBay()
     bay.queue("orders")
     prices = bay.bay.topic("prices")
     prices.subscribe(durable="audit").close()
-    assert charged(bay) == 3 * ENTRY_BYTES
+    three = QUEUE_BYTES + TOPIC_BYTES + SUBSCRIPTION_BYTES
+    assert charged(bay) == three
     with prices.subscribe():
-        assert charged(bay) == 4 * ENTRY_BYTES
+        assert charged(bay) == three + SUBSCRIPTION_BYTES
         bay.check()
     bay.reopen()
-    assert charged(bay) == 3 * ENTRY_BYTES
+    assert charged(bay) == three
     bay.bay.topic("prices").unsubscribe("audit")
     bay.queue("orders").delete()
-    assert charged(bay) == ENTRY_BYTES
+    assert charged(bay) == TOPIC_BYTES
     bay.check()
     bay.crash(is_index_lost=True)
-    assert charged(bay) == ENTRY_BYTES
+    assert charged(bay) == TOPIC_BYTES
     bay.check()
 
 
-@pytest.mark.parametrize("what", ["queue", "topic", "durable"])
-def test_where_memory_has_no_room_for_another_it_is_refused_and_the_store_goes_on(what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "each_bytes"), [("queue", QUEUE_BYTES), ("topic", TOPIC_BYTES), ("durable", SUBSCRIPTION_BYTES)]
+)
+def test_where_memory_has_no_room_for_another_it_is_refused_and_the_store_goes_on(what: str, each_bytes: int) -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     orders, prices = bay.queue("orders"), bay.bay.topic("prices")
     orders.send(b"x")
@@ -59,17 +62,18 @@ def test_where_memory_has_no_room_for_another_it_is_refused_and_the_store_goes_o
         for number in range(MANY):
             make(number)
     assert full.value.limit == "memory_limit"
-    assert charged(bay) == number * ENTRY_BYTES + 2 * ENTRY_BYTES
+    assert charged(bay) == number * each_bytes + QUEUE_BYTES + TOPIC_BYTES
     bay.check()
     with orders.subscribe() as consumer:
         consumer.take()[0].ack()
     bay.reopen()
-    assert charged(bay) == number * ENTRY_BYTES + 2 * ENTRY_BYTES
+    assert charged(bay) == number * each_bytes + QUEUE_BYTES + TOPIC_BYTES
     orders, prices = bay.queue("orders"), bay.bay.topic("prices")
     with pytest.raises(StoreFull):
         make(MANY)
     orders.delete()
-    make(MANY)
+    if each_bytes <= QUEUE_BYTES:
+        make(MANY)
     bay.check()
 
 
@@ -84,48 +88,50 @@ def test_a_limit_too_low_for_those_that_exist_is_refused_at_open(tmp_path: Path)
         assert len(bay.topic("prices").subscriptions()) == MANY
 
 
-def real_bytes(make: object) -> int:
-    """What stays in RAM of it, by the interpreter's own count."""
+def real_bytes(make: Callable[[int], object], count: int) -> int:
+    """What stays in RAM of each, by the interpreter's own count."""
     gc.collect()
     tracemalloc.start()
     try:
-        make()  # type: ignore[operator]
+        for number in range(count):
+            make(number)
         gc.collect()
-        return tracemalloc.get_traced_memory()[0] // MANY
+        return tracemalloc.get_traced_memory()[0] // count
     finally:
         tracemalloc.stop()
 
 
-def test_ten_thousand_idle_destinations_and_offline_subscriptions(tmp_path: Path) -> None:
+COUNTS = [1_000, pytest.param(MANY, marks=pytest.mark.soak)]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int) -> None:
+    with forebay.open(tmp_path, memory_limit="64MiB", sync="never", background=False) as bay:
+
+        def use(number: int) -> None:
+            queue = bay.queue(f"q{number}")
+            queue.send(b"x")
+            with queue.subscribe() as consumer:
+                consumer.take()[0].ack()
+
+        topic = real_bytes(lambda number: bay.topic(f"t{number}"), count)
+        queue = real_bytes(lambda number: bay.queue(f"q{number}"), count)
+        assert TOPIC_BYTES // 2 < topic <= TOPIC_BYTES, topic
+        assert QUEUE_BYTES // 2 < queue <= QUEUE_BYTES, queue
+        assert bay.statistics().memory.holders["destinations"] == count * (QUEUE_BYTES + TOPIC_BYTES)
+        assert queue + real_bytes(use, count) < 4096
+        bay._engine.audit()
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_offline_subscriptions_are_charged_what_they_take(tmp_path: Path, count: int) -> None:
+    """However many messages wait for them: here some of one priority."""
     with forebay.open(tmp_path, memory_limit="64MiB", sync="never", background=False) as bay:
         prices = bay.topic("prices")
-
-        def queues() -> None:
-            for number in range(MANY):
-                bay.queue(f"q{number}")
-
-        def used() -> None:
-            for number in range(MANY):
-                queue = bay.queue(f"q{number}")
-                queue.send(b"x")
-                with queue.subscribe() as consumer:
-                    consumer.take()[0].ack()
-
-        def subscriptions() -> None:
-            for number in range(MANY):
-                prices.subscribe(durable=f"s{number}").close()
-
-        def behind() -> None:
-            prices.send_many(forebay.Message(b"x") for _ in range(2000))
-            bay.checkpoint()
-
-        idle = real_bytes(queues)
-        after_use = real_bytes(used)
-        assert idle < 1024 and idle + after_use < 4096, (idle, after_use)
-        fresh = real_bytes(subscriptions)
-        with_backlog = real_bytes(behind)
-        assert fresh < 600 and fresh + with_backlog < 1280, (fresh, with_backlog)
-        assert bay.statistics().memory.holders["destinations"] == (2 * MANY + 1) * ENTRY_BYTES
+        alone = real_bytes(lambda number: prices.subscribe(durable=f"s{number}").close(), count)
+        assert bay.statistics().memory.holders["destinations"] == TOPIC_BYTES + count * SUBSCRIPTION_BYTES
+        with_backlog = alone + real_bytes(lambda number: prices.send(b"x") if number < 10 else None, count)
+        assert SUBSCRIPTION_BYTES // 2 < with_backlog <= SUBSCRIPTION_BYTES, (alone, with_backlog)
         bay._engine.audit()
 
 

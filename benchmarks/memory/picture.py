@@ -26,7 +26,7 @@ def draw(points: Mapping[Traffic, Sequence[Point]], path: Path) -> None:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "forebay", "font.family": "sans-serif"}):
         figure = Figure(figsize=(3.8 * len(points), 6.0), layout="constrained")
         FigureCanvasSVG(figure)
-        grid = figure.subplots(2, len(points), sharex="col", sharey="row", squeeze=False)
+        grid = figure.subplots(2, len(points), sharex="col", squeeze=False)
         for column, (traffic, measured) in enumerate(points.items()):
             ratios, rates = grid[0][column], grid[1][column]
             sizes = [point.limit_bytes / MIB for point in measured]
