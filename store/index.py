@@ -9,7 +9,7 @@ recovery replays the journal from the last checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from cachetools import LRUCache
@@ -112,12 +112,12 @@ class Index:
             use.acked_data_logs.update(counted.acked_data_logs)
             use.committed_data_logs.update(counted.committed_data_logs)
 
-    def counts(self) -> tuple[list[LaneCounts], list[UseCounts]]:
-        """What `restore` takes over, besides the blocks."""
-        lanes = [
+    def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
+        """What `restore` takes over, besides the blocks. Lanes one by one: all at once would call the collector."""
+        lanes = (
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
             for number, lane in self.lanes.items()
-        ]
+        )
         uses = [
             UseCounts(
                 number,
@@ -285,7 +285,7 @@ class Index:
         """(lane, block) of the rows that a checkpoint must delete. Settle says how it went."""
         dead: list[tuple[int, int]] = []
         for lane in (*self.lanes.values(), *self._forgotten.values()):
-            if lane.dead:
+            if lane.dead.count:
                 for first, last in lane.dead:
                     dead += [(lane.number, number) for number in range(first, last + 1)]
                 lane.dead.clear()

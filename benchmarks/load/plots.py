@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.dispatch.sizes import MIB
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _PERCENTILES: Final = (("50", GREEN), ("99", ORANGE), ("9999", PURPLE))
 _NOTES_MAX: Final = 26
 """So many notes are marked at most: as many as there are letters."""
+_A_LITTLE: Final = 0.01
+"""Of a decade, so that an axis never ends where it begins."""
 _LABEL_WIDTH: Final = 0.012
 """Of a letter, as a share of the axis."""
 
@@ -83,6 +86,9 @@ def _latencies(panel: Axes, seconds: Sequence[float], run: Mapping[str, Any]) ->
         name = f"p{suffix[:2]}.{suffix[2:]}".rstrip(".")
         panel.plot(seconds, values, color=color, linewidth=1.2, marker=".", markersize=3, label=name)
     panel.set_yscale("log")
+    if found := [value for suffix, _ in _PERCENTILES for value in run[f"endToEndLatency{suffix}pct"] if value]:
+        panel.set_ylim(10 ** floor(log10(min(found))), 10 ** ceil(log10(max(found)) + _A_LITTLE))
+    panel.minorticks_off()
     panel.yaxis.set_major_formatter(lambda milliseconds, _: f"{milliseconds:,.6g}")
     legend(panel)
 
