@@ -58,7 +58,9 @@ def test_among_a_hundred_consumers(against_floor: AgainstFloor, new_queue: Calla
         consumers = [queue.subscribe() for _ in range(100)]
         for number in range(MESSAGES):
             queue.send(BODY)
-            settle(consumers[number % 100], 1, 1)
+            consumer = consumers[number % 100]
+            [delivery] = consumer.take(1)
+            consumer.ack(delivery)
         for consumer in consumers:
             consumer.close()
 

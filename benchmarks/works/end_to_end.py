@@ -35,7 +35,7 @@ def threads(
             while settled < messages:
                 deliveries = consumer.take(take, timeout=WAIT_SECONDS)
                 assert deliveries, failures or "the queue ran dry"
-                consumer.ack(deliveries)
+                consumer.ack(deliveries if take > 1 else deliveries[0])
                 settled += len(deliveries)
             producer.join()
         assert not failures and queue.depth == 0
@@ -71,7 +71,7 @@ async def _tasks(
                 while settled < messages:
                     deliveries = await consumer.take(take, timeout=WAIT_SECONDS)
                     assert deliveries, "the queue ran dry"
-                    await consumer.ack(deliveries)
+                    await consumer.ack(deliveries if take > 1 else deliveries[0])
                     settled += len(deliveries)
                 await producer
         assert queue.depth == 0

@@ -91,10 +91,9 @@ def _figures(found: Sequence[Judged]) -> Iterator[str]:
 
 
 def _both(ours: Measured, theirs: Measured | None, said: Callable[[Measured], str]) -> str:
-    sides = [said(ours)]
-    if theirs is not None and theirs is not ours:
-        sides.append(said(theirs))
-    return " / ".join(side for side in sides if side)
+    sides = [ours] if theirs is None or theirs is ours else [ours, theirs]
+    texts = [said(side) for side in sides]
+    return " / ".join(text or "–" for text in texts) if any(texts) else ""
 
 
 def _python_queues(by_title: Mapping[str, Measured]) -> Iterator[str]:
