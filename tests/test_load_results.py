@@ -61,6 +61,8 @@ def test_json_has_the_names_and_units_of_the_openmessaging_benchmark() -> None:
         ]
         assert [run[name] for name in lists] == [[us / unit] * 2 for us in (2000, 1000, 5000, 6000, 7000)]
         assert run[f"aggregated{name}Latency99pct"] == 4000 / unit
+        quantiles = {"50.0": 1000, "75.0": 2000, "95.0": 3000, "99.0": 4000, "99.9": 5000, "99.99": 6000, "100.0": 7000}
+        assert run[f"aggregated{name}LatencyQuantiles"] == {share: us / unit for share, us in quantiles.items()}
 
 
 def test_json_has_memory_beside_them() -> None:

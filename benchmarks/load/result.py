@@ -136,6 +136,8 @@ class Run:
             for number, (suffix, value) in enumerate(zip(SUFFIXES, _numbers(name, whole), strict=True)):
                 fields[f"{name}{suffix}"] = [lap[number] for lap in laps]
                 fields[aggregated(name, suffix)] = value
+            _, *quantiles, most = _numbers(name, whole)
+            fields[aggregated(name, "Quantiles")] = dict(zip((*PERCENTILES, 100.0), (*quantiles, most), strict=True))
         return fields
 
 
