@@ -169,6 +169,8 @@ class Timing:
     def _meet(self, area: LaneArea, sequence: int) -> None:
         """A list has passed over it."""
         if not area.is_persistent:
+            if sequence in area.in_flight:
+                return  # another list's consumer has it, until it comes back
             # RAM may have had the only copy.
             area.expired += area.store.remove_one(area.lane, sequence)
             if area.attempts is not None:

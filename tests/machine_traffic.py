@@ -17,11 +17,12 @@ from machine_calls import (
     DIGITS,
     ENTRIES_MAX,
     EVERYTHING,
+    EXCLUSIVE,
     GROUPED,
     POLICIES,
     QUEUE_RULES,
     QUEUES,
-    SELDOM,
+    RANKED,
     START_MS,
     SUBSCRIPTIONS,
     TOPIC_RULES,
@@ -155,8 +156,8 @@ class Traffic(RuleBasedStateMachine):
         picks,
         st.sampled_from((None, None, None, *SELECTORS)),
         st.sampled_from((0, 1, 5, 1000)),
-        st.sampled_from((0, 0, 0, 0, 0, 5, -5)),
-        st.sampled_from((False, False, False, False, False, True)),
+        st.sampled_from((0, 0, 5, -5)),
+        st.booleans(),
         weight=4,
     )
     def subscribe(self, where: int, selector: str | None, prefetch: int, priority: int, is_exclusive: bool) -> None:
@@ -164,6 +165,8 @@ class Traffic(RuleBasedStateMachine):
         name = names[where % len(names)]
         place = self.model.queue(name)
         if len(place.readers) < 4:
+            priority = priority if name in RANKED else 0
+            is_exclusive = is_exclusive and name in EXCLUSIVE
             reader = Reader(place, selector, prefetch, priority)
             self.consumers[reader] = self.store.queue(name).subscribe(
                 selector=selector,
@@ -205,8 +208,9 @@ class Traffic(RuleBasedStateMachine):
 
     @call(picks, st.sampled_from((1, 1, 3, 10, 100)), weight=10)
     def take(self, pick: int, most: int) -> None:
-        if self.consumers:
-            self.receive(list(self.consumers)[pick % len(self.consumers)], most)
+        if not self.consumers:
+            self.subscribe(pick, None, 1000, 0, False)
+        self.receive(list(self.consumers)[pick % len(self.consumers)], most)
 
     def receive(self, reader: Reader, most: int) -> list[Entry]:
         """A take, and what was taken."""
@@ -333,7 +337,7 @@ class Traffic(RuleBasedStateMachine):
 
     @call(picks)
     def close_consumer(self, pick: int) -> None:
-        if self.consumers and pick % SELDOM == 0:
+        if self.consumers and pick % 2 == 0:
             self.leave(list(self.consumers)[pick % len(self.consumers)])
 
     def leave(self, reader: Reader) -> None:
@@ -360,9 +364,18 @@ class Traffic(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ time
 
-    @call(st.sampled_from((0.25, 1.0, 4.0, 40.0)))
+    @call(st.sampled_from((0.25, 1.0, 1.0, 4.0, 40.0)), weight=2)
     def wait(self, seconds: float) -> None:
         self.settle(seconds)
+
+    @call(st.sampled_from((500, 1_000)))
+    def pass_time(self, ms: int) -> None:
+        """Nobody does what is due meanwhile; so nothing may be, but that messages expire."""
+        coming = range(self.model.now_ms + 1, self.model.now_ms + ms + 1)
+        entries = [entry for place in self.model.places() for entry in place.entries]
+        if not any(entry.due_ms in coming or entry.back_ms in coming for entry in entries):
+            self.model.now_ms += ms
+            self.store.clock.advance(ms / 1000)
 
     def settle(self, seconds: float = 0.25) -> None:
         """Time passes, and all that is due is done."""

@@ -366,11 +366,11 @@ class PlainModel:
         self._ranks += 1
         for place in list(self.places()):
             for entry in self.pending(place):
-                if entry.is_dead:
-                    self._bury(place, entry, "max_attempts")
-                elif self.has_expired(entry):
+                if self.has_expired(entry):
                     keeps = place.rule.keeps_expired and entry.letter.is_persistent
                     self._bury(place, entry, "expired" if keeps else "")
+                elif entry.is_dead:
+                    self._bury(place, entry, "max_attempts")
 
     def _bury(self, place: Place, entry: Entry, reason: str) -> None:
         place.entries.remove(entry)

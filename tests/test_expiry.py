@@ -212,6 +212,21 @@ def test_delivery_in_flight_is_its_consumers_until_it_comes_back() -> None:
         assert queue.depth == 0 and expired(simulated) == 1
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_delivery_in_flight_is_its_consumers_though_another_selector_meets_it_expired(persistent: bool) -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    with queue.subscribe() as first, queue.subscribe(selector="n = 1") as second:
+        queue.send(b"1", headers={"n": 1}, expires_in=5, persistent=persistent)
+        (delivery,) = first.take()
+        simulated.clock.advance(5)
+        assert second.take() == []
+        assert queue.depth == 1
+        delivery.ack()
+        assert queue.depth == 0 and expired(simulated) == 0
+        simulated.check()
+
+
 def test_what_a_transaction_acknowledges_does_not_expire_under_it() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()
