@@ -60,7 +60,7 @@ class Topic(Sender):
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self._engine.topics.unsubscribe(self._area, durable)
+        self._engine.topics.unsubscribe(self._area, check_name(durable, "a durable subscription"))
 
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""

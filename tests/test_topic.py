@@ -192,6 +192,8 @@ def test_unsubscribe_ends_it(simulated: SimulatedBay) -> None:
     topic(simulated).subscribe(durable="a").close()
     topic(simulated).send(b"never read")
     topic(simulated).unsubscribe("a")
+    with pytest.raises(SettingsError, match="a durable subscription"):
+        simulated.bay.topic("prices").unsubscribe(["a"])  # type: ignore[arg-type]
     with pytest.raises(SettingsError, match="no durable subscription 'a'"):
         topic(simulated).unsubscribe("a")
     assert backlog(simulated, "a") == []
