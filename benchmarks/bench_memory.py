@@ -16,12 +16,13 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from forebay.benchmarks.memory.kahadb import KahaFailed, kahadb
+from forebay.benchmarks.memory.kahadb import PREFIX, KahaDB, KahaFailed
 from forebay.benchmarks.memory.lru import lru_hit_ratio
 from forebay.benchmarks.memory.passes import Facts, curve_cost, depth, overflow, play, resizes
 from forebay.benchmarks.memory.picture import draw
@@ -100,16 +101,17 @@ def _parser() -> ArgumentParser:
 
 def _peers(arguments: Namespace, limits: Sequence[int]) -> dict[str, list[tuple[int, Facts]]]:
     messages = int(arguments.part * PEER_MESSAGES)
-    peers: dict[str, list[tuple[int, Facts]]] = {"forebay": [], "KahaDB": []}
-    for limit in limits:
-        ours = _measured(arguments, "overflow", limit, messages)
-        ours |= _measured(arguments, "depth", limit, messages, messages // 4)
-        peers["forebay"].append((limit, ours))
-        if arguments.kahadb is not None:
-            theirs = kahadb(arguments.kahadb, arguments.dir, limit, "W7", messages)
-            theirs |= kahadb(arguments.kahadb, arguments.dir, limit, "W8", messages, messages // 4)
-            peers["KahaDB"].append((limit, theirs))
-    return peers
+    ours: list[tuple[int, Facts]] = []
+    theirs: list[tuple[int, Facts]] = []
+    with ExitStack() as stack:
+        peer = stack.enter_context(KahaDB(arguments.kahadb, arguments.dir)) if arguments.kahadb is not None else None
+        for limit in limits:
+            over = _measured(arguments, "overflow", limit, messages)
+            ours.append((limit, over | _measured(arguments, "depth", limit, messages, messages // 4)))
+            if peer is not None:
+                over = peer.rates(limit, "W7", messages)
+                theirs.append((limit, over | peer.rates(limit, "W8", messages, messages // 4)))
+    return {"forebay": ours, "KahaDB": theirs}
 
 
 def _about(arguments: Namespace) -> list[str]:
@@ -128,7 +130,7 @@ def _about(arguments: Namespace) -> list[str]:
 
 def _measured(arguments: Namespace, name: str, *fields: object) -> Facts:
     print(f"{name} {fields}", file=sys.stderr)
-    with TemporaryDirectory(dir=arguments.dir, prefix="forebay-bench-") as place:
+    with TemporaryDirectory(dir=arguments.dir, prefix=PREFIX) as place:
         os.sync()  # or this pass would share the disk with what the one before left to write
         # -P: a forebay in the current directory must not be taken for the one that is measured.
         command = [sys.executable, "-P", "-m", "forebay.benchmarks.bench_memory", "--pass"]

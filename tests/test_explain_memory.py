@@ -44,7 +44,7 @@ def a_list_that_is_ahead() -> Staged:
 def one_message_for_a_ready_consumer() -> Staged:
     bay = SimulatedBay()
     bay.queue().subscribe()
-    fill(bay, 1)
+    bay.queue().send(bytes(10 * KIB))
     return bay, "target_lists", NOBODY
 
 

@@ -24,28 +24,41 @@ CASES: Final = {
     "W8-send+consume-at-depth": "path",
 }
 
+PREFIX: Final = "forebay-bench-"
+
 
 class KahaFailed(Exception):
     """run.sh ended early; its last words."""
 
 
-def kahadb(
-    folder: Path, directory: Path, limit_bytes: int, case: str, messages: int, moved: int = 0
-) -> dict[str, float]:
-    """Messages a second of the last pass, which is the warm one, by the names of CASES. Raises KahaFailed."""
-    with TemporaryDirectory(dir=directory, prefix="forebay-bench-") as place:
-        environment = os.environ | {
-            "N": str(messages),
-            "M": str(moved),
-            "DATA": f"{place}/data",
-            "CLASSES": f"{directory}/kahadb-classes",
-            "JOPT": f"-Dmem={limit_bytes // MIB}",
-        }
-        ended = subprocess.run(
-            ["sh", str(folder.resolve() / "run.sh"), case], env=environment, capture_output=True, text=True
-        )
-    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-    rates = {CASES[line["case"]]: float(line["rate"]) for line in lines if line["case"] in CASES}
-    if ended.returncode or not rates:
-        raise KahaFailed(f"run.sh {case} ended with exit code {ended.returncode}: {ended.stderr[-2000:].strip()}")
-    return rates
+class KahaDB:
+    """A context manager, which keeps the compiled driver for all passes."""
+
+    def __init__(self, folder: Path, directory: Path) -> None:
+        """folder: holds run.sh. directory: where to work, on the disk that is measured."""
+        self._script = folder.resolve() / "run.sh"
+        self._directory = directory
+        self._classes = TemporaryDirectory(dir=directory, prefix=PREFIX)
+
+    def __enter__(self) -> KahaDB:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._classes.cleanup()
+
+    def rates(self, limit_bytes: int, case: str, messages: int, moved: int = 0) -> dict[str, float]:
+        """Messages a second of the last pass, which is the warm one, by the names of CASES. Raises KahaFailed."""
+        with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
+            environment = os.environ | {
+                "N": str(messages),
+                "M": str(moved),
+                "DATA": f"{place}/data",
+                "CLASSES": self._classes.name,
+                "JOPT": f"-Dmem={limit_bytes // MIB}",
+            }
+            ended = subprocess.run(["sh", str(self._script), case], env=environment, capture_output=True, text=True)
+        lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+        rates = {CASES[line["case"]]: float(line["rate"]) for line in lines if line["case"] in CASES}
+        if ended.returncode or not rates:
+            raise KahaFailed(f"run.sh {case} ended with exit code {ended.returncode}: {ended.stderr[-2000:].strip()}")
+        return rates
