@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import pytest
@@ -50,8 +51,17 @@ print(json.dumps({"n": 100, "wall": 100 / rate, "cpu": 1.0}))
 """
 
 
+def measure_here(work: Work, directory: Path) -> Facts:
+    """As measure, without a process for each but where the work is a kill."""
+    if work.kind == "reopen":
+        return measure(work, directory)
+    with TemporaryDirectory(dir=directory) as place:
+        return run(work, Path(place))
+
+
 @pytest.fixture(autouse=True)
-def no_peers_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_processes_and_no_peers_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay.benchmarks.peers.measure", measure_here)
     monkeypatch.delenv(PEERS_VARIABLE, raising=False)
 
 
