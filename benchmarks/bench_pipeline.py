@@ -85,8 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if min(arguments.gib, arguments.tasks, arguments.rounds) < 1:
         parser.error("--gib, --tasks and --rounds must be at least 1")
     brokers = made(arguments.directory, arguments.gib)
-    for line in report(brokers, arguments.tasks, arguments.rounds):
+    spark = session(f"local[{arguments.tasks}]", configuration={"spark.driver.memory": "2g"})
+    for line in report(spark, brokers, arguments.tasks, arguments.rounds):
         print(line, flush=True)
+    spark.stop()
     return 0
 
 
@@ -130,9 +132,8 @@ def link(broker: Path, copy: Path) -> None:
 # ---------------------------------------------------------------------- measuring
 
 
-def report(brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
+def report(spark: SparkSession, brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
     """The lines of the report, as they are measured."""
-    spark = session(f"local[{tasks}]", configuration={"spark.driver.memory": "2g"})
     register(spark)
     measure = Measure(spark, rounds)
     some = brokers[: CURVE_GIB[2]]
@@ -153,7 +154,6 @@ def report(brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
     facts = curve[len(some)]
     for figure in (every, checked, rebuilt, *(curve[gib] for gib in CURVE_GIB)):
         yield figure.line()
-    spark.stop()
     plain = measure_plain("the same 7 columns in plain processes", some, tasks, rounds)
     yield plain.line()
     yield ""

@@ -291,9 +291,16 @@ def examined(store: Store, parts: list[Part]) -> Iterator[tuple[Any, ...]]:
 
 
 def packed(found: Sequence[tuple[Store, Part]], options: Options) -> list[InputPartition]:
-    """Parts in bins of about the same size, each at most about partition_bytes, in order within."""
+    """Parts in bins of about the same size, each at most about partition_bytes, in order within.
+
+    More bins than tasks at once are a multiple of those: else the last ones would leave cores idle.
+    """
     total = sum(part.size_bytes for _, part in found)
-    bins = max(-(-total // options.partition_bytes), min(options.parallelism, -(-total // PARTITION_BYTES_MIN)), 1)
+    bins, at_once = -(-total // options.partition_bytes), options.parallelism
+    if bins > at_once:
+        bins = -(-bins // at_once) * at_once
+    else:
+        bins = max(bins, min(at_once, -(-total // PARTITION_BYTES_MIN)), 1)
     filled = [0] * bins
     chosen: list[list[tuple[Store, Part]]] = [[] for _ in range(bins)]
     for one in sorted(found, key=lambda item: -item[1].size_bytes):

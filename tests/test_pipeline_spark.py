@@ -239,6 +239,7 @@ def test_data_logs_are_packed_evenly() -> None:
     options = Options(("root",))
     sizes = [_bytes(one) for one in packed(found, options)]
     assert sizes == [512 * MIB] * 8
+    assert [_bytes(one) for one in packed(found[:40], options)] == [320 * MIB] * 4
     assert [_bytes(one) for one in packed(found[:4], options)] == [64 * MIB] * 2
     assert [_bytes(one) for one in packed(found[:1], options)] == [32 * MIB]
     assert packed([], options) == []
