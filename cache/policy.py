@@ -55,7 +55,7 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
     """
     room = int(limit_bytes * TARGET_LISTS_SHARE)
     share = room // max(len(rates), 1)
-    least = min(share // 2, HIGH_WATERMARK_BYTES_MIN)
+    least = min(share, HIGH_WATERMARK_BYTES_MIN)
     granted = [share if rate is None else max(int(rate * SUPPLY_SECONDS), least) for rate in rates]
     for left, number in zip(range(len(rates), 0, -1), sorted(range(len(rates)), key=granted.__getitem__), strict=True):
         granted[number] = min(granted[number], room // left)
