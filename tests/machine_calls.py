@@ -40,6 +40,8 @@ TOPIC_RULES = {"prices": Rule(2, dead_letters="DLQ.prices")}
 """The policies once more, in the words of the model."""
 GROUPED = ("parcels",)
 """Where messages have groups, until they are moved."""
+EXPIRING = ("orders", "parcels", "news")
+"""Where messages expire: not where they are soon dead, for what is both may leave as either."""
 RANKED = ("parcels", "logs")
 """Where consumers have priorities."""
 EXCLUSIVE = ("logs",)

@@ -18,6 +18,7 @@ from machine_calls import (
     ENTRIES_MAX,
     EVERYTHING,
     EXCLUSIVE,
+    EXPIRING,
     GROUPED,
     POLICIES,
     QUEUE_RULES,
@@ -106,7 +107,7 @@ class Traffic(RuleBasedStateMachine):
                     is_persistent or is_plain,
                     group if place in GROUPED else None,
                     delay_ms,
-                    None if lifetime_ms is None else self.model.now_ms + lifetime_ms,
+                    None if lifetime_ms is None or place not in EXPIRING else self.model.now_ms + lifetime_ms,
                 )
             )
         return letters
@@ -373,17 +374,21 @@ class Traffic(RuleBasedStateMachine):
         """Nobody does what is due meanwhile; so nothing may be, but that messages expire."""
         coming = range(self.model.now_ms + 1, self.model.now_ms + ms + 1)
         entries = [entry for place in self.model.places() for entry in place.entries]
-        if not any(entry.due_ms in coming or entry.back_ms in coming for entry in entries):
+        if not any(entry.is_dead or entry.due_ms in coming or entry.back_ms in coming for entry in entries):
             self.model.now_ms += ms
             self.store.clock.advance(ms / 1000)
 
     def settle(self, seconds: float = 0.25) -> None:
         """Time passes, and all that is due is done."""
+        self.store.bay.step()
+        self.model.let_dead_leave()
+        for place in self.queue_places():
+            self.untie(place)
         self.store.clock.advance(seconds)
         self.model.now_ms += int(seconds * 1000)
         for _ in range(3):
             self.store.bay.step()
-        self.model.settle()
+        self.model.let_expired_leave()
         for place in self.queue_places():
             self.untie(place)
 

@@ -361,16 +361,22 @@ class PlainModel:
 
     # ------------------------------------------------------------------ what happens by itself
 
-    def settle(self) -> None:
-        """Background work has come to its end: the dead leave, and what is too old."""
+    def let_dead_leave(self) -> None:
+        """They have, as soon as background work was done."""
+        self._ranks += 1
+        for place in list(self.places()):
+            for entry in self.pending(place):
+                if entry.is_dead:
+                    self._bury(place, entry, "max_attempts")
+
+    def let_expired_leave(self) -> None:
+        """They have, once time has passed and background work was done."""
         self._ranks += 1
         for place in list(self.places()):
             for entry in self.pending(place):
                 if self.has_expired(entry):
                     keeps = place.rule.keeps_expired and entry.letter.is_persistent
                     self._bury(place, entry, "expired" if keeps else "")
-                elif entry.is_dead:
-                    self._bury(place, entry, "max_attempts")
 
     def _bury(self, place: Place, entry: Entry, reason: str) -> None:
         place.entries.remove(entry)

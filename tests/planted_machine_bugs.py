@@ -32,42 +32,6 @@ MACHINE_BUGS = (
         ),
     ),
     *in_file(
-        "dispatch/exclusive.py",
-        (
-            "of the exclusive consumers in line the first takes over, whatever its priority",
-            "key=lambda consumer: consumer.priority, default=None",
-            "key=lambda consumer: 0, default=None",
-            MACHINE,
-        ),
-    ),
-    *in_file(
-        "dispatch/timing.py",
-        (
-            "a message is handed out in the millisecond in which it expires",
-            "        return 0 < times.expires_at <= now_ms\n",
-            "        return 0 < times.expires_at < now_ms\n",
-            MACHINE,
-        ),
-    ),
-    *in_file(
-        "dispatch/groups.py",
-        (
-            "what is behind a delayed message of its group overtakes it",
-            "_place(area, sequence) > min(halt.places.values())",
-            "_place(area, sequence) > max(halt.places.values())",
-            MACHINE,
-        ),
-    ),
-    *in_file(
-        "dispatch/mover.py",
-        (
-            "a delay that a transaction began starts anew where its message is moved",
-            "        if area.is_timed:\n            free =",
-            "        if False:\n            free =",
-            MACHINE,
-        ),
-    ),
-    *in_file(
         "dispatch/sender.py",
         (
             "in a batch what needs no sync overtakes what needs one",
