@@ -205,7 +205,7 @@ STORE_BUGS = (
             "counts of acknowledged messages stay",
             "            self._firsts[at] = pending[0]\n            return True\n",
             "            return True\n",
-            "tests/test_attempts.py",
+            "tests/test_attempts.py::test_map_empties_with_the_last_ack_in_whatever_order",
         ),
         (
             "the highest counts are forgotten first",
