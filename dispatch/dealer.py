@@ -256,6 +256,8 @@ class Dealer:
         if found.stock is not stock or self.queue.exclusive not in (None, owner):
             self._withhold(stock, owner, source)
             return None
+        if group is not None:
+            self.groups.dealt(area, message[0], group)
         own = found.list_over(area)
         charge = charge_bytes(message)
         has_room = found is hand or own.direct_bytes + charge <= own.high_watermark_bytes
@@ -386,6 +388,7 @@ class Dealer:
 
     def _empty(self, hand: Hand) -> None:
         """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
+        self.groups.deal_again(hand.owner)
         for at, own in enumerate(hand.lists):
             if not own.direct and not own.has_supply and not own.is_loading:
                 continue
@@ -447,16 +450,19 @@ class Dealer:
                 self._offer_run(group, other, first, last)
 
     def _offer_run(self, group: str | None, area: LaneArea, first: int, last: int) -> None:
-        """To the owner of the group, or to all."""
+        """To the hand of the group's owner where that has come past it, else to the stock; to all without an owner."""
         owner = self.groups.owner(group) if group is not None else None
-        if owner is None:
+        if owner is None or group is None:
             for stock in self._stocks():
                 self._offer(stock, area, ((first, last),))
             return
         hand = self.hands[owner]
-        own = hand.list_over(area)
-        put_aside(area, own.returned, first, last)
-        self.targets.feed(own)
+        if self.groups.is_ahead(area, first, group):
+            own = hand.list_over(area)
+            put_aside(area, own.returned, first, last)
+            self.targets.feed(own)
+        else:
+            self._offer(hand.stock, area, ((first, last),))
         for stock in self._stocks():
             if stock is not hand.stock:
                 put_aside(area, stock.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)

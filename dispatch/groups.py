@@ -61,6 +61,8 @@ class Groups:
     def __init__(self) -> None:
         self._owners: dict[int, Consumer] = {}
         self._buckets: dict[Consumer, set[int]] = {}
+        self._dealt: dict[int, dict[int, tuple[int, int, int]]] = {}
+        """By bucket that is owned and priority: the last place that was dealt to its owner's hand, as it is now."""
         self.delayed: dict[tuple[LaneArea, int], str] = {}
         """The group of each message that comes back later."""
         self._halts: dict[tuple[str, int], _Halt] = {}
@@ -79,6 +81,7 @@ class Groups:
         """Nobody owned it so far."""
         bucket = bucket_of(group)
         self._owners[bucket] = consumer
+        self._dealt[bucket] = {}
         self._buckets.setdefault(consumer, set()).add(bucket)
 
     def owned(self, consumer: Consumer) -> Collection[int]:
@@ -89,10 +92,30 @@ class Groups:
         """Nobody owns these from now on."""
         own = self._buckets[consumer]
         for bucket in buckets:
-            del self._owners[bucket]
+            del self._owners[bucket], self._dealt[bucket]
             own.remove(bucket)
         if not own:
             del self._buckets[consumer]
+
+    def dealt(self, area: LaneArea, sequence: int, group: str) -> None:
+        """It goes to the hand of its owner, and with it all of the group that the stock had before it."""
+        places = self._dealt[bucket_of(group)]
+        place = _place(area, sequence)
+        priority = area.lane.priority
+        places[priority] = max(places.get(priority, place), place)
+
+    def is_ahead(self, area: LaneArea, sequence: int, group: str) -> bool:
+        """Whether what is dealt to the hand of its owner has come past it, so that it belongs there too.
+
+        If not, earlier ones of the group may be in the stock, and none behind it is in the hand.
+        """
+        dealt = self._dealt[bucket_of(group)].get(area.lane.priority)
+        return dealt is not None and _place(area, sequence) <= dealt
+
+    def deal_again(self, consumer: Consumer) -> None:
+        """What was in its hand is in the stock again."""
+        for bucket in self.owned(consumer):
+            self._dealt[bucket].clear()
 
     # ------------------------------------------------------------------ what waits
 
