@@ -246,18 +246,18 @@ class Dealer:
         assert isinstance(stock, Stock)
         owner = hand.owner if hand is not None else None
         if group is not None:
+            owner = self.groups.owner(group)
+            if owner is not None and not self._is_withheld(stock, owner):
+                self.groups.dealt(area, message[0], group)
             if self.groups.is_halted(area, message[0], group):
                 self.groups.wait(area, message[0], group)
                 self._drop(source, keeps=True)
                 return None
-            owner = self.groups.owner(group)
         assert owner is not None
-        found = self.hands[owner]
-        if found.stock is not stock or self.queue.exclusive not in (None, owner):
+        if self._is_withheld(stock, owner):
             self._withhold(stock, owner, source)
             return None
-        if group is not None:
-            self.groups.dealt(area, message[0], group)
+        found = self.hands[owner]
         own = found.list_over(area)
         charge = charge_bytes(message)
         has_room = found is hand or own.direct_bytes + charge <= own.high_watermark_bytes
@@ -274,6 +274,10 @@ class Dealer:
         if found is not hand:
             self.targets.wake(found)
         return owner
+
+    def _is_withheld(self, stock: Stock, owner: Consumer) -> bool:
+        """Whether what is this owner's is not dealt from that stock, or not now."""
+        return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
 
     def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
         """The first direct message leaves the stock. keeps: it will be wanted again."""
