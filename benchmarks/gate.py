@@ -10,6 +10,7 @@ It says little about the library and much about a change of it.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from argparse import ArgumentParser
@@ -63,7 +64,11 @@ def measured(suites: Sequence[str]) -> Ratios:
         command += [f"--confcutdir={HERE}", "-o", "python_files=bench_*.py", "--benchmark-timer=time.process_time"]
         command += ["--benchmark-quiet", f"--benchmark-json={written}"]
         places = [str(HERE / f"{suite}.py") for suite in suites] or [str(HERE)]
-        subprocess.run([*command, *places], check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent)
+        # A pytest that runs this as one of its tests, in several processes, must not be taken for its own.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        subprocess.run(
+            [*command, *places], check=True, stdout=subprocess.PIPE, text=True, cwd=HERE.parent, env=environment
+        )
         told = json.loads(written.read_text(encoding="utf-8"))
     return {_name(each["fullname"]): _ratio(each) for each in told["benchmarks"]}
 

@@ -98,7 +98,7 @@ class _counted:
 
 def test_a_thousand_consumers_of_as_many_queues_are_told_of_a_burst_at_once() -> None:
     async def main() -> None:
-        bay = LoopBay()
+        bay = LoopBay(memory_limit="16MiB")
         loop = asyncio.get_running_loop()
         queues = [await bay.aio.queue(f"orders.{number}") for number in range(1000)]
         consumers = [await queue.subscribe() for queue in queues]
