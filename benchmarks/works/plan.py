@@ -152,7 +152,8 @@ def _rows(messages: int) -> Iterator[Row]:
             each = batch if depth.work == BATCHED_PATH else 1
             # Small ones are moved in numbers that no list of targets can hold, so that a deep backlog is read.
             moved = messages if depth.body_bytes == KIB else 5 * messages
-            yield Row("W8", title, Work("path", moved, depth.body_bytes, each, depth.limit_bytes, backlog))
+            work = Work("path", moved, depth.body_bytes, each, limit_bytes=depth.limit_bytes, backlog=backlog)
+            yield Row("W8", title, work)
     yield Row("W9", STUCK, Work("stuck", 1 + messages // 10_000))
     yield Row("W9", KAHADB_STUCK, Peer("W9 every", "W9-after-every", messages))
     yield Row("W10", CONTENDED, Work("contended", messages // 4))

@@ -27,7 +27,8 @@ def reopen(directory: Path, messages: int, fill: Callable[[forebay.Queue], None]
     child = os.fork()
     if child == 0:
         try:
-            fill(opened(directory).queue("bench"))
+            bay = opened(directory)  # with its threads, which go with it
+            fill(bay.queue("bench"))
             os.kill(os.getpid(), signal.SIGKILL)
         finally:
             os._exit(1)  # the send failed: the parent sees another status than that of a kill

@@ -9,7 +9,7 @@ it makes are left to whoever gave the directory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -69,6 +69,7 @@ class Work:
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
+    _: KW_ONLY
     take: int = 1
     """Of threads and tasks: the most that one take gets."""
     producers: int = 1
