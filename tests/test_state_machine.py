@@ -44,6 +44,7 @@ def run(number: int) -> int:
     return StateMachine.steps - before
 
 
+@pytest.mark.soak
 def test_whatever_is_called_the_library_does_what_the_plain_model_says() -> None:
     for number in range(SHORT_SEEDS):
         assert run(FIRST_SEED * SEEDS_APART + number) > STEPS
