@@ -36,7 +36,7 @@ def make_room(
             return
         stop = max(len(richest.direct) // 2, least)
         missing_bytes = wanted_bytes - budget.free_bytes
-        if not richest.area.is_persistent:
+        if keep is None and not richest.area.is_persistent:  # else a load would fetch it back, and so on for ever
             missing_bytes = max(missing_bytes, WORTH_BYTES)
         evicted: list[StoredMessage] = []
         while missing_bytes > 0 and _can_give(richest, stop, least_seconds):

@@ -438,6 +438,11 @@ def test_what_is_taken_is_what_the_model_says_whatever_the_limit_becomes_meanwhi
     run(seed, 3_000, is_resized=True)
 
 
+def test_lists_do_not_take_memory_from_each_other_for_ever() -> None:
+    """Here one list's load once took 32 KiB from another, whose load took it back."""
+    run(127, 10_000, is_resized=True)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_what_is_taken_is_what_the_model_says_a_million_times(seed: int) -> None:
