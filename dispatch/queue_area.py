@@ -14,6 +14,7 @@ from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, group_of
 from ..store.reading import StoredMessage
+from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from .selector import Selector
 from .target_list import TargetList
@@ -89,6 +90,15 @@ class Interest:
         if selector.needles and not any(map(message[1].__contains__, selector.needles)):
             return False
         return selector.matches(values_of(area, message, selector.field_names))
+
+    def verdict(self, area: LaneArea, message: StoredMessage) -> bool | None:
+        """As wants; None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
+        if self.selector is not None and message[2] is None:
+            return None
+        try:
+            return self.wants(area, message)
+        except RecordDamaged:
+            return None
 
 
 def values_of(area: LaneArea, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:

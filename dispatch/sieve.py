@@ -14,9 +14,7 @@ from typing import Final, NamedTuple
 from ..cache.budget import Holder
 from ..store.errors import ForebayError
 from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
-from ..store.record import RecordDamaged
 from ..store.topic_store import TopicStore
-from .queue_area import Interest, LaneArea
 from .target_area import TargetArea
 from .topic_area import SubscriptionArea, SubscriptionLaneArea
 
@@ -34,14 +32,6 @@ class _Run(NamedTuple):
     regions: list[Region]
     """Empty: one message that is too large to hold, read for its headers alone."""
     charge: int
-
-
-def _is_unwanted(judge: Interest, area: LaneArea, message: StoredMessage) -> bool:
-    """What makes no sense stays where it is: the loader tells of it."""
-    try:
-        return not judge.wants(area, message)
-    except RecordDamaged:
-        return False
 
 
 class Sieve:
@@ -66,7 +56,7 @@ class Sieve:
         judge = run.subscription.judge
         assert judge is not None
         try:
-            unwanted = [message[0] for message in self._read(run) if _is_unwanted(judge, run.area, message)]
+            unwanted = [message[0] for message in self._read(run) if judge.verdict(run.area, message) is False]
         finally:
             with self._target_area.lock:
                 self._reading.release(run.charge)

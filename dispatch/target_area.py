@@ -21,7 +21,6 @@ from ..cache.pending_cache import PendingCache
 from ..cache.policy import Shares, high_watermark_bytes, high_watermarks
 from ..store.message_store import MessageStore
 from ..store.reading import StoredMessage
-from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
 from .curve_watch import Watch
@@ -281,7 +280,7 @@ class TargetArea:
         for interest in interests.values():
             target = next(found for found in interest.lists if found.area is area)
             if target.frontier == sequence and not target.references:
-                is_wanted = self._is_wanted(interest, area, message)
+                is_wanted = interest.verdict(area, message)
                 if is_wanted is False:
                     target.frontier = sequence + 1
                     if area.unwanted is not None:
@@ -534,20 +533,13 @@ class TargetArea:
             area.queue.dealer.offer_again(area, message)
             return
         for interest in area.queue.interests.values():
-            if self._is_wanted(interest, area, message) is False:
+            if interest.verdict(area, message) is False:
                 continue
             for target in interest.lists:
                 if target.area is area and target.front > sequence:
                     target.returned.add(sequence, sequence)
                     self.feed(target)
                     self.wake(interest)
-
-    def _is_wanted(self, interest: Interest, area: LaneArea, message: StoredMessage) -> bool | None:
-        """None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
-        try:
-            return interest.wants(area, message) if interest.selector is None or message[2] is not None else None
-        except RecordDamaged:
-            return None
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""

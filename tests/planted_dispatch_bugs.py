@@ -11,13 +11,13 @@ DISPATCH_BUGS = (
         "dispatch/sieve.py",
         (
             "what makes no sense is acknowledged for a selector",
-            "    except RecordDamaged:\n        return False\n",
-            "    except RecordDamaged:\n        return True\n",
+            "if judge.verdict(run.area, message) is False]",
+            "if not judge.verdict(run.area, message)]",
             "tests/test_quarantine.py",
         ),
     ),
     *in_file(
-        "dispatch/target_area.py",
+        "dispatch/queue_area.py",
         (
             "what makes no sense is kept from a selector when it is moved",
             "        except RecordDamaged:\n            return None",
