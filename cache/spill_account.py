@@ -6,6 +6,7 @@ little is always held ahead, and refilled from what comes free.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from .budget import Holder
@@ -40,3 +41,23 @@ class SpillAccount:
         missing_bytes = AHEAD_BYTES - self.ahead_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = AHEAD_BYTES
+
+
+class ArrivalAccount:
+    """Implements the store's Account, for what must be known of arrivals: others give memory back for it."""
+
+    def __init__(self, account: SpillAccount, make_room: Callable[[int], None]) -> None:
+        """make_room: gives so many bytes back where it can; it spills, and account pays for that."""
+        self._account = account
+        self._make_room = make_room
+
+    def reserve(self, charge_bytes: int) -> bool:
+        account = self._account
+        if account.holder.reserve(charge_bytes):
+            return True
+        self._make_room(AHEAD_BYTES + charge_bytes)
+        account.refill()
+        return account.reserve(charge_bytes)
+
+    def release(self, charge_bytes: int) -> None:
+        self._account.release(charge_bytes)

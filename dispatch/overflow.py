@@ -17,7 +17,7 @@ from ..cache.budget import Budget
 from ..cache.charge import charge_bytes
 from ..cache.message_cache import MessageCache
 from ..cache.policy import Shares
-from ..cache.spill_account import AHEAD_BYTES, SpillAccount
+from ..cache.spill_account import AHEAD_BYTES, ArrivalAccount, SpillAccount
 from ..cache.spill_buffer import SpillBuffer
 from ..store.disk import Disk
 from ..store.errors import Closed, SpillFailed, StoreFull
@@ -54,6 +54,7 @@ class Overflow:
         self.budget = budget
         self._room_bytes = 0
         self.account = SpillAccount(budget.holder("tmp_storage"))
+        self._arrivals = ArrivalAccount(self.account, lambda wanted_bytes: self.make_room(wanted_bytes))
         self.buffer = SpillBuffer(budget.holder("spill_buffer"), 0)
         self.storage = TmpStorage(
             disk,
@@ -81,7 +82,7 @@ class Overflow:
 
     def lane(self, destination: int, priority: int) -> VolatileLane:
         """A new one."""
-        lane = VolatileLane(self.account, destination, priority)
+        lane = VolatileLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
         self.account.refill()
         return lane

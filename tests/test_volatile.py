@@ -434,3 +434,19 @@ def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
         queue.send(b"x", persistent=False)
     assert (other.depth, tmp_bytes(store)) == (0, 0)
     store.check()
+
+
+def test_the_first_message_of_a_queue_finds_memory_that_others_can_give_back() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    for _ in range(1000):
+        bay.queue("backlog").send(bytes(1000))
+    budget = bay.engine.budget
+    assert budget.holders["head_queue_cache"].held_bytes > 64 * 1024
+    elsewhere, taken_bytes = budget.holders["browsers"], budget.free_bytes
+    assert elsewhere.reserve(taken_bytes)
+    queue = bay.queue("fresh")
+    queue.send(b"price", persistent=False)
+    elsewhere.release(taken_bytes)
+    with queue.subscribe(prefetch=0) as consumer:
+        assert consumer.take(1)[0].body == b"price"
+    bay.check()
