@@ -148,9 +148,9 @@ class Settings:
     """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
     False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
 
-    index_transaction_adds: int = 4_096
+    index_transaction_adds: int = 1_000_000
     """References that one transaction of a checkpoint brings into the index on disk, at least 512; a block has 512.
-    More: fewer transactions a checkpoint, each of them larger; a kill between them costs a replay of the journal."""
+    Fewer: smaller transactions, and a kill between two of one checkpoint costs a replay of the whole journal."""
 
     index_page_size: int | str = "16KiB"
     """Bytes of a page of the index, a power of two from 512B to 64KiB.

@@ -186,3 +186,12 @@ def test_a_store_killed_in_a_checkpoint_rebuilds_its_index_and_loses_nothing(
             consumer.ack(taken)
         assert found == list(range(100, 6 * BLOCK_MESSAGES))
         bay._engine.audit()
+
+
+def test_a_checkpoint_is_one_transaction_unless_the_settings_say_less(tmp_path: Path, watch: Watch) -> None:
+    """However much comes before it: else a kill would cost a replay of the whole journal, the more the deeper it is."""
+    with forebay.open(tmp_path, sync="never", background=False) as bay:
+        watch.sizes.clear()
+        bay.queue("orders").send_many(Message(b"") for _ in range(bay.settings.max_checkpoint_adds - 1))
+        bay.checkpoint()
+        assert watch.sizes == [256]

@@ -66,7 +66,6 @@ def settings_for(sync: SyncMode) -> Settings:
         checkpoint_interval_seconds=0.005,
         cleanup_interval_seconds=0.01,
         max_checkpoint_adds=300,
-        index_transaction_adds=1_000_000,  # a kill between two transactions would cost the index
     )
 
 
