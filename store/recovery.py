@@ -433,10 +433,12 @@ class Recovery:
             self._result.replayed_records += 1
             end = header.data_log << OFFSET_BITS | walk.end
             self.replay.checkpoint_if_crowded(file, end, walk.epoch, sequence_behind(record, head))
+            assert walk.next_sequence is not None
+            next_sequence = walk.next_sequence
             while plain := walk.gather(PLAIN_RECORDS_MAX):
-                assert walk.next_sequence is not None
-                self.replay.apply_plain(file, header.data_log, plain, walk.epoch, walk.next_sequence - len(plain))
-                self._result.replayed_records += len(plain)
+                self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_sequence)
+                self._result.replayed_records += walk.next_sequence - next_sequence
+                next_sequence = walk.next_sequence
         self.durable = max(self.durable, walk.durable)
         self._result.epoch = max(self._result.epoch, walk.epoch)
         assert walk.next_sequence is not None

@@ -201,30 +201,28 @@ class Replay:
         elif record.kind == NEEDS:
             self._restate(record, head)
 
-    def apply_plain(self, file: File, data_log: int, records: list[Plain], epoch: int, next_sequence: int) -> None:
-        """As apply for each; messages that follow each other in their lane are added together.
+    def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
+        """As apply for each record; messages that follow each other in their lane are added together.
 
         next_sequence: log sequence of the first.
         """
         index = self._index
         use = index.use(data_log)
-        at = 0
-        while at < len(records):
-            offset, number, sequence, messages, _ = records[at]
-            position = data_log << OFFSET_BITS | offset
-            self.checkpoint_if_crowded(file, position, epoch, next_sequence + at)
-            behind = at + 1
+        for offset, number, sequence, messages, offsets, lengths in plain:
+            self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_sequence)
             if messages:
                 lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
                 lane.remove(sequence, sequence + messages - 1, data_log)
-            elif sequence >= (lane := index.lane_numbered(number)).next_sequence:
-                while behind < len(records) and records[behind][1:4] == (number, sequence + behind - at, 0):
-                    behind += 1
-                lane.skip_to(sequence)
-                run = records[at:behind]
-                offsets = array("I", [record[0] for record in run])
-                lane.add_singles(data_log, offsets, array("I", [record[4] for record in run]), use)
-            at = behind
+                next_sequence += 1
+                continue
+            next_sequence += len(offsets)
+            lane = index.lane_numbered(number)
+            known = lane.next_sequence - sequence
+            if known < len(offsets):
+                if known > 0:
+                    del offsets[:known], lengths[:known]
+                lane.skip_to(sequence + max(known, 0))
+                lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
     def _note(self, file: File, begin: int, part: Slice) -> None:
         """Its messages, which begin there, are not to be stored again. Those that do not verify are passed over."""

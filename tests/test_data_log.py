@@ -6,6 +6,7 @@ import struct
 import sys
 import zlib
 from array import array
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -365,20 +366,32 @@ def plain_data_log(seed: int) -> SimulatedDisk:
     return disk
 
 
-def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[Walk, list[Plain]]:
+One = tuple[int, int, int, int, int]
+"""Offset, lane number, first sequence, messages that an ack removes, bytes of a message's content."""
+
+
+def gathered(disk: SimulatedDisk, verify_from: int | None) -> tuple[Walk, list[One]]:
     """Every plain record, however the walk came to it, and the walk."""
     file = disk.open_for_reading(NAME)
     walk = Walk(file, data_log_header(disk, 1), DATA_LOG_HEADER_BYTES, next_sequence=100, verify_from=verify_from)
-    plain: list[Plain] = []
+    plain: list[One] = []
     for offset, header, head in walk:
         plain += as_plain([FoundRecord(offset, header, head)])
         while found := walk.gather(3):
-            plain += found
+            plain += each_of(found)
     return walk, plain
 
 
-def as_plain(records: list[FoundRecord]) -> list[Plain]:
-    plain: list[Plain] = []
+def each_of(found: list[Plain]) -> Iterator[One]:
+    for offset, lane, first, messages, offsets, lengths in found:
+        if messages:
+            yield offset, lane, first, messages, 0
+        for sequence, (place, length) in enumerate(zip(offsets, lengths, strict=True), first):
+            yield place, lane, sequence, 0, length
+
+
+def as_plain(records: list[FoundRecord]) -> list[One]:
+    plain: list[One] = []
     for offset, header, head in records:
         if header.kind == MESSAGE and header.entries == 1:
             part = decode_slice(header, head)
