@@ -257,13 +257,13 @@ STORE_BUGS = (
         ),
         (
             "the checksum of a single message's body in the tail is not verified",
-            "                if end > behind or (at >= verify_at and crc32(chunk[content:end]) != crc):\n",
-            "                if end > behind:\n",
+            "                if at >= verify_at and crc32(chunk[content:end]) != crc:\n                    break\n",
+            "",
             CRASHES,
         ),
         (
             "the checksum of a single message's head is not verified",
-            "            if crc32(chunk[at + 4 : content], salt) != head_crc:\n                break\n",
+            "                if crc32(chunk[at + 4 : content], salt) != head_crc:\n                    break\n",
             "",
             "tests/test_data_log.py",
         ),
