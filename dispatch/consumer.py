@@ -316,10 +316,13 @@ class Consumer:
             try:
                 with engine.lock:
                     self._check_held(rest)
-                    rest = rest[self._ack_runs(rest) :]
-                    self.credit_came()
+                    try:
+                        rest = rest[self._ack_runs(rest) :]
+                    finally:
+                        self.credit_came()  # for what is settled, also where the rest is refused
                     position = engine.store.journal.end
             except StoreFull as full:
+                engine.call_ready()
                 self._make_disk_room(full)
                 rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
                 continue

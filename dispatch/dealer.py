@@ -55,7 +55,7 @@ class Dealer:
         self._served = 0
         """Takes that got something."""
         self.hands: dict[Consumer, Hand] = {}
-        self._known: dict[tuple[LaneArea, int], str] = {}
+        self._known: dict[tuple[LaneArea, int], str | None] = {}
         """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
 
     # ------------------------------------------------------------------ who takes part
@@ -204,6 +204,10 @@ class Dealer:
             if not source.interest.is_free(source.area, message):
                 self._drop(source)
                 continue
+            if self._is_forgotten(source.area, message):
+                self._drop(source)
+                source.returned.add(message[0], message[0])
+                continue
             group = self.group_of(source.area, message)
             if group is None or self._is_new(source.area, message[0], group):
                 withholder = self._wanted_above(hand, source.area, message)
@@ -298,7 +302,7 @@ class Dealer:
         """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
         group = self.group_of(area, message)
         if group is None:
-            return True
+            return not self._is_forgotten(area, message)  # what came back since lies between the consumer's own
         if self.groups.owner(group) is not consumer:
             return False  # it lies between the consumer's own, and is in the stock or with its owner
         if self.groups.is_halted(area, message[0], group):
@@ -485,9 +489,11 @@ class Dealer:
 
     def note(self, area: LaneArea, message: StoredMessage) -> None:
         """The group of a message of which the body stays on disk. REQUIRES: nothing, not even the lock."""
-        group = self.group_of(area, message)
-        if group is not None:
-            self._known[area, message[0]] = group
+        self._known[area, message[0]] = self.group_of(area, message)
+
+    def _is_forgotten(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Its body is on disk, and it was handed out and came back since somebody has read its group there."""
+        return message[2] is None and (area, message[0]) not in self._known
 
     def _group_in_flight(self, delivery: Delivery) -> str | None:
         if delivery._body is None:

@@ -477,6 +477,32 @@ def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None
     bay.check()
 
 
+def test_batch_of_acks_that_is_refused_half_way_gives_credit_for_what_it_settled() -> None:
+    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
+    bay.disk.capacity_bytes = 8 * FILE_BYTES
+    queue = bay.queue()
+    with pytest.raises(StoreFull):
+        while True:
+            queue.send(b"x" * 150)
+    bay.disk.capacity_bytes -= bay.disk.free_bytes()
+    calls: list[int] = []
+    consumer = queue.subscribe(prefetch=100, on_ready=lambda: calls.append(0))
+    depth = 0
+    with pytest.raises(StoreFull):
+        while True:
+            taken = []
+            while more := consumer.take(100):
+                taken += more
+            # No two of a run, and one in each hundred stays, so no data log becomes free.
+            taken.sort(key=lambda delivery: delivery.sequence % 2)
+            calls.clear()
+            depth = queue.depth
+            consumer.ack([delivery for delivery in taken if delivery.sequence % 100])
+    assert 0 < depth - queue.depth < 90, "it was refused half-way"
+    assert calls == [0]
+    assert consumer.take()
+
+
 def test_send_many_says_how_many_are_in() -> None:
     bay = SimulatedBay(max_file_length="64KiB", store_limit="1MiB")
     queue = bay.queue()
