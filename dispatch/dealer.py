@@ -15,7 +15,7 @@ hands stays with it until that is settled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -28,7 +28,7 @@ from . import ranks
 from .groups import Groups, bucket_of, put_aside
 from .list_pair import pair, turn
 from .queue_area import Interest, LaneArea, QueueArea
-from .stock import Hand, Stock
+from .stock import Hand, Promise, Stock
 from .target_list import TargetList
 
 if TYPE_CHECKING:
@@ -210,15 +210,19 @@ class Dealer:
                 continue
             group = self.group_of(source.area, message)
             if group is None or self._is_new(source.area, message[0], group):
+                if self._waits_behind(hand.stock, group, source):
+                    continue
                 withholder = self._wanted_above(hand, source.area, message)
                 if withholder is not None:
                     self._withhold(hand.stock, withholder, source)
+                    if group is not None:
+                        hand.stock.promises[bucket_of(group)] = Promise(withholder)
                     continue
                 if left <= 0:
                     break
                 left -= 1
                 if group is not None:
-                    self.groups.give(group, self._neediest(hand))
+                    self._give(group, self._neediest(hand))
             dealt += self._move(hand, source, group) is hand.owner
         if source.direct_bytes < source.low_watermark_bytes and source.has_supply:
             self.targets.feed(source)
@@ -238,6 +242,23 @@ class Dealer:
                     self._drop(source)
                     continue
                 self._move(None, source, group)
+
+    def _give(self, group: str, consumer: Consumer) -> None:
+        """Nobody owned it so far. Who waited for that to be decided looks again."""
+        self.groups.give(group, consumer)
+        for stock in self._stocks():
+            promise = stock.promises.pop(bucket_of(group), None)
+            if promise is not None:
+                self._offer_lanes(stock, promise.waiting)
+
+    def _waits_behind(self, stock: Stock, group: str | None, source: TargetList) -> bool:
+        """Whether the stock has left an earlier message of the group to somebody; then it passes its first one too."""
+        promise = stock.promises.get(bucket_of(group)) if group is not None else None
+        if promise is None:
+            return False
+        put_aside(source.area, promise.waiting.setdefault(source.area, Runs()), *[source.direct[0][0]] * 2)
+        self._drop(source, keeps=True)
+        return True
 
     def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
         """Nobody owns the group, and it need not wait."""
@@ -322,6 +343,8 @@ class Dealer:
             owner = self.groups.owner(group)
         hand = self.hands[consumer]
         if owner is None:
+            if group is not None and bucket_of(group) in hand.stock.promises:
+                return False
             return self.left(hand.stock, consumer.priority) > 0 and self._wanted_above(hand, area, message) is None
         return owner is consumer
 
@@ -398,7 +421,7 @@ class Dealer:
         """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
         self.groups.deal_again(hand.owner)
         for at, own in enumerate(hand.lists):
-            if not own.direct and not own.has_supply and not own.is_loading:
+            if not own.is_in_use:
                 continue
             messages = list(own.direct)
             self.targets.targets.release(own.direct_bytes)
@@ -414,6 +437,12 @@ class Dealer:
             hand.lists[at] = hand.lists.pop()
             self._offer(hand.stock, own.area, dealt)
         pair(hand)
+
+    def make_way(self, area: LaneArea) -> None:
+        """Older messages are about to be offered, of which nobody knows the groups: no hand has what is behind them."""
+        for hand in self.hands.values() if self.groups.has_owners else ():
+            if any(own.area.lane.priority == area.lane.priority and own.is_in_use for own in hand.lists):
+                self._empty(hand)
 
     def _offer(self, stock: Stock, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
         """These are to be dealt, of those before the front of the stock."""
@@ -436,8 +465,15 @@ class Dealer:
     def _offer_withheld(self, consumer: Consumer) -> None:
         """What stocks passed because of it they look at again."""
         for stock in self._stocks():
-            for area, runs in stock.withheld.pop(consumer, {}).items():
-                self._offer(stock, area, runs)
+            self._offer_lanes(stock, stock.withheld.pop(consumer, {}))
+            for bucket, promise in list(stock.promises.items()):
+                if promise.consumer is consumer:
+                    del stock.promises[bucket]
+                    self._offer_lanes(stock, promise.waiting)
+
+    def _offer_lanes(self, stock: Stock, lanes: Mapping[LaneArea, Runs]) -> None:
+        for area, runs in lanes.items():
+            self._offer(stock, area, runs)
 
     def _stocks(self) -> list[Stock]:
         return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
@@ -519,6 +555,8 @@ class Dealer:
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
+        for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
+            self._offer_withheld(consumer)
         for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
             del self._known[key]
         for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:

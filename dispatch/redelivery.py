@@ -67,6 +67,8 @@ class Redelivery:
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         _record(area, [CountedRun(*run, 1) for run in _runs(never)])
         rule, known = self.dead_letters.rule(area.queue), area.attempts
+        if area.queue.dealer is not None:
+            area.queue.dealer.make_way(area)
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
                 self.dead_letters.bury(area, sequence, sequence)

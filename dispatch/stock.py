@@ -16,10 +16,20 @@ if TYPE_CHECKING:
     from .selector import Selector
 
 
+class Promise:
+    """A stock has left a message to a consumer of another interest: those behind it in its groups wait for that."""
+
+    __slots__ = ("consumer", "waiting")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.waiting: dict[LaneArea, Runs] = {}
+
+
 class Stock(Interest):
     """What the consumers with one selector share, from which is dealt."""
 
-    __slots__ = ("dealer", "withheld", "_hungry")
+    __slots__ = ("dealer", "withheld", "promises", "_hungry")
     notes_groups = True
 
     def __init__(self, dealer: Dealer, selector: Selector | None) -> None:
@@ -27,6 +37,8 @@ class Stock(Interest):
         self.dealer = dealer
         self.withheld: dict[Consumer, dict[LaneArea, Runs]] = {}
         """What it has passed because it is, or may be, another interest's consumer's."""
+        self.promises: dict[int, Promise] = {}
+        """By bucket of groups that nobody owns."""
         self._hungry: dict[int, dict[Consumer, None]] = {}
         """By priority, those who found nothing since something came."""
 
