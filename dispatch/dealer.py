@@ -421,7 +421,7 @@ class Dealer:
         """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
         self.groups.deal_again(hand.owner)
         for at, own in enumerate(hand.lists):
-            if not own.is_in_use:
+            if not own.direct and not own.has_supply and not own.is_loading:
                 continue
             messages = list(own.direct)
             self.targets.targets.release(own.direct_bytes)
@@ -438,11 +438,10 @@ class Dealer:
             self._offer(hand.stock, own.area, dealt)
         pair(hand)
 
-    def make_way(self, area: LaneArea) -> None:
-        """Older messages are about to be offered, of which nobody knows the groups: no hand has what is behind them."""
-        for hand in self.hands.values() if self.groups.has_owners else ():
-            if any(own.area.lane.priority == area.lane.priority and own.is_in_use for own in hand.lists):
-                self._empty(hand)
+    def make_way(self) -> None:
+        """Older messages of unknown groups came to the stock: what hands have goes behind them again. O(owners)."""
+        for consumer in self.groups.owners():
+            self._empty(self.hands[consumer])
 
     def _offer(self, stock: Stock, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
         """These are to be dealt, of those before the front of the stock."""

@@ -67,14 +67,14 @@ class Redelivery:
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
         _record(area, [CountedRun(*run, 1) for run in _runs(never)])
         rule, known = self.dead_letters.rule(area.queue), area.attempts
-        if area.queue.dealer is not None:
-            area.queue.dealer.make_way(area)
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
                 self.dead_letters.bury(area, sequence, sequence)
             else:
                 area.redelivered += 1
                 self._engine.targets.offer_again(area, (sequence, b"", None, 0))
+        if area.queue.dealer is not None:
+            area.queue.dealer.make_way()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """They may have to be delivered again, by a process that knows nothing of these objects."""

@@ -123,11 +123,6 @@ class TargetList:
         return max(first, self.passed)
 
     @property
-    def is_in_use(self) -> bool:
-        """It has something, or is about to."""
-        return bool(self.direct) or self.has_supply or self.is_loading
-
-    @property
     def before_returned(self) -> int:
         """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
         first = self.returned.first

@@ -117,8 +117,6 @@ class Timing:
     def _offer(self, area: LaneArea, runs: Sequence[tuple[int, int]]) -> None:
         """These are free from now on: in each list that has passed them they are back in their places."""
         targets = self._engine.targets
-        if runs and area.queue.dealer is not None:
-            area.queue.dealer.make_way(area)
         for interest in area.queue.interests.values():
             for target in interest.lists:
                 if target.area is not area or not runs:
@@ -134,6 +132,8 @@ class Timing:
                         load.last = behind - 1
                 targets.feed(target)
                 targets.wake(interest)
+        if runs and area.queue.dealer is not None:
+            area.queue.dealer.make_way()
 
     # ------------------------------------------------------------------ expired
 
