@@ -196,10 +196,7 @@ class Dealer:
         """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
         left = self.left(hand.stock, hand.owner.priority)
         dealt = 0
-        while dealt < most:
-            source = stock if stock.twin is None else turn(stock)[0]
-            if not source.direct or (source.returned.count and source.returned.first < source.direct[0][0]):
-                break
+        while dealt < most and (source := _next(stock)) is not None:
             message = source.direct[0]
             if not source.interest.is_free(source.area, message):
                 self._drop(source)
@@ -224,24 +221,25 @@ class Dealer:
                 if group is not None:
                     self._give(group, self._neediest(hand))
             dealt += self._move(hand, source, group) is hand.owner
-        if source.direct_bytes < source.low_watermark_bytes and source.has_supply:
-            self.targets.feed(source)
+        for source in (stock, stock.twin):
+            if source is not None and source.direct_bytes < source.low_watermark_bytes and source.has_supply:
+                self.targets.feed(source)
         return dealt > 0
 
     def deal_owned(self, stock: Stock) -> None:
         """What comes first in the stock and has an owner, as far as that goes."""
-        for source in stock.lists:
-            while source.twin is None and source.direct:
+        for target in stock.lists:
+            while (source := _next(target)) is not None:
                 message = source.direct[0]
-                if source.returned.count and source.returned.first < message[0]:
-                    break
                 group = self.group_of(source.area, message)
                 if group is None or self._is_new(source.area, message[0], group):
                     break
-                if not stock.is_free(source.area, message):
+                if stock.is_free(source.area, message):
+                    self._move(None, source, group)
+                else:
                     self._drop(source)
-                    continue
-                self._move(None, source, group)
+            if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+                self.targets.feed(target)
 
     def _give(self, group: str, consumer: Consumer) -> None:
         """Nobody owned it so far. Who waited for that to be decided looks again."""
@@ -560,6 +558,14 @@ class Dealer:
             del self._known[key]
         for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
             self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+
+def _next(target: TargetList) -> TargetList | None:
+    """Of a list of a stock and its twin, the one that has the next message in RAM."""
+    source = target if target.twin is None else turn(target)[0]
+    if not source.direct or (source.returned.count and source.returned.first < source.direct[0][0]):
+        return None
+    return source
 
 
 def use_groups(engine: Engine, queue: QueueArea) -> None:
