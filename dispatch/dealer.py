@@ -15,7 +15,6 @@ hands stays with it until that is settled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -28,7 +27,7 @@ from . import ranks
 from .groups import Groups, bucket_of, put_aside
 from .list_pair import pair, turn
 from .queue_area import Interest, LaneArea, QueueArea
-from .stock import Hand, Promise, Stock
+from .stock import Hand, Stock
 from .target_list import TargetList
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class Dealer:
 
     def woken(self) -> None:
         """Who was passed over may have something now."""
-        for consumer in {consumer for stock in self._stocks() for consumer in stock.withheld}:
+        for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
             if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
         for interest in self.queue.interests.values():
@@ -147,6 +146,8 @@ class Dealer:
         """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
         deliveries: list[Delivery] = []
         hand = self.hands[consumer]
+        if hand.stock.left:
+            hand.stock.offer_left(consumer.priority)
         self._collect(hand, most, max_bytes, deliveries)
         if not deliveries and self._level(hand):
             self._collect(hand, most, max_bytes, deliveries)
@@ -207,23 +208,23 @@ class Dealer:
                 continue
             group = self.group_of(source.area, message)
             if group is None or self._is_new(source.area, message[0], group):
-                if self._waits_behind(hand.stock, group, source):
-                    continue
-                withholder = self._wanted_above(hand, source.area, message)
-                if withholder is not None:
-                    self._withhold(hand.stock, withholder, source)
-                    if group is not None:
-                        hand.stock.promises[bucket_of(group)] = Promise(withholder)
-                    continue
                 if left <= 0:
                     break
+                if hand.stock.waits(group, source.area, message[0]):
+                    self._drop(source, keeps=True)
+                    continue
+                first = self._wanted_above(hand, source.area, message)
+                if first is not None:
+                    hand.stock.leave(first, group, source.area, message[0])
+                    self._drop(source, keeps=True)
+                    continue
                 left -= 1
                 if group is not None:
                     self._give(group, self._neediest(hand))
             dealt += self._move(hand, source, group) is hand.owner
-        for source in (stock, stock.twin):
-            if source is not None and source.direct_bytes < source.low_watermark_bytes and source.has_supply:
-                self.targets.feed(source)
+        self._feed(stock)
+        if stock.twin is not None:
+            self._feed(stock.twin)
         return dealt > 0
 
     def deal_owned(self, stock: Stock) -> None:
@@ -238,25 +239,17 @@ class Dealer:
                     self._move(None, source, group)
                 else:
                     self._drop(source)
-            if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                self.targets.feed(target)
+            self._feed(target)
+
+    def _feed(self, target: TargetList) -> None:
+        if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
+            self.targets.feed(target)
 
     def _give(self, group: str, consumer: Consumer) -> None:
         """Nobody owned it so far. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
         for stock in self._stocks():
-            promise = stock.promises.pop(bucket_of(group), None)
-            if promise is not None:
-                self._offer_lanes(stock, promise.waiting)
-
-    def _waits_behind(self, stock: Stock, group: str | None, source: TargetList) -> bool:
-        """Whether the stock has left an earlier message of the group to somebody; then it passes its first one too."""
-        promise = stock.promises.get(bucket_of(group)) if group is not None else None
-        if promise is None:
-            return False
-        put_aside(source.area, promise.waiting.setdefault(source.area, Runs()), *[source.direct[0][0]] * 2)
-        self._drop(source, keeps=True)
-        return True
+            stock.end_promise(bucket_of(group))
 
     def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
         """Nobody owns the group, and it need not wait."""
@@ -278,7 +271,8 @@ class Dealer:
                 return None
         assert owner is not None
         if self._is_withheld(stock, owner):
-            self._withhold(stock, owner, source)
+            stock.withhold(owner, area, message[0], message[0])
+            self._drop(source, keeps=True)
             return None
         found = self.hands[owner]
         own = found.list_over(area)
@@ -433,7 +427,7 @@ class Dealer:
                 self._keep(own.area, message)
             self._add_list(hand, own.area)
             hand.lists[at] = hand.lists.pop()
-            self._offer(hand.stock, own.area, dealt)
+            hand.stock.offer(own.area, dealt)
         pair(hand)
 
     def make_way(self) -> None:
@@ -441,36 +435,10 @@ class Dealer:
         for consumer in self.groups.owners():
             self._empty(self.hands[consumer])
 
-    def _offer(self, stock: Stock, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
-        """These are to be dealt, of those before the front of the stock."""
-        target = stock.list_over(area)
-        front = target.front
-        for first, last in runs:
-            if first < front:
-                target.returned.add(first, min(last, front - 1))
-        self.targets.feed(target)
-        self.targets.wake(stock)
-
-    def _withhold(self, stock: Stock, consumer: Consumer, source: TargetList) -> None:
-        """The stock passes its first message, because of another interest's consumer."""
-        self._set_aside(stock, consumer, source.area, source.direct[0][0])
-        self._drop(source, keeps=True)
-
-    def _set_aside(self, stock: Stock, consumer: Consumer, area: LaneArea, sequence: int) -> None:
-        put_aside(area, stock.withheld.setdefault(consumer, {}).setdefault(area, Runs()), sequence, sequence)
-
     def _offer_withheld(self, consumer: Consumer) -> None:
         """What stocks passed because of it they look at again."""
         for stock in self._stocks():
-            self._offer_lanes(stock, stock.withheld.pop(consumer, {}))
-            for bucket, promise in list(stock.promises.items()):
-                if promise.consumer is consumer:
-                    del stock.promises[bucket]
-                    self._offer_lanes(stock, promise.waiting)
-
-    def _offer_lanes(self, stock: Stock, lanes: Mapping[LaneArea, Runs]) -> None:
-        for area, runs in lanes.items():
-            self._offer(stock, area, runs)
+            stock.offer_withheld(consumer)
 
     def _stocks(self) -> list[Stock]:
         return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
@@ -495,7 +463,7 @@ class Dealer:
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
             for stock in self._stocks():
-                self._offer(stock, area, ((first, last),))
+                stock.offer(area, ((first, last),))
             return
         hand = self.hands[owner]
         if self.groups.is_ahead(area, first, group):
@@ -503,10 +471,10 @@ class Dealer:
             put_aside(area, own.returned, first, last)
             self.targets.feed(own)
         else:
-            self._offer(hand.stock, area, ((first, last),))
+            hand.stock.offer(area, ((first, last),))
         for stock in self._stocks():
             if stock is not hand.stock:
-                put_aside(area, stock.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)
+                stock.withhold(owner, area, first, last)
         self.targets.wake(hand)
 
     # ------------------------------------------------------------------ groups
@@ -563,9 +531,7 @@ class Dealer:
 def _next(target: TargetList) -> TargetList | None:
     """Of a list of a stock and its twin, the one that has the next message in RAM."""
     source = target if target.twin is None else turn(target)[0]
-    if not source.direct or (source.returned.count and source.returned.first < source.direct[0][0]):
-        return None
-    return source
+    return source if source.is_ready else None
 
 
 def use_groups(engine: Engine, queue: QueueArea) -> None:
