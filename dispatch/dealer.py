@@ -15,7 +15,6 @@ hands stays with it until that is settled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..cache.charge import charge_bytes
@@ -135,7 +134,7 @@ class Dealer:
 
     def woken(self) -> None:
         """Who was passed over may have something now."""
-        for consumer in {consumer for stock in self._stocks() for consumer in stock.withheld}:
+        for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
             if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
         for interest in self.queue.interests.values():
@@ -147,6 +146,8 @@ class Dealer:
         """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
         deliveries: list[Delivery] = []
         hand = self.hands[consumer]
+        if hand.stock.left:
+            hand.stock.offer_left(consumer.priority)
         self._collect(hand, most, max_bytes, deliveries)
         if not deliveries and self._level(hand):
             self._collect(hand, most, max_bytes, deliveries)
@@ -196,10 +197,7 @@ class Dealer:
         """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
         left = self.left(hand.stock, hand.owner.priority)
         dealt = 0
-        while dealt < most:
-            source = stock if stock.twin is None else turn(stock)[0]
-            if not source.direct or (source.returned.count and source.returned.first < source.direct[0][0]):
-                break
+        while dealt < most and (source := _next(stock)) is not None:
             message = source.direct[0]
             if not source.interest.is_free(source.area, message):
                 self._drop(source)
@@ -210,34 +208,48 @@ class Dealer:
                 continue
             group = self.group_of(source.area, message)
             if group is None or self._is_new(source.area, message[0], group):
-                withholder = self._wanted_above(hand, source.area, message)
-                if withholder is not None:
-                    self._withhold(hand.stock, withholder, source)
-                    continue
                 if left <= 0:
                     break
+                if hand.stock.waits(group, source.area, message[0]):
+                    self._drop(source, keeps=True)
+                    continue
+                first = self._wanted_above(hand, source.area, message)
+                if first is not None:
+                    hand.stock.leave(first, group, source.area, message[0])
+                    self._drop(source, keeps=True)
+                    continue
                 left -= 1
                 if group is not None:
-                    self.groups.give(group, self._neediest(hand))
+                    self._give(group, self._neediest(hand))
             dealt += self._move(hand, source, group) is hand.owner
-        if source.direct_bytes < source.low_watermark_bytes and source.has_supply:
-            self.targets.feed(source)
+        self._feed(stock)
+        if stock.twin is not None:
+            self._feed(stock.twin)
         return dealt > 0
 
     def deal_owned(self, stock: Stock) -> None:
         """What comes first in the stock and has an owner, as far as that goes."""
-        for source in stock.lists:
-            while source.twin is None and source.direct:
+        for target in stock.lists:
+            while (source := _next(target)) is not None:
                 message = source.direct[0]
-                if source.returned.count and source.returned.first < message[0]:
-                    break
                 group = self.group_of(source.area, message)
                 if group is None or self._is_new(source.area, message[0], group):
                     break
-                if not stock.is_free(source.area, message):
+                if stock.is_free(source.area, message):
+                    self._move(None, source, group)
+                else:
                     self._drop(source)
-                    continue
-                self._move(None, source, group)
+            self._feed(target)
+
+    def _feed(self, target: TargetList) -> None:
+        if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
+            self.targets.feed(target)
+
+    def _give(self, group: str, consumer: Consumer) -> None:
+        """Nobody owned it so far. Who waited for that to be decided looks again."""
+        self.groups.give(group, consumer)
+        for stock in self._stocks():
+            stock.end_promise(bucket_of(group))
 
     def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
         """Nobody owns the group, and it need not wait."""
@@ -259,7 +271,8 @@ class Dealer:
                 return None
         assert owner is not None
         if self._is_withheld(stock, owner):
-            self._withhold(stock, owner, source)
+            stock.withhold(owner, area, message[0], message[0])
+            self._drop(source, keeps=True)
             return None
         found = self.hands[owner]
         own = found.list_over(area)
@@ -322,6 +335,8 @@ class Dealer:
             owner = self.groups.owner(group)
         hand = self.hands[consumer]
         if owner is None:
+            if group is not None and bucket_of(group) in hand.stock.promises:
+                return False
             return self.left(hand.stock, consumer.priority) > 0 and self._wanted_above(hand, area, message) is None
         return owner is consumer
 
@@ -412,32 +427,18 @@ class Dealer:
                 self._keep(own.area, message)
             self._add_list(hand, own.area)
             hand.lists[at] = hand.lists.pop()
-            self._offer(hand.stock, own.area, dealt)
+            hand.stock.offer(own.area, dealt)
         pair(hand)
 
-    def _offer(self, stock: Stock, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
-        """These are to be dealt, of those before the front of the stock."""
-        target = stock.list_over(area)
-        front = target.front
-        for first, last in runs:
-            if first < front:
-                target.returned.add(first, min(last, front - 1))
-        self.targets.feed(target)
-        self.targets.wake(stock)
-
-    def _withhold(self, stock: Stock, consumer: Consumer, source: TargetList) -> None:
-        """The stock passes its first message, because of another interest's consumer."""
-        self._set_aside(stock, consumer, source.area, source.direct[0][0])
-        self._drop(source, keeps=True)
-
-    def _set_aside(self, stock: Stock, consumer: Consumer, area: LaneArea, sequence: int) -> None:
-        put_aside(area, stock.withheld.setdefault(consumer, {}).setdefault(area, Runs()), sequence, sequence)
+    def make_way(self) -> None:
+        """Older messages of unknown groups came to the stock: what hands have goes behind them again. O(owners)."""
+        for consumer in self.groups.owners():
+            self._empty(self.hands[consumer])
 
     def _offer_withheld(self, consumer: Consumer) -> None:
         """What stocks passed because of it they look at again."""
         for stock in self._stocks():
-            for area, runs in stock.withheld.pop(consumer, {}).items():
-                self._offer(stock, area, runs)
+            stock.offer_withheld(consumer)
 
     def _stocks(self) -> list[Stock]:
         return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
@@ -462,7 +463,7 @@ class Dealer:
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
             for stock in self._stocks():
-                self._offer(stock, area, ((first, last),))
+                stock.offer(area, ((first, last),))
             return
         hand = self.hands[owner]
         if self.groups.is_ahead(area, first, group):
@@ -470,10 +471,10 @@ class Dealer:
             put_aside(area, own.returned, first, last)
             self.targets.feed(own)
         else:
-            self._offer(hand.stock, area, ((first, last),))
+            hand.stock.offer(area, ((first, last),))
         for stock in self._stocks():
             if stock is not hand.stock:
-                put_aside(area, stock.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)
+                stock.withhold(owner, area, first, last)
         self.targets.wake(hand)
 
     # ------------------------------------------------------------------ groups
@@ -519,10 +520,18 @@ class Dealer:
 
     def forget(self, area: LaneArea, gone: Runs) -> None:
         """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
+        for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
+            self._offer_withheld(consumer)
         for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
             del self._known[key]
         for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
             self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+
+def _next(target: TargetList) -> TargetList | None:
+    """Of a list of a stock and its twin, the one that has the next message in RAM."""
+    source = target if target.twin is None else turn(target)[0]
+    return source if source.is_ready else None
 
 
 def use_groups(engine: Engine, queue: QueueArea) -> None:

@@ -107,7 +107,7 @@ class EagerLoader:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
             step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
-            is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.direct
+            is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
                 continue

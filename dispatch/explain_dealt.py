@@ -31,7 +31,8 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
     causes: list[Cause] = []
     owners = {other: _in_hand(dealer, other) for other in dealer.hands if other is not consumer}
     stock = dealer.hands[consumer].stock
-    for other, held in stock.withheld.items():
+    behind = ((promise.consumer, promise.waiting) for promise in stock.promises.values())
+    for other, held in (*stock.withheld.items(), *stock.left.items(), *behind):
         if other is not consumer and other in owners and not owners[other]:
             owners[other] = sum(_pending(area, runs) for area, runs in held.items())
     owned = min(sum(owners.values()), free)

@@ -77,6 +77,10 @@ class Groups:
     def has_owners(self) -> bool:
         return bool(self._owners)
 
+    def owners(self) -> Collection[Consumer]:
+        """Who owns something."""
+        return self._buckets.keys()
+
     def give(self, group: str, consumer: Consumer) -> None:
         """Nobody owned it so far."""
         bucket = bucket_of(group)

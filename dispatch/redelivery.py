@@ -73,6 +73,8 @@ class Redelivery:
             else:
                 area.redelivered += 1
                 self._engine.targets.offer_again(area, (sequence, b"", None, 0))
+        if area.queue.dealer is not None:
+            area.queue.dealer.make_way()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
         """They may have to be delivered again, by a process that knows nothing of these objects."""

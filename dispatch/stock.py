@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
+from .groups import bucket_of, put_aside
 from .queue_area import Interest, LaneArea
 from .target_list import TargetList
 
@@ -16,17 +17,34 @@ if TYPE_CHECKING:
     from .selector import Selector
 
 
+_Passed = dict[LaneArea, Runs]
+
+
+class _Promise:
+    """A message was left to a consumer of another interest: those behind it in groups of its bucket wait."""
+
+    __slots__ = ("consumer", "waiting")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.waiting: _Passed = {}
+
+
 class Stock(Interest):
     """What the consumers with one selector share, from which is dealt."""
 
-    __slots__ = ("dealer", "withheld", "_hungry")
+    __slots__ = ("dealer", "withheld", "left", "promises", "_hungry")
     notes_groups = True
 
     def __init__(self, dealer: Dealer, selector: Selector | None) -> None:
         super().__init__(selector, dealer.targets.lock)
         self.dealer = dealer
-        self.withheld: dict[Consumer, dict[LaneArea, Runs]] = {}
-        """What it has passed because it is, or may be, another interest's consumer's."""
+        self.withheld: dict[Consumer, _Passed] = {}
+        """What it has passed because another interest's consumer owns the group."""
+        self.left: dict[Consumer, _Passed] = {}
+        """What it has passed because another interest's consumer of higher priority comes first."""
+        self.promises: dict[int, _Promise] = {}
+        """By bucket of groups that nobody owns."""
         self._hungry: dict[int, dict[Consumer, None]] = {}
         """By priority, those who found nothing since something came."""
 
@@ -68,6 +86,60 @@ class Stock(Interest):
 
     def list_over(self, area: LaneArea) -> TargetList:
         return next(target for target in self.lists if target.area is area)
+
+    # ------------------------------------------------------------------ what was passed, and is looked at again
+
+    def offer(self, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
+        """These are to be dealt, of those before the front."""
+        target = self.list_over(area)
+        front = target.front
+        for first, last in runs:
+            if first < front:
+                target.returned.add(first, min(last, front - 1))
+        self.dealer.targets.feed(target)
+        self.dealer.targets.wake(self)
+
+    def withhold(self, owner: Consumer, area: LaneArea, first: int, last: int) -> None:
+        """These are in its groups."""
+        put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)
+
+    def leave(self, consumer: Consumer, group: str | None, area: LaneArea, sequence: int) -> None:
+        """A message that nobody owns is for this consumer, if it takes it: it has a higher priority than who asks."""
+        put_aside(area, self.left.setdefault(consumer, {}).setdefault(area, Runs()), sequence, sequence)
+        if group is not None:
+            self.promises[bucket_of(group)] = _Promise(consumer)
+
+    def waits(self, group: str | None, area: LaneArea, sequence: int) -> bool:
+        """Whether a message must wait because one before it in its group was left to somebody; then it does."""
+        promise = self.promises.get(bucket_of(group)) if group is not None else None
+        if promise is not None:
+            put_aside(area, promise.waiting.setdefault(area, Runs()), sequence, sequence)
+        return promise is not None
+
+    def end_promise(self, bucket: int) -> None:
+        """Who waited behind it looks again."""
+        promise = self.promises.pop(bucket, None)
+        if promise is not None:
+            self._offer_lanes(promise.waiting)
+
+    def offer_withheld(self, consumer: Consumer) -> None:
+        """All that was passed because of it."""
+        self._offer_lanes(self.withheld.pop(consumer, {}))
+        self._offer_left(consumer)
+
+    def offer_left(self, priority: int) -> None:
+        """A consumer of this priority asks for what was left to others of no higher one."""
+        for consumer in [consumer for consumer in self.left if consumer.priority <= priority]:
+            self._offer_left(consumer)
+
+    def _offer_left(self, consumer: Consumer) -> None:
+        self._offer_lanes(self.left.pop(consumer, {}))
+        for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
+            self.end_promise(bucket)
+
+    def _offer_lanes(self, lanes: _Passed) -> None:
+        for area, runs in lanes.items():
+            self.offer(area, runs)
 
 
 class Hand(Interest):

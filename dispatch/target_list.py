@@ -123,6 +123,11 @@ class TargetList:
         return max(first, self.passed)
 
     @property
+    def is_ready(self) -> bool:
+        """What comes next is in RAM."""
+        return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
+
+    @property
     def before_returned(self) -> int:
         """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
         first = self.returned.first

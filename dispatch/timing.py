@@ -132,6 +132,8 @@ class Timing:
                         load.last = behind - 1
                 targets.feed(target)
                 targets.wake(interest)
+        if runs and area.queue.dealer is not None:
+            area.queue.dealer.make_way()
 
     # ------------------------------------------------------------------ expired
 

@@ -313,7 +313,7 @@ DISPATCH_BUGS = (
         ),
         (
             "what was dealt to a closed consumer is lost",
-            "            self._offer(hand.stock, own.area, dealt)\n",
+            "            hand.stock.offer(own.area, dealt)\n",
             "",
             "tests/test_groups.py",
         ),
