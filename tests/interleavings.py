@@ -230,7 +230,10 @@ class Turns:
             self.fail(Stuck(f"no end after {STEPS_MAX:,} steps:\n{self.describe()}"))
             raise Abandoned
         if self.at_each_step is not None:
+            # Whatever it calls of the library, nobody else goes on meanwhile.
+            lines_left, self._lines_left = self._lines_left, sys.maxsize
             self.at_each_step()
+            self._lines_left = lines_left
 
     def describe(self) -> str:
         """Who is where, and waits for what."""
