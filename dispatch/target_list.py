@@ -184,6 +184,13 @@ class TargetList:
         """Which of the sequences up to this one are direct. O(that many)."""
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """A message with its body, if that is direct or was taken from a cache by the load under way. O(direct)."""
+        held = self.load.held.get(sequence) if self.load is not None else None
+        if held is None:
+            held = next((message for message in self.direct if message[0] == sequence), None)
+        return held if held is not None and held[2] is not None else None
+
     def put_back(self, messages: list[StoredMessage]) -> None:
         """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
         self.passed = self.front

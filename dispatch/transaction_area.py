@@ -96,9 +96,9 @@ class TransactionArea:
         return any(transaction.concerns(destination) for transaction in self.undecided.values())
 
     def raise_if_held(self, delivery: Delivery) -> None:
-        """TransactionError when the delivery was acknowledged in a transaction."""
+        """TransactionError when the message was acknowledged in a transaction."""
         if any(transaction.holds(delivery) for transaction in self.undecided.values()):
-            raise TransactionError("the delivery was acknowledged in a transaction, which decides about it")
+            raise TransactionError("the message was acknowledged in a transaction, which decides about it")
 
     def prepared(self) -> list[Transaction]:
         return [transaction for transaction in self.undecided.values() if transaction.is_prepared]

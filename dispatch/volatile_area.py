@@ -172,9 +172,11 @@ class VolatileArea(LaneArea):
             if message is not None:
                 return message
         delivery = self.in_flight.get(sequence)
-        if delivery is None or delivery._body is None:
-            return None
-        return sequence, delivery._properties, delivery._body, delivery._timestamp
+        if delivery is not None and delivery._body is not None:
+            return sequence, delivery._properties, delivery._body, delivery._timestamp
+        # What came back may be in a list again, for others.
+        found = (target.peek(sequence) for target in self.queue.lists_over(self))
+        return next((message for message in found if message is not None), None)
 
     def settle_load(self, load: Load) -> Sequence[int]:
         """What a load has chosen and can't read, because only a delivery has it.

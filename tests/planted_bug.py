@@ -1,7 +1,8 @@
 """A bug that a store could have: a change of one place of the source, and the tests that must find it.
 
-planted_store_bugs.py, planted_dispatch_bugs.py, planted_feature_bugs.py and
-planted_machine_bugs.py list them, and test_planted_bugs.py plants them.
+planted_store_bugs.py, planted_dispatch_bugs.py, planted_feature_bugs.py,
+planted_interleaving_bugs.py and planted_machine_bugs.py list them, and
+test_planted_bugs.py plants them.
 """
 
 from __future__ import annotations

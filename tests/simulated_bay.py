@@ -69,10 +69,15 @@ class SimulatedBay:
 
     def check(self) -> None:
         """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
-        self.engine.audit()
-        for target in self.lists():
-            target._check()
-        self.engine.targets.pending_cache._check()
-        self.engine.targets.head_queue_cache._check()
-        self.engine.store.index._check()
-        self.engine.overflow._check()
+        check_engine(self.engine)
+
+
+def check_engine(engine: Engine) -> None:
+    """See SimulatedBay.check."""
+    engine.audit()
+    for target in engine.targets.lists:
+        target._check()
+    engine.targets.pending_cache._check()
+    engine.targets.head_queue_cache._check()
+    engine.store.index._check()
+    engine.overflow._check()

@@ -22,10 +22,11 @@ import pytest
 from planted_bug import Bug
 from planted_dispatch_bugs import DISPATCH_BUGS
 from planted_feature_bugs import FEATURE_BUGS
+from planted_interleaving_bugs import INTERLEAVING_BUGS
 from planted_machine_bugs import MACHINE_BUGS
 from planted_store_bugs import STORE_BUGS
 
-BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *FEATURE_BUGS, *MACHINE_BUGS)
+BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *FEATURE_BUGS, *INTERLEAVING_BUGS, *MACHINE_BUGS)
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT_SECONDS = 60

@@ -283,6 +283,27 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
     store.check()
 
 
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_what_went_back_with_its_consumer_can_still_be_looked_at_in_the_list_of_another(is_installed: bool) -> None:
+    store = SimulatedBay(memory_limit="4MiB")
+    send(store, 20, size=40 * KIB)
+    consumer = store.queue().subscribe(prefetch=0)
+    taken = [delivery for _ in range(20) for delivery in consumer.take()]
+    [lazy] = [delivery for delivery in taken if delivery._body is None]
+    consumer.close()
+    store.queue().subscribe()
+    [target] = store.lists()
+    while (load := store.engine.loader.begin(target, is_needed=False)) and lazy.sequence not in load.from_cache:
+        store.engine.loader.finish(load)
+    assert load is not None
+    if is_installed:
+        store.engine.loader.finish(load)
+    assert lazy.body == numbered(lazy.sequence, 40 * KIB)
+    if not is_installed:
+        store.engine.loader.finish(load)
+    store.check()
+
+
 def test_messages_larger_than_every_share_go_through() -> None:
     store = SimulatedBay(memory_limit="4MiB", max_message_bytes="3MiB")
     sizes = [3 << 20, 600 << 10, 100, 1 << 20, 300 << 10, 2 << 20]
