@@ -235,6 +235,7 @@ class _Rows:
         if request.wanted.bodies:
             verify_messages(heads, self.messages)
         counts = np.where(is_message, head["count"], is_ack).astype(np.int64)
+        self._rare_records = rare
         self._rare: list[Fact] = []
         for record in rare.tolist():
             facts = self._rare_rows(record, file)
@@ -296,7 +297,8 @@ class _Rows:
         """Lane numbers, and which of them each row has; of rare rows it makes no sense."""
         head = self._heads.head
         lanes = head["destination"].astype(np.int64) << LANE_SHIFT | (head["flags"] & 15).astype(np.int64)
-        first = lanes[0]
+        first = lanes[-1]
+        lanes[self._rare_records] = first
         if (lanes == first).all():
             return lanes[:1], _ONE_TEXT
         found, which = np.unique(lanes, return_inverse=True)

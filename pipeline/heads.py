@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ..store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, seal_of
@@ -36,8 +35,6 @@ from ..store.record import (
 from .checksums import checksums
 
 REGION_BYTES: Final = 8 << 20
-_PIECE_BYTES: Final = 1 << 20
-"""Memory for longer reads is taken from the system anew each time, which costs more than the read."""
 _HEAD_BYTES: Final = 64
 _ACK_BYTES: Final = HEADER_BYTES + 16
 _CRC_BYTES: Final = 4
@@ -59,6 +56,8 @@ _HEAD: Final = np.dtype(
     }
 )  # fmt: skip
 """A slice of one message, and over it the fields of an ack of one run."""
+_BYTES: Final = np.dtype((np.void, _HEAD_BYTES))
+"""The same bytes without fields: these are copied at once, and not field by field."""
 
 
 class Unusual(Exception):
@@ -109,7 +108,7 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
     offsets: as directory_of gives them. 8 MiB in RAM, more where a record is larger.
     """
     epoch = 0
-    buffer = bytearray(min(REGION_BYTES, int(offsets[-1] - offsets[0])) + _HEAD_BYTES)
+    buffer = np.empty(min(REGION_BYTES, int(offsets[-1] - offsets[0])) + _HEAD_BYTES, np.uint8)
     at, last = 0, len(offsets) - 1
     while at < last:
         begin = int(offsets[at])
@@ -118,8 +117,9 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
         end = int(offsets[behind])
         # A short record at the end needs bytes behind it to be gathered like the others, whatever they are.
         if len(buffer) < end - begin + _HEAD_BYTES:
-            buffer = bytearray(end - begin + _HEAD_BYTES)
-        _read(file, begin, memoryview(buffer)[: end - begin])
+            buffer = np.empty(end - begin + _HEAD_BYTES, np.uint8)
+        if file.read_into(begin, buffer[: end - begin].data) < end - begin:
+            raise Unusual
         heads = _gathered(header, offsets[at : behind + 1] - begin, buffer, begin, header.first_sequence + at)
         if int(heads.head["epoch"][0]) < epoch:
             raise Unusual
@@ -128,21 +128,15 @@ def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> I
         at = behind
 
 
-def _read(file: File, offset: int, into: memoryview) -> None:
-    """Fill a buffer. Unusual where the file ends before."""
-    for at in range(0, len(into), _PIECE_BYTES):
-        piece = file.read(offset + at, min(_PIECE_BYTES, len(into) - at))
-        if len(piece) < min(_PIECE_BYTES, len(into) - at):
-            raise Unusual
-        into[at : at + len(piece)] = piece
-
-
-def _gathered(header: DataLogHeader, bounds: NDArray[np.int64], buffer: bytearray, begin: int, sequence: int) -> Heads:
+def _gathered(
+    header: DataLogHeader, bounds: NDArray[np.int64], buffer: NDArray[np.uint8], begin: int, sequence: int
+) -> Heads:
     at, lengths = bounds[:-1], np.diff(bounds)
     records = len(at)
-    region = memoryview(buffer)[: int(bounds[-1])]
-    raw = sliding_window_view(np.frombuffer(buffer, np.uint8), _HEAD_BYTES)[at]
-    head = raw.view(_HEAD)[:, 0]
+    region = buffer[: int(bounds[-1])].data
+    anywhere = np.ndarray(len(buffer) - _HEAD_BYTES + 1, _BYTES, buffer, strides=(1,))
+    gathered = anywhere[at]
+    raw, head = gathered.view(np.uint8).reshape(records, _HEAD_BYTES), gathered.view(_HEAD)
     kind = head["kind"]
     is_message = kind == MESSAGE
     count = np.where(is_message, head["count"] & COUNT_MASK, head["count"])
@@ -169,6 +163,8 @@ def _checksums(
     salt: int, raw: NDArray[np.uint8], region: memoryview, at: NDArray[np.int64], head_bytes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
     """Of each head. Those of the usual lengths are taken together."""
+    if (head_bytes == _HEAD_BYTES).all():
+        return checksums(raw, _CRC_BYTES, salt)
     found = np.empty(len(at), np.uint32)
     is_left = np.ones(len(at), np.bool_)
     for usual in _USUAL_HEADS:
@@ -200,17 +196,14 @@ class Messages:
 
 def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
     """The messages in those of the heads that are slices, in order. Unusual: a table that does not add up."""
-    if len(records) == len(heads.at):
-        head, starts, head_bytes = heads.head, heads.at + heads.head_bytes, heads.head_bytes
-    else:
-        head, head_bytes = heads.head[records], heads.head_bytes[records]
-        starts = heads.at[records] + head_bytes
-    count = head["count"].astype(np.int64)
-    crc, content, properties = (
-        head["message_crc"],
-        head["content"].astype(np.int64),
-        head["properties"].astype(np.int64),
-    )
+    # Not heads.head[records]: records of fields are copied field by field.
+    chosen = slice(None) if len(records) == len(heads.at) else records
+    head, head_bytes = heads.head, heads.head_bytes[chosen]
+    starts = heads.at[chosen] + head_bytes
+    count = head["count"][chosen].astype(np.int64)
+    crc = head["message_crc"][chosen]
+    content = head["content"][chosen].astype(np.int64)
+    properties = head["properties"][chosen].astype(np.int64)
     record, place, begin = records, np.zeros(len(records), np.int64), starts
     if len(count) and int(count.max()) > 1:
         rows = int(count.sum())
@@ -218,7 +211,7 @@ def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
         record = np.repeat(records, count)
         place = np.arange(rows) - np.repeat(firsts, count)
         table = np.empty((rows, 3), np.uint32)
-        table[firsts] = np.stack((crc, head["content"], head["properties"]), axis=1)
+        table[firsts] = np.stack((crc, content, properties), axis=1)
         many = np.flatnonzero(count > 1)
         for row, entries, at in zip(
             firsts[many].tolist(), count[many].tolist(), heads.at[records[many]].tolist(), strict=True
@@ -232,7 +225,7 @@ def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
         sums = np.add.reduceat(content, firsts)
     else:
         sums = content
-    if (sums + head_bytes != head["length"]).any() or (properties > content).any():
+    if (sums + head_bytes != head["length"][chosen]).any() or (properties > content).any():
         raise Unusual
     return Messages(record, place, begin, crc, content, properties)
 

@@ -144,6 +144,7 @@ class _ReadOnlyFile:
 
     def __init__(self, file: File) -> None:
         self.read = file.read
+        self.read_into = file.read_into
         self.size = file.size
         self._close = file.close
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import Enum
 from random import Random
 from typing import Final, NamedTuple
@@ -199,17 +200,15 @@ class _Change(NamedTuple):
     names: dict[str, _Inode | None]
 
 
+@dataclass(slots=True)
 class _Fault:
     """An order to fail: see `SimulatedDisk.fail`."""
 
-    __slots__ = ("call", "calls_left", "error", "sticky", "written_bytes")
-
-    def __init__(self, call: str | None, nth: int, error: int, sticky: bool, written_bytes: int) -> None:
-        self.call = call
-        self.calls_left = nth
-        self.error = error
-        self.sticky = sticky
-        self.written_bytes = written_bytes
+    call: str | None
+    calls_left: int
+    error: int
+    sticky: bool
+    written_bytes: int
 
     def is_due(self, call: str) -> bool:
         if self.call is not None and self.call != call:
@@ -252,6 +251,12 @@ class SimulatedFile:
         inode = self._opened()
         self._disk._call("read", self._name)
         return bytes(memoryview(inode.content)[offset : offset + length])
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """See `File.read_into`."""
+        data = self.read(offset, len(into))
+        into[: len(data)] = data
+        return len(data)
 
     def sync(self) -> None:
         """See `File.sync`."""
@@ -403,10 +408,9 @@ class SimulatedDisk:
         forks: dict[_Inode, _Inode] = {}
 
         def fork(inode: _Inode) -> _Inode:
-            known = forks.get(inode)
-            if known is None:
-                known = forks[inode] = inode.fork()
-            return known
+            if inode not in forks:
+                forks[inode] = inode.fork()
+            return forks[inode]
 
         image = SimulatedDisk(self.capacity_bytes)
         image._names = {name: fork(inode) for name, inode in self._names.items()}
@@ -477,11 +481,8 @@ class SimulatedDisk:
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
-        due = None
-        for fault in self._faults:
-            if fault.is_due(call):
-                due = fault
-        return due
+        due = [fault for fault in self._faults if fault.is_due(call)]
+        return due[-1] if due else None
 
     def _call(self, call: str, name: str) -> None:
         fault = self._enter(call, name)

@@ -221,7 +221,15 @@ def test_a_closed_handle_does_nothing(disk: Disk) -> None:
     file.append(b"abc")
     file.close()
     file.close()
-    for call, *arguments in (("append", b"x"), ("seek", 0), ("read", 0, 1), ("sync",), ("size",), ("truncate", 0)):
+    for call, *arguments in (
+        ("append", b"x"),
+        ("seek", 0),
+        ("read", 0, 1),
+        ("read_into", 0, memoryview(bytearray(1))),
+        ("sync",),
+        ("size",),
+        ("truncate", 0),
+    ):
         with pytest.raises(OSError) as caught:
             methodcaller(call, *arguments)(file)
         assert caught.value.errno == errno.EBADF
@@ -454,6 +462,15 @@ def test_where_the_library_has_no_such_call_appends_work_all_the_same(
     assert contents(file) == b"onetwo"
 
 
+def test_read_into_fills_what_there_is_and_leaves_the_rest(disk: Disk) -> None:
+    file = disk.open("log", create=True)
+    file.append(b"0123456789")
+    for offset, length, expected in ((0, 4, b"0123"), (8, 4, b"89.."), (10, 4, b"...."), (99, 2, b".."), (3, 0, b"")):
+        into = bytearray(b"." * length)
+        assert file.read_into(offset, memoryview(into)) == len(expected.rstrip(b"."))
+        assert into == expected
+
+
 def test_a_short_read_is_continued(real: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     file = real.open("log", create=True)
     file.append(b"0123456789")
@@ -461,6 +478,14 @@ def test_a_short_read_is_continued(real: OsDisk, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "pread", lambda descriptor, length, offset: pread(descriptor, min(length, 3), offset))
     assert file.read(1, 8) == b"12345678"
     assert file.read(1, 99) == b"123456789"
+    preadv = os.preadv
+    monkeypatch.setattr(
+        os, "preadv", lambda descriptor, into, offset: preadv(descriptor, [part[:3] for part in into], offset)
+    )
+    for length in (8, 99):
+        into = bytearray(length)
+        assert file.read_into(1, memoryview(into)) == min(length, 9)
+        assert into.rstrip(b"\0") == b"123456789"[:length]
 
 
 @pytest.mark.parametrize("error", [None, errno.EOPNOTSUPP, errno.EINVAL])
