@@ -13,12 +13,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..store.errors import Closed, MessageTooLarge, StoreFull
-from .destination_policy import DestinationPolicy, policy_for
+from .destination_policy import DestinationPolicy, is_dead_letter_queue, policy_for
 from .dropping import drop_oldest
 
 if TYPE_CHECKING:
@@ -103,11 +103,16 @@ class Admission:
         """Where there is no room messages are given up."""
         return self._policy.drops
 
+    @property
+    def diverts(self) -> bool:
+        """They go to the dead-letter queue then."""
+        return self._policy.when_full == "dead_letter"
+
     def admit_or_drop(self, engine: Engine, sizes: Sequence[int]) -> int:
         """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
 
-        0: the first of these is to be given up itself, and counts as that already. Raises MessageTooLarge,
-        StoreFull and StoreFailed of the removals. REQUIRES: no lock.
+        0: the first of these is to be given up itself; where it is lost with that, it is counted already. Raises
+        MessageTooLarge, StoreFull and StoreFailed of the removals. REQUIRES: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
@@ -115,7 +120,7 @@ class Admission:
             if self._policy.when_full == "drop_oldest" and self._area.is_queue:
                 drop_oldest(engine, self._area, *self._lacking(sizes))
             admitted = self._reserve(sizes)
-            if not admitted:
+            if not admitted and not self.diverts:
                 self._area.dropped += 1
         return admitted
 
@@ -252,6 +257,9 @@ class Admission:
 
 def limit(engine: Engine, area: QueueArea) -> None:
     """A queue or topic that is new to the engine: see whether its policy limits it. REQUIRES: the lock."""
-    policy = policy_for(engine.settings.policies, area.name)
+    policies = engine.settings.policies
+    policy = policy_for(policies, area.name)
+    if policy.when_full == "dead_letter" and is_dead_letter_queue(policies, area.name):
+        policy = replace(policy, when_full="fail")
     if policy.is_limiting:
         area.admission = Admission(area, policy, engine.lock, engine.monotonic)

@@ -87,7 +87,11 @@ class AsyncLimitedSender(AsyncSender):
                 await self._engine.confirm()
             return message_id
         if not await self._room(sizes, deadline, transaction):
-            return self._sender._dropped_id(priority, message_id)
+            own_id = self._sender._give_up(message)
+            self._engine.after_write(self._engine.position())
+            if self._engine.owed:
+                await self._engine.confirm()
+            return own_id
 
         def send() -> str:
             return self._sender.send(
@@ -130,7 +134,7 @@ class AsyncLimitedSender(AsyncSender):
                 if admitted:
                     await self._send_admitted(batch[:admitted], ids, transaction, deadline)
                 else:
-                    ids.append(self._sender._dropped_id(batch[0].priority, batch[0].message_id))
+                    ids.append(self._sender._give_up(batch[0]))
                 begin += max(admitted, 1)
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]

@@ -24,9 +24,9 @@ from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD, SubscriptionLane
 from .dealer import note_groups
-from .destination_policy import DestinationPolicy, policy_for
+from .destination_policy import is_dead_letter_queue, policy_for
 from .mover import BATCH_BLOCKS, commit_move
-from .redelivery_rule import RedeliveryRule, dead_letter_name, is_dead_letter_name
+from .redelivery_rule import RedeliveryRule, dead_letter_name
 from .topic_area import SubscriptionArea
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ MAX_ATTEMPTS: Final = "max_attempts"
 """The reason: so often it was not acknowledged."""
 EXPIRED: Final = "expired"
 """The reason: its time was over before anybody acknowledged it."""
+FULL: Final = "full"
+"""The reason: its destination had no room for it. See diverting.py."""
 
 BATCH_MESSAGES: Final = 256
 STEPS: Final = 16
@@ -74,13 +76,11 @@ class DeadLetters:
         """Where what expires in that queue goes; None: it is removed, also from a dead-letter queue. O(policies)."""
         policy = policy_for(self._engine.settings.policies, queue.name)
         template = policy.dead_letter_queue
-        if not policy.expired_to_dead_letter or template is None or self._is_dead_letter_queue(queue):
+        if not policy.expired_to_dead_letter or template is None:
+            return None
+        if is_dead_letter_queue(self._engine.settings.policies, queue.name):
             return None
         return dead_letter_name(template, queue.name)
-
-    def _is_dead_letter_queue(self, queue: QueueArea) -> bool:
-        policies = self._engine.settings.policies.values()
-        return is_dead_letter_name({known.dead_letter_queue for known in (*policies, DestinationPolicy())}, queue.name)
 
     def rule(self, queue: QueueArea) -> RedeliveryRule:
         """Of a queue, or of the topic of a subscription. O(policies)."""
@@ -89,7 +89,7 @@ class DeadLetters:
         template = policy.dead_letter_queue
         max_attempts = policy.max_attempts
         if template is not None and max_attempts is not None:
-            if self._is_dead_letter_queue(queue):
+            if is_dead_letter_queue(policies, queue.name):
                 max_attempts = None
         target = dead_letter_name(template, queue.name) if template is not None else None
         return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)

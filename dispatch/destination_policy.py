@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ..store.errors import SettingsError
-from .redelivery_rule import check_redelivery
+from .redelivery_rule import check_redelivery, is_dead_letter_name
 from .sizes import is_number, parse_size
 
-WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest"]
+WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
 WhenStoreFull = Literal["block", "fail"]
 Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
 
@@ -46,7 +46,7 @@ class DestinationPolicy:
     More: a longer backlog before senders are slowed down."""
 
     when_full: WhenFull = "block"
-    """What a send does where a limit is reached: "block" until acks make room, "fail", "drop_newest" or "drop_oldest".
+    """At a limit: "block" sends until acks make room, "fail" them, "drop_newest", "drop_oldest", or "dead_letter".
     "block": senders slow down to the pace of consumers. Dropping loses messages, which the statistics count."""
 
     when_store_full: WhenStoreFull = "fail"
@@ -146,8 +146,8 @@ class DestinationPolicy:
 
     @property
     def drops(self) -> bool:
-        """Messages are lost rather than refused."""
-        return self.when_full in ("drop_newest", "drop_oldest")
+        """No send is refused or waits: it gives up a message, its own or another one."""
+        return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
 
     @property
     def is_limiting(self) -> bool:
@@ -199,6 +199,11 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
     """
     found = [pattern for pattern in policies if matches(pattern, name)]
     return policies[max(found, key=_specificity)] if found else DestinationPolicy()
+
+
+def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
+    """Whether some policy sends dead letters there. O(policies)."""
+    return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}, name)
 
 
 def matches(pattern: str, name: str) -> bool:

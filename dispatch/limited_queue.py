@@ -6,13 +6,14 @@ They are classes of their own, so that those without limits pay nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from ..store.message import DEFAULT_PRIORITY
+from ..store.message import Message
 from ..store.times import TIMES_BYTES
 from .admission import Admission
 from .consumer import Consumer
 from .delivery import Delivery
+from .diverting import divert
 from .once import fresh
 from .queue import Queue
 from .queue_area import QueueArea
@@ -21,6 +22,9 @@ from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
 from .topic import Topic
 from .topic_area import SubscriptionArea
 from .transaction import Transaction
+
+CALL_FIELDS: Final = {"transaction", "timeout"}
+"""What `send` takes and a message has not."""
 
 
 class LimitedSender(Sender):
@@ -47,7 +51,9 @@ class LimitedSender(Sender):
             raise self._too_large(size)
         transaction = fields.get("transaction")
         if not self._admit((size,), self._deadline(fields.get("timeout")), transaction):
-            return self._dropped_id(fields.get("priority", DEFAULT_PRIORITY), message_id)
+            own_id = self._give_up(Message(body, **{name: fields[name] for name in fields.keys() - CALL_FIELDS}))
+            self._engine.after_write(self._engine.position())
+            return own_id
         is_kept = False
         try:
             message_id = super().send(body, **fields)
@@ -84,7 +90,7 @@ class LimitedSender(Sender):
                 continue
             end = begin + self._admit(sizes[begin:end], deadline, transaction)
             if end == begin:
-                ids.append(self._dropped_id(priority, batch_ids[begin]))
+                ids.append(self._give_up_content(priority, persistent, batch[begin], batch_ids[begin]))
                 begin += 1
                 continue
             is_kept = False
@@ -110,6 +116,19 @@ class LimitedSender(Sender):
         if self._admission.drops and transaction is None:
             return self._admission.admit_or_drop(self._engine, sizes)
         return self._admission.admit(sizes, self._publish, deadline)
+
+    def _give_up(self, message: Message) -> str:
+        """There is no room for it: it goes where the policy says. Its id; what was written is not synced yet."""
+        return self._give_up_content(message.priority, message.persistent, self._content(message), message.message_id)
+
+    def _give_up_content(
+        self, priority: int, persistent: bool, content: tuple[bytes, bytes], message_id: str | None
+    ) -> str:
+        self._lane_area(priority)
+        if persistent is not True:
+            self._volatile_area(persistent, priority, None)
+        own_id = divert(self._engine, self._area, priority, persistent, *content) if self._admission.diverts else None
+        return own_id if own_id is not None else self._dropped_id(priority, message_id)
 
     def _dropped_id(self, priority: int, message_id: str | None) -> str:
         """The id of a message that is given up: nobody has it but its sender."""

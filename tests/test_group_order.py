@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay import Delivery, Message, Queue
+from forebay.dispatch.groups import bucket_of
 from simulated_bay import SimulatedBay
 
 
@@ -96,4 +97,25 @@ def test_what_comes_before_the_messages_that_fill_a_list_is_loaded_without_a_tak
         bay.engine.step()
         assert target.is_ready
         assert consumer.take()[0].body[:3] == b"  0"
+    bay.check()
+
+
+def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
+    bay: SimulatedBay, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = next(f"h{n}" for n in range(9) if bucket_of(f"h{n}") != bucket_of("g"))
+    queue.send(b"0", headers={"n": 0}, group=other)
+    for body in (b"1", b"2"):
+        queue.send(body, headers={"n": 1}, group="g")
+    bay.reopen()
+    a, b = bay.queue().subscribe(selector="n = 1"), bay.queue().subscribe()
+    with monkeypatch.context() as short:
+        short.setattr(bay.engine.loader, "_afford", lambda *_: False)
+        assert bodies(b.take()) == [b"0"]
+    [held] = a.take()
+    held.nack()
+    assert b.take(10) == []
+    assert bodies(a.take(10)) == [b"1", b"2"]
+    a.close()
+    assert bodies(b.take(10)) == [b"1", b"2"]
     bay.check()

@@ -341,25 +341,6 @@ def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
     bay.check()
 
 
-def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
-    bay: SimulatedBay, queue: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = next(f"h{n}" for n in range(9) if bucket_of(f"h{n}") != bucket_of("g"))
-    queue.send(b"0", headers={"n": 0}, group=other)
-    for body in (b"1", b"2"):
-        queue.send(body, headers={"n": 1}, group="g")
-    bay.reopen()
-    a, b = bay.queue().subscribe(selector="n = 1"), bay.queue().subscribe()
-    with monkeypatch.context() as short:
-        short.setattr(bay.engine.loader, "_afford", lambda *_: False)
-        assert bodies(b.take()) == [b"0"]
-    a.take()[0].nack()
-    assert (b.take(10), bodies(a.take(10))) == ([], [b"1", b"2"])
-    a.close()
-    assert bodies(b.take(10)) == [b"1", b"2"]
-    bay.check()
-
-
 # ---------------------------------------------------------------------- everything at once
 
 

@@ -165,7 +165,7 @@ def test_put_off_messages_are_dropped_and_never_come_back() -> None:
     bay.check()
 
 
-@pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest", "dead_letter"])
 def test_a_transaction_is_refused_and_loses_nothing(when_full: str) -> None:
     bay = limited(when_full, max_messages=2)
     queue = bay.queue()
@@ -178,7 +178,7 @@ def test_a_transaction_is_refused_and_loses_nothing(when_full: str) -> None:
     assert bodies(queue) == [b"0"] and dropped(bay) == 0
 
 
-@pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest"])
+@pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest", "dead_letter"])
 def test_a_move_is_refused_and_loses_nothing(when_full: str) -> None:
     bay = limited(when_full, max_messages=2)
     for n in range(5):
