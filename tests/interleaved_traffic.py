@@ -31,11 +31,11 @@ SIZES: Final = ((40, 5_000), (40, 20_000), (40, 5_000, 60_000), (40_000, 250_000
 LIMITS: Final = ("4MiB", "5MiB", "8MiB")
 NUMBER_BYTES: Final = 4
 RETURNS: Final = 25
-"""About as many confirmed calls."""
+"""About as many confirmed calls as an interleaving has."""
 PATIENCE_SECONDS: Final = 0.4
 """Nobody waits so long in the library but for what somebody forgot to tell it."""
 STEPS: Final = 700
-"""About as many as most have."""
+"""About as many points where threads may change."""
 
 
 class _PausingDisk(SimulatedDisk):
@@ -210,13 +210,15 @@ class InterleavedTraffic:
     def _crashed(self) -> _Crash:
         """The power fails, if all is synced that is confirmed, or else the process is killed."""
         books = self._books
+        confirmed = frozenset((books.sent & books.persistent) - books.settling)
+        possible = frozenset(books.persistent - books.acknowledged)
         if self._settings.sync == "always":
             disk = self._disk.crash_power(self._random, self._random.choice(list(PowerCut)))
         else:
             disk = self._disk.crash_process()
+        # Last, because others may go on between its lines.
         metadata = MemoryMetadataStore(self._metadata._history[-1])
-        confirmed = (books.sent & books.persistent) - books.settling
-        return _Crash(disk, metadata, frozenset(confirmed), frozenset(books.persistent - books.acknowledged))
+        return _Crash(disk, metadata, confirmed, possible)
 
     def _together(self, *works: partial[None]) -> None:
         threads = [Thread(self.turns, target=work, name=work.func.__name__) for work in works]

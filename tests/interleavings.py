@@ -378,7 +378,7 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         me = self._turns.running
-        assert self._lock.owner is me
+        assert self._lock.owner is me, "waits without the lock"
         self._waiting.append(me)
         self._lock.let_go()
         is_in_time = self._turns.block(self, timeout)
@@ -388,7 +388,7 @@ class Condition:
         return is_in_time
 
     def notify(self, count: int = 1) -> None:
-        assert self._lock.owner is self._turns.running
+        assert self._lock.owner is self._turns.running, "notified without the lock"
         for thread in self._waiting[:count]:
             self._turns.wake(thread, self)
         del self._waiting[:count]

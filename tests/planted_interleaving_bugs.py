@@ -20,7 +20,7 @@ INTERLEAVING_BUGS = (
             "two first sends to a lane make two lists of it",
             "            return queue.areas[priority] or self._add_lane(queue, priority)\n",
             "            return self._add_lane(queue, priority)\n",
-            AT_LOCKS,
+            BETWEEN_LINES,
         ),
     ),
     *in_file(
@@ -45,7 +45,7 @@ INTERLEAVING_BUGS = (
             "            most = self._credit(max_messages)\n"
             "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
             "        if not deliveries:",
-            AT_LOCKS,
+            BETWEEN_LINES,
         ),
         (
             "who waits is not told that its consumer is closed",
