@@ -55,6 +55,8 @@ class HeadLoader:
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
         self._is_full = False
         """The cache, or memory, has no room for the next one: the lanes wait for `look`."""
+        self.loading_bytes = 0
+        """Charged to the cache for messages that are being read."""
 
     def begin(self, area: LaneArea) -> None:
         """Not all of this lane is in RAM: fill its head if it is a queue's that nobody reads. REQUIRES: the lock.
@@ -128,6 +130,7 @@ class HeadLoader:
                     if cache.holder.reserve(content_bytes):
                         del lanes[area]
                         lanes[area] = following
+                        self.loading_bytes = content_bytes
                         return _HeadLoad(area, following, regions, content_bytes, buffer_bytes, area.purges)
                     self._reading.release(buffer_bytes)
             elif following > sequence:
@@ -174,6 +177,7 @@ class HeadLoader:
         area, cache = load.area, self._area.head_queue_cache
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
+        self.loading_bytes = 0
         if area.queue.interests or area.queue.is_deleted or area not in self._lanes:
             return
         for message in messages:

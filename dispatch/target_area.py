@@ -572,14 +572,17 @@ class TargetArea:
         return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
 
     def audit(self) -> dict[str, int]:
-        """What each holder's charge should be, found by walking the live objects."""
+        """What each holder's charge should be, found by walking the live objects, those on their way included."""
         in_flight: dict[int, Delivery] = {}
         for target in self.lists:
             for delivery in target.area.in_flight.values():
                 in_flight[id(delivery)] = delivery
         return {
-            "target_lists": sum(charges_bytes(target.direct) for target in self.lists),
-            "head_queue_cache": self.head_queue_cache.audit(),
+            "target_lists": sum(
+                charges_bytes(target.direct) + (target.load.reserved_bytes if target.load is not None else 0)
+                for target in self.lists
+            ),
+            "head_queue_cache": self.head_queue_cache.audit() + self.heads.loading_bytes,
             "pending_cache": self.pending_cache.audit(),
             "dispatch_area": sum(
                 OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)

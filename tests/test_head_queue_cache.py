@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 import forebay
 from forebay import Consumer, Message
 from forebay.cache.head_queue_cache import HeadQueueCache
+from forebay.store.message_store import MessageStore
+from forebay.store.reading import Region, StoredMessage
 from simulated_bay import SimulatedBay
 
 KIB = 1024
@@ -339,3 +342,26 @@ def test_a_cache_of_size_zero_never_has_anything() -> None:
     assert not cache.fill(64, (0, b"", b"x", 0))
     assert not cache.put(64, (0, b"", b"x", 0))
     assert len(cache) == 0
+
+
+def test_what_is_on_its_way_from_the_disk_is_in_the_ledger_and_in_its_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    fill(bay, 4 * MANY)
+    bay.reopen()
+    read = MessageStore.read
+    audited: list[int] = []
+
+    def audited_read(
+        store: MessageStore, regions: Sequence[Region]
+    ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        bay.engine.audit()
+        audited.append(held_bytes(bay) + held_bytes(bay, "target_lists"))
+        return read(store, regions)
+
+    monkeypatch.setattr(MessageStore, "read", audited_read)
+    bay.bay.step()
+    assert audited and min(audited) > 0
+    audited.clear()
+    with bay.queue().subscribe() as consumer:
+        assert len(take(consumer, 4 * MANY)) == 4 * MANY
+    assert audited and min(audited) > 0
