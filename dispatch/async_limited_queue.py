@@ -88,7 +88,8 @@ class AsyncLimitedSender(AsyncSender):
             return message_id
         if not await self._room(sizes, deadline, transaction):
             own_id = self._sender._give_up(message)
-            self._engine.after_write(self._engine.position())
+            if self._admission.diverts:
+                self._engine.after_write(self._engine.position())
             if self._engine.owed:
                 await self._engine.confirm()
             return own_id

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ..store.block import BLOCK_SHIFT
-from ..store.errors import Closed, ForebayError, SettingsError, StoreFailed, StoreFull
+from ..store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ..store.lane import LANE_SHIFT, Lane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, encode_properties, group_of
@@ -25,11 +26,12 @@ from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD, SubscriptionLane
 from .dealer import note_groups
 from .destination_policy import is_dead_letter_queue, policy_for
-from .mover import BATCH_BLOCKS, commit_move
+from .mover import commit_move, make_index_room
 from .redelivery_rule import RedeliveryRule, dead_letter_name
 from .topic_area import SubscriptionArea
 
 if TYPE_CHECKING:
+    from ..store.journal import Journal
     from .engine import Engine
     from .queue_area import LaneArea, QueueArea
 
@@ -268,8 +270,7 @@ class DeadLetters:
         store = engine.store
         for begin in range(0, len(messages), self._batch_messages):
             batch = messages[begin : begin + self._batch_messages]
-            if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
-                raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+            make_index_room(store)
             with engine.lock:
                 engine.raise_closed()
                 free = set(self._free(area, batch[0][0], batch[-1][0]))
@@ -285,20 +286,15 @@ class DeadLetters:
     def _move(self, area: LaneArea, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. REQUIRES: the lock."""
         engine = self._engine
-        journal = engine.store.journal
-        journal.is_burying = True
-        try:
-            with journal.uninterrupted():
-                queue = engine.queue_locked(to)
-                if area.queue.has_groups:
-                    note_groups(engine, queue)
-                if area.is_persistent:
-                    target = engine.lane_area(queue.number << LANE_SHIFT | area.lane.priority)
-                    commit_move(engine, area, target, messages)
-                else:
-                    self._move_volatile(area, queue, messages)
-        finally:
-            journal.is_burying = False
+        with burying(engine.store.journal):
+            queue = engine.queue_locked(to)
+            if area.queue.has_groups:
+                note_groups(engine, queue)
+            if area.is_persistent:
+                target = engine.lane_area(queue.number << LANE_SHIFT | area.lane.priority)
+                commit_move(engine, area, target, messages)
+            else:
+                self._move_volatile(area, queue, messages)
 
     def _move_volatile(self, area: LaneArea, queue: QueueArea, messages: list[StoredMessage]) -> None:
         """One by one: no crash leaves any of them."""
@@ -331,6 +327,17 @@ class DeadLetters:
             return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
+
+
+@contextmanager
+def burying(journal: Journal) -> Iterator[None]:
+    """What is written meanwhile is a dead letter: it has a right to the reserve. REQUIRES: the lock, all the time."""
+    journal.is_burying = True
+    try:
+        with journal.uninterrupted():
+            yield
+    finally:
+        journal.is_burying = False
 
 
 def _first_block(lane: Lane) -> int:

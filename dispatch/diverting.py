@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..store.errors import SettingsError, StoreFull
+from ..store.errors import SettingsError
 from ..store.lane import LANE_SHIFT
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, encode_properties, group_of
-from .dead_letters import ATTEMPTS, FROM, FULL, REASON, TIME
+from .dead_letters import ATTEMPTS, FROM, FULL, REASON, TIME, burying
 from .dealer import note_groups
-from .mover import BATCH_BLOCKS
+from .mover import make_index_room
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -36,28 +36,22 @@ def divert(
         with engine.lock:
             area.dropped += 1
         return None
-    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
-        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+    make_index_room(store)
     timestamp = engine.clock_ms()
     own_id, group, properties = _stamped(area, timestamp, properties)
-    journal = store.journal
     with engine.lock:
         engine.raise_closed()
-        journal.is_burying = True
-        try:
-            with journal.uninterrupted():
-                queue = engine.queue_locked(to)
-                if group is not None:
-                    note_groups(engine, queue)
-                if persistent:
-                    target = engine.lane_area(queue.number << LANE_SHIFT | priority)
-                    sequence = store.add_slice(target.lane, timestamp, [(properties, body)])
-                    engine.arrive(target, ((sequence, properties, body, timestamp),))
-                else:
-                    target = volatile = engine.volatile_area(queue, priority)
-                    sequence = volatile.add(timestamp, properties, body)
-        finally:
-            journal.is_burying = False
+        with burying(store.journal):
+            queue = engine.queue_locked(to)
+            if group is not None:
+                note_groups(engine, queue)
+            if persistent:
+                target = engine.lane_area(queue.number << LANE_SHIFT | priority)
+                sequence = store.add_slice(target.lane, timestamp, [(properties, body)])
+                engine.arrive(target, ((sequence, properties, body, timestamp),))
+            else:
+                target = volatile = engine.volatile_area(queue, priority)
+                sequence = volatile.add(timestamp, properties, body)
         area.dead_lettered += 1
     return own_id if own_id is not None else f"{target.id_prefix}{sequence}"
 

@@ -52,7 +52,8 @@ class LimitedSender(Sender):
         transaction = fields.get("transaction")
         if not self._admit((size,), self._deadline(fields.get("timeout")), transaction):
             own_id = self._give_up(Message(body, **{name: fields[name] for name in fields.keys() - CALL_FIELDS}))
-            self._engine.after_write(self._engine.position())
+            if self._admission.diverts:
+                self._publish()
             return own_id
         is_kept = False
         try:

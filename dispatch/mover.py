@@ -25,6 +25,7 @@ from .queue_area import LaneArea, QueueArea
 from .selector import Selector
 
 if TYPE_CHECKING:
+    from ..store.message_store import MessageStore
     from .engine import Engine
 
 BATCH_BLOCKS: Final = 3
@@ -64,14 +65,19 @@ def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
         to.admission.stored(sizes[:admitted])
 
 
+def make_index_room(store: MessageStore) -> None:
+    """For what a batch brings into the index. StoreFull: a checkpoint found no room. REQUIRES: no lock."""
+    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
+        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+
+
 def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
     """Move what of a batch is still free; returns how many."""
     if not area.is_persistent:
         return _move_volatile(engine, area, to, batch)
     store = engine.store
     target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
-    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
-        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+    make_index_room(store)
     with engine.lock:
         engine.raise_closed()
         decided = engine.transactions.acknowledged_in(area.lane.number)

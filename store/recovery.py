@@ -36,7 +36,7 @@ from .journal import OFFSET_BITS, OFFSET_MASK
 from .lane import LANE_SHIFT
 from .mark import Mark
 from .metadata_store import MetadataDamaged, MetadataStore
-from .record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged, sequence_behind
+from .record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged
 from .repair import DamagedPlace
 from .replay import Replay
 from .state import (
@@ -432,9 +432,9 @@ class Recovery:
                 self._give_up(header.data_log, place, str(damage))
             self._result.replayed_records += 1
             end = header.data_log << OFFSET_BITS | walk.end
-            self.replay.checkpoint_if_crowded(file, end, walk.epoch, sequence_behind(record, head))
             assert walk.next_sequence is not None
             next_sequence = walk.next_sequence
+            self.replay.checkpoint_if_crowded(file, end, walk.epoch, next_sequence)
             while plain := walk.gather(PLAIN_RECORDS_MAX):
                 self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_sequence)
                 self._result.replayed_records += walk.next_sequence - next_sequence

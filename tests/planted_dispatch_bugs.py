@@ -167,8 +167,8 @@ DISPATCH_BUGS = (
         ),
         (
             "dead letters are refused like sends",
-            "        journal.is_burying = True\n",
-            "        journal.is_burying = False\n",
+            "    journal.is_burying = True\n",
+            "    journal.is_burying = False\n",
             "tests/test_dead_letters.py",
         ),
     ),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Message, StoreFailed, StoreFull
+from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.files import JOURNAL
 from forebay.store.lane import Lane
 from forebay.store.metadata_store import MemoryMetadataStore, MetadataFull
@@ -453,7 +453,8 @@ def test_every_message_can_be_acknowledged_on_a_full_disk_however_many_acks_that
     assert bay.queue().depth == 1
 
 
-def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None:
+def full_of_small_messages() -> tuple[SimulatedBay, Queue]:
+    """Not one byte is left for them."""
     bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
     bay.disk.capacity_bytes = 8 * FILE_BYTES
     queue = bay.queue()
@@ -461,6 +462,11 @@ def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None
         while True:
             queue.send(b"x" * 150)
     bay.disk.capacity_bytes -= bay.disk.free_bytes()
+    return bay, queue
+
+
+def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None:
+    bay, queue = full_of_small_messages()
     consumer = queue.subscribe(prefetch=100_000)
     stuck = {}
     with pytest.raises(StoreFull):
@@ -478,13 +484,7 @@ def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None
 
 
 def test_batch_of_acks_that_is_refused_half_way_gives_credit_for_what_it_settled() -> None:
-    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
-    bay.disk.capacity_bytes = 8 * FILE_BYTES
-    queue = bay.queue()
-    with pytest.raises(StoreFull):
-        while True:
-            queue.send(b"x" * 150)
-    bay.disk.capacity_bytes -= bay.disk.free_bytes()
+    bay, queue = full_of_small_messages()
     calls: list[int] = []
     consumer = queue.subscribe(prefetch=100, on_ready=lambda: calls.append(0))
     depth = 0
