@@ -33,7 +33,7 @@ def delete(engine: Engine, queue: QueueArea) -> None:
             if queue.admission is not None:
                 queue.admission.close("the queue")
             for area in queue.lane_areas():
-                _forget(engine, area)
+                forget_lane(engine, area)
             # Who still has this object finds no lanes, and makes none.
             queue.areas = [None] * len(queue.areas)
             queue.volatile_areas = [None] * len(queue.volatile_areas)
@@ -41,7 +41,7 @@ def delete(engine: Engine, queue: QueueArea) -> None:
     engine.after_write(position)
 
 
-def _forget(engine: Engine, area: LaneArea) -> None:
+def forget_lane(engine: Engine, area: LaneArea) -> None:
     """Senders, loads and deliveries that still know the lane find nothing in it. REQUIRES: the lock."""
     everything = Runs()
     everything.add(0, max(area.published, area.lane.next_sequence))

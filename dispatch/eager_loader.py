@@ -148,8 +148,11 @@ class EagerLoader:
         return load
 
     def _choose(self, target: TargetList) -> Load | None:
-        """The next pending messages: returned ones, then references, then those behind the frontier."""
-        for runs, is_return in ((target.returned, True), (target.references, False)):
+        """The next pending messages: of what came back and of references what is first, then behind the frontier."""
+        sources = [(target.returned, True), (target.references, False)]
+        if target.returned and target.references and target.references.first < target.returned.first:
+            sources.reverse()  # what came back was loaded, in part, and left RAM again
+        for runs, is_return in sources:
             chosen = self._gather(target, runs)
             if chosen:
                 purges = target.area.purges

@@ -284,16 +284,20 @@ class Engine:
                 raise Closed("the queue")
             return self.volatile_area(queue, priority)
 
-    def volatile_area(self, queue: QueueArea, priority: int) -> VolatileArea:
-        """Made on first use. Ids carry the epoch, because each open counts from 0. REQUIRES: the lock."""
+    def volatile_area(self, queue: QueueArea, priority: int, id_prefix: str | None = None) -> VolatileArea:
+        """Made on first use. id_prefix: of a subscription's, which its topic says. REQUIRES: the lock."""
         area = queue.volatile_areas[priority]
         if area is None:
             lane = self.overflow.lane(queue.number, priority)
-            prefix = f"{self.store.id_prefix(queue.number, priority)}e{self.open_epoch}-"
+            prefix = id_prefix if id_prefix is not None else self.volatile_prefix(queue.number, priority)
             area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
             area.persistent = queue.areas[priority]
             self.targets.add_lane(area)
         return area
+
+    def volatile_prefix(self, destination: int, priority: int) -> str:
+        """Of ids of non-persistent messages: they carry the epoch, because each open counts from 0."""
+        return f"{self.store.id_prefix(destination, priority)}e{self.open_epoch}-"
 
     def subscribe(
         self,

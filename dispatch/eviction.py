@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD
+from ..store.volatile_lane import NOWHERE
 from .destination_policy import Eviction
-from .latest_keys import LatestKeys, key_of
+from .latest_keys import LatestKeys, Place, key_of
+from .queue_area import LaneArea
 from .topic_area import SubscriptionArea, SubscriptionLaneArea, TopicArea, TopicLaneArea, Verdicts
+from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -36,10 +39,31 @@ class Evictor:
 
     def admitted(self, area: SubscriptionLaneArea, arriving: int) -> int:
         """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
-        subscription = area.queue
+        return min(self._room(area.queue), arriving)
+
+    def has_room(self, subscription: SubscriptionArea) -> bool:
+        """Whether the subscriber gets one more, which is not persistent."""
+        return self._room(subscription) > 0
+
+    def _room(self, subscription: SubscriptionArea) -> int:
         if self._eviction != "newest" or subscription.is_durable:
-            return arriving
-        return min(max(self._max_messages - self._waiting(subscription), 0), arriving)
+            return NOWHERE
+        return max(self._max_messages - self._waiting(subscription), 0)
+
+    def given(self, areas: Iterable[VolatileArea], message: StoredMessage) -> None:
+        """These have just got a message that is not persistent."""
+        key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
+        for area in areas:
+            subscription = area.queue
+            assert isinstance(subscription, SubscriptionArea)
+            if key is not None and not subscription.is_durable:
+                self._note_key(key, subscription, (area, message[0]))
+            self.relieve(subscription)
+
+    def _note_key(self, key: bytes, subscription: SubscriptionArea, place: Place) -> None:
+        if subscription.latest is None:
+            subscription.latest = LatestKeys()
+        subscription.latest.note(key, place)
 
     def note_keys(
         self, verdicts: Verdicts, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
@@ -56,9 +80,7 @@ class Evictor:
             for area in readers:
                 subscription, selector = area.queue, area.queue.selector
                 if selector is None or verdicts.matches(selector, area, message):
-                    if subscription.latest is None:
-                        subscription.latest = LatestKeys()
-                    subscription.latest.note(key, (area, message[0]))
+                    self._note_key(key, subscription, (area, message[0]))
             verdicts.begin(None)
 
     def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
@@ -73,10 +95,10 @@ class Evictor:
         excess = self._waiting(subscription) - self._max_messages
         if excess <= self._max_messages // SLACK:
             return
-        gone: dict[SubscriptionLaneArea, Runs] = {}
+        gone: dict[LaneArea, Runs] = {}
         while excess > 0 and (found := self._next(subscription, excess)) is not None:
             area, first, last = found
-            removed = area.lane.remove(first, last, NO_RECORD)
+            removed = _remove(area, first, last)
             gone.setdefault(area, Runs()).add(first, last)
             excess -= removed
             subscription.topic.evicted += removed
@@ -94,34 +116,65 @@ class Evictor:
             waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
         return waiting
 
-    def _next(self, subscription: SubscriptionArea, most: int) -> tuple[SubscriptionLaneArea, int, int] | None:
+    def _next(self, subscription: SubscriptionArea, most: int) -> tuple[LaneArea, int, int] | None:
         """What goes next, as consecutive ones of a lane."""
         older = subscription.latest.next_older() if subscription.latest is not None else None
         return (*older, older[1]) if older is not None else self._first(subscription, most)
 
-    def _first(self, subscription: SubscriptionArea, most: int) -> tuple[SubscriptionLaneArea, int, int] | None:
+    def _first(self, subscription: SubscriptionArea, most: int) -> tuple[LaneArea, int, int] | None:
         """What goes first: the oldest of all, or of the lowest priority."""
-        runs = []
-        for priority in range(len(subscription.areas)):
-            area = subscription.areas[priority]
-            if isinstance(area, SubscriptionLaneArea):
-                run = _free_run(area, most)
-                if run is not None:
-                    runs.append((area, *run))
-        if not runs or self._eviction == "lowest_priority" or len(runs) == 1:
-            return runs[0] if runs else None
-        area, first, _ = min(runs, key=_place)
+        found = []
+        for persistent, volatile in zip(subscription.areas, subscription.volatile_areas, strict=True):
+            run = _first_of_both(persistent, volatile, most)
+            if run is not None:
+                found.append(run)
+        if not found or self._eviction == "lowest_priority" or len(found) == 1:
+            return found[0] if found else None
+        area, first, _ = min(found, key=_place)
         return area, first, first
 
 
-def _place(run: tuple[SubscriptionLaneArea, int, int]) -> tuple[int, int]:
-    """Where it lies in the journal, which is the order of arrival."""
+def _remove(area: LaneArea, first: int, last: int) -> int:
+    return area.lane.remove(first, last, NO_RECORD) if area.is_persistent else area.store.remove(area.lane, first, last)
+
+
+def _first_of_both(
+    persistent: LaneArea | None, volatile: VolatileArea | None, most: int
+) -> tuple[LaneArea, int, int] | None:
+    """Of one priority, the first consecutive ones that wait, by arrival."""
+    of_persistent = _free_run(persistent, most) if persistent is not None else None
+    of_volatile = _free_run(volatile, most) if volatile is not None else None
+    if of_persistent is not None and of_volatile is not None:
+        assert volatile is not None
+        before = volatile.lane.before(of_volatile[0])
+        if of_persistent[0] < before:
+            of_persistent, of_volatile = (of_persistent[0], min(of_persistent[1], before - 1)), None
+        else:
+            of_volatile = of_volatile[0], min(of_volatile[1], volatile.lane.behind(of_persistent[0]) - 1)
+    if of_volatile is not None and volatile is not None:
+        return volatile, *of_volatile
+    return (persistent, *of_persistent) if of_persistent is not None and persistent is not None else None
+
+
+def _place(run: tuple[LaneArea, int, int]) -> tuple[int, int, int]:
+    """Where it lies in the journal, which is the order of arrival.
+
+    One that is not persistent goes right before the persistent one of its priority that came next; where none has,
+    behind all.
+    """
     area, first, _ = run
+    if isinstance(area, VolatileArea):
+        persistent = area.persistent
+        behind = persistent.lane.pending_run(area.lane.before(first), 1) if persistent is not None else None
+        if persistent is None or behind is None:
+            return NOWHERE, 0, 0
+        [extent] = persistent.lane.extents(behind[0], behind[0])
+        return extent.data_log, extent.offset, 0
     [extent] = area.lane.extents(first, first)
-    return extent.data_log, extent.offset
+    return extent.data_log, extent.offset, 1
 
 
-def _free_run(area: SubscriptionLaneArea, most: int) -> tuple[int, int] | None:
+def _free_run(area: LaneArea, most: int) -> tuple[int, int] | None:
     """The first consecutive ones that wait."""
     at = 0
     while (run := area.lane.pending_run(at, most)) is not None and run[0] < area.published:

@@ -12,13 +12,13 @@ from hashlib import blake2b
 from typing import Final
 
 from ..store.properties import decode_properties, group_of
-from .topic_area import SubscriptionLaneArea
+from .queue_area import LaneArea
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
 SPARE_PLACES: Final = 64
 
-Place = tuple[SubscriptionLaneArea, int]
+Place = tuple[LaneArea, int]
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:

@@ -118,7 +118,6 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
                 if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
                     if has_times(properties):
                         target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
-                        engine.timing.note(target)
                     else:
                         target.add(timestamp, properties, body)
                     area.store.remove_one(area.lane, sequence)

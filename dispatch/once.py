@@ -20,6 +20,7 @@ from .timed import arrive_timed
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .fan_out import FanOut
     from .volatile_area import VolatileArea
 
 
@@ -108,7 +109,7 @@ def _write(
 
 def keep_once(
     engine: Engine,
-    area: VolatileArea,
+    area: VolatileArea | FanOut,
     timestamp: int,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
@@ -122,7 +123,6 @@ def keep_once(
             continue
         if has_times(properties):
             sequence = area.add_timed(timestamp, properties, body, times_of(properties))
-            engine.timing.note(area)
         else:
             sequence = area.add(timestamp, properties, body)
         if found is not None:

@@ -101,7 +101,18 @@ class Interest:
             return None
 
 
-def values_of(area: LaneArea, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:
+class Source(Protocol):
+    """Where a message was sent, as far as it can be asked for that."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def id_prefix(self) -> str: ...
+    @property
+    def delivery_mode(self) -> str: ...
+
+
+def values_of(area: Source, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:
     """What a selector may ask a message for, which of its own fields included. RecordDamaged where that is no text."""
     properties = message[1]
     values: dict[str, HeaderValue] = {}
@@ -110,7 +121,7 @@ def values_of(area: LaneArea, message: StoredMessage, fields: Set[str]) -> dict[
         values, own_id = decode_properties(properties)
     if fields:
         values |= {
-            "JMSPriority": area.lane.priority,
+            "JMSPriority": area.priority,
             "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
             "JMSTimestamp": message[3],
             "JMSDeliveryMode": area.delivery_mode,
@@ -213,6 +224,10 @@ class LaneArea:
         """What has the messages of this lane that RAM has no place for; acks go there."""
         self.caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
         """Where a message may be that is in no list."""
+
+    @property
+    def priority(self) -> int:
+        return self.lane.priority
 
     def settled(self, first: int, last: int) -> None:
         """These are gone, and with them what was counted of them. Nothing to do where `attempts` is None."""

@@ -27,6 +27,7 @@ from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .fan_out import FanOut
 
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
@@ -227,7 +228,9 @@ class Sender:
     ) -> tuple[int, str]:
         """Keep one non-persistent message; its sequence, and what its id begins with."""
         engine = self._engine
-        area = self._area.volatile_areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
+        area: VolatileArea | FanOut | None = None
+        if type(priority) is int and 0 <= priority <= 9:
+            area = self._area.volatile_areas[priority]
         if area is None or persistent is not False or transaction is not None:
             area = self._volatile_area(persistent, priority, transaction)
         timestamp = engine.clock_ms()
@@ -458,7 +461,6 @@ class Sender:
             for (properties, body), own in zip(batch, batch_ids, strict=True):
                 if is_timed:
                     sequence = area.add_timed(timestamp, properties, body, times_of(properties))
-                    engine.timing.note(area)
                 else:
                     sequence = area.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")
@@ -474,14 +476,16 @@ class Sender:
         area = self._area.areas[priority]
         return area if area is not None else self._engine.create_lane(self._area, priority)
 
-    def _volatile_area(self, persistent: object, priority: int, transaction: Transaction | None) -> VolatileArea:
+    def _volatile_area(
+        self, persistent: object, priority: int, transaction: Transaction | None
+    ) -> VolatileArea | FanOut:
         if persistent is not False:
             raise SettingsError(f"persistent must be True or False, not {persistent!r}")
         if transaction is not None:
             raise SettingsError("a non-persistent message has no part in a transaction: send it without one")
-        if not self._area.is_queue:
-            raise SettingsError("a topic takes persistent messages only: leave persistent=False out")
         if type(priority) is not int or not 0 <= priority <= 9:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
-        area = self._area.volatile_areas[priority]
-        return area if area is not None else self._engine.create_volatile_lane(self._area, priority)
+        return self._area.volatile_areas[priority] or self._make_volatile(priority)
+
+    def _make_volatile(self, priority: int) -> VolatileArea | FanOut:
+        return self._engine.create_volatile_lane(self._area, priority)

@@ -40,7 +40,11 @@ class UnrecordedConsumer(SubscriptionConsumer):
             end = begin + 1
             while end < len(ordered) and ordered[end].sequence == sequence + end - begin and ordered[end]._area is area:
                 end += 1
-            area.acknowledged += area.lane.remove(sequence, ordered[end - 1].sequence, NO_RECORD)
+            last = ordered[end - 1].sequence
+            if area.is_persistent:
+                area.acknowledged += area.lane.remove(sequence, last, NO_RECORD)
+            else:
+                area.acknowledged += area.store.remove(area.lane, sequence, last)
             targets.settle_run(area, ordered[begin:end])
             begin = end
         return begin

@@ -74,6 +74,8 @@ class TargetArea:
         self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.drop_expired: Callable[[TargetList, int], None]
+        self.note_times: Callable[[LaneArea], None]
+        """Messages with times were added to a lane."""
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
         self.watch = Watch()
@@ -237,13 +239,13 @@ class TargetArea:
         """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > area.published:
-            self._pass_holes(area, first)
+            self.pass_holes(area, first)
         if isinstance(messages, range):
             area.arrive_unloaded(messages.stop)
         else:
             self.arrive_many(area, messages)
 
-    def _pass_holes(self, area: LaneArea, first: int) -> None:
+    def pass_holes(self, area: LaneArea, first: int) -> None:
         """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
         for interest in area.queue.interests.values():
             for target in interest.lists:

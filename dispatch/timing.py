@@ -53,7 +53,7 @@ class Timing:
         self._next_due_ms = NEVER
         self.next_sweep = inf
         """When the next sweep is due, on the engine's clock. May be read without the lock."""
-        engine.targets.drop_expired = self.drop_expired
+        engine.targets.drop_expired, engine.targets.note_times = self.drop_expired, self.note
 
     # ------------------------------------------------------------------ timed lanes
 

@@ -16,6 +16,7 @@ from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .fan_out import FanOut
 
 
 class Topic(Sender):
@@ -23,7 +24,9 @@ class Topic(Sender):
 
     A message is stored once, however many subscriptions get it, and until
     each of them has acknowledged it. What nobody subscribed to is not stored
-    at all; it has an id, like every other.
+    at all; it has an id, like every other. A non-persistent message is for
+    the subscriptions that have a consumer when it is sent: each gets its own,
+    in RAM first and in tmp-storage when it is slow.
     """
 
     _area: TopicArea
@@ -70,6 +73,9 @@ class Topic(Sender):
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._engine.topic_statistics(self._area)
+
+    def _make_volatile(self, priority: int) -> FanOut:
+        return self._engine.topics.fan_out(self._area, priority)
 
     def _checked(self, transaction: Transaction) -> Transaction:
         raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")

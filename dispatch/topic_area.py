@@ -9,7 +9,7 @@ moment; the others find theirs in the index when somebody comes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..store.message import HeaderValue
@@ -18,10 +18,12 @@ from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
 from ..store.topic_lane import SubscriptionLane
-from .queue_area import Interest, LaneArea, QueueArea, values_of
+from .queue_area import Interest, LaneArea, QueueArea, Source, values_of
 from .selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
+    from .eviction import Evictor
+    from .fan_out import FanOut
     from .latest_keys import LatestKeys
     from .target_area import TargetArea
 
@@ -42,7 +44,7 @@ class Verdicts:
         self._values = None
         self._matches.clear()
 
-    def matches(self, selector: Selector, area: LaneArea, message: StoredMessage) -> bool:
+    def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
         """REQUIRES: it is the message; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
@@ -62,7 +64,12 @@ class SubscriptionInterest(Interest):
         self._verdicts = verdicts
 
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
-        """See Interest. A message that is just arriving is judged together with all others who want to know."""
+        """See Interest. A message that is just arriving is judged together with all others who want to know.
+
+        Of those that are not persistent a subscription has none that it does not want.
+        """
+        if not area.is_persistent:
+            return True
         if self.selector is None or self._verdicts.message is not message:
             return super().wants(area, message)
         return self._verdicts.matches(self.selector, area, message)
@@ -72,6 +79,8 @@ class TopicArea(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     is_queue = False
+    evictor: Evictor | None = None
+    """Where its policy has `subscriber_max_messages`."""
 
     def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
         super().__init__(target_area, number, name)
@@ -84,6 +93,8 @@ class TopicArea(QueueArea):
         self.verdicts = Verdicts()
         self.evicted = 0
         """Messages that slow subscribers have lost, each counted for each of them."""
+        self.fan_outs: dict[int, FanOut] = {}
+        """By priority, of those in which non-persistent messages were sent."""
 
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -96,6 +107,24 @@ class TopicArea(QueueArea):
     def durable_areas(self) -> Iterator[tuple[str, SubscriptionArea]]:
         """All of them by name, in order."""
         return ((name, self.durable_area(name)) for name in sorted(self.durable))
+
+    @property
+    def enqueued(self) -> int:
+        return super().enqueued + sum(fan_out.next_sequence for fan_out in self.fan_outs.values())
+
+    @property
+    def depth(self) -> int:
+        """What any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
+        return super().depth + self._slowest(lambda area: area.lane.pending_messages)
+
+    @property
+    def depth_bytes(self) -> int:
+        return super().depth_bytes + self._slowest(lambda area: area.lane.pending_bytes)
+
+    def _slowest(self, size: Callable[[LaneArea], int]) -> int:
+        subscriptions = {*self.kept.values(), *self.online} if self.fan_outs else set()
+        found = ([area for each in subscriptions if (area := each.volatile_areas[at])] for at in self.fan_outs)
+        return sum(max(map(size, areas), default=0) for areas in found)
 
     def make_lane_area(self, priority: int) -> LaneArea:
         store = self.target_area.store
@@ -195,6 +224,9 @@ class SubscriptionArea(QueueArea):
             lane = self.subscriber.lanes[priority]
             assert lane is not None
             area = self.areas[priority] = SubscriptionLaneArea(self, lane, topic_area)
+            volatile = self.volatile_areas[priority]
+            if volatile is not None:
+                volatile.persistent = area
             self.target_area.add_lane(area)
         assert isinstance(area, SubscriptionLaneArea)
         return area
@@ -221,20 +253,26 @@ class SubscriptionArea(QueueArea):
         for area in self.lane_areas():
             counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
             counts += (area.dead.count, len(area.parked), len(area.in_flight))
+        counts += (area.lane.pending_messages for area in filter(None, self.volatile_areas))
         return self.selector is None and not any(counts)
 
     @property
     def enqueued(self) -> int:
-        return sum(
+        persistent = sum(
             lane.topic.next_sequence - max(area.first_sequence, lane.first_sequence)
             for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
             if area is not None and lane is not None
         )
+        return persistent + sum(
+            area.lane.next_sequence - area.first_sequence for area in filter(None, self.volatile_areas)
+        )
 
     @property
     def depth(self) -> int:
-        return sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
+        persistent = sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(area.lane.pending_messages for area in filter(None, self.volatile_areas))
 
     @property
     def depth_bytes(self) -> int:
-        return sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
+        persistent = sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(area.lane.pending_bytes for area in filter(None, self.volatile_areas))

@@ -15,6 +15,7 @@ from .admission import limit
 from .consumer import Consumer
 from .destination_policy import policy_for
 from .eviction import EvictingTopicArea, Evictor
+from .fan_out import FanOut, forget_volatile
 from .roster import SUBSCRIPTION_BYTES, TOPIC_BYTES
 from .selector import Selector, compile_selector
 from .sieve import Sieve
@@ -166,10 +167,18 @@ class Topics:
             position = engine.store.journal.end
         engine.after_write(position)
 
+    def fan_out(self, topic: TopicArea, priority: int) -> FanOut:
+        """Where non-persistent messages of that priority go. Made on first use."""
+        with self._engine.lock:
+            if priority not in topic.fan_outs:
+                topic.fan_outs[priority] = FanOut(self._engine, topic, priority)
+            return topic.fan_outs[priority]
+
     def leave(self, area: SubscriptionArea) -> None:
         """The consumer of a subscription is closed. One that is not durable ends with it. REQUIRES: the lock."""
         area.topic.online.remove(area)
         if area.is_durable and area.is_blank:
+            forget_volatile(self._engine, area)
             del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)
@@ -180,6 +189,7 @@ class Topics:
     def _forget(self, area: SubscriptionArea) -> None:
         self.sieve.subscriptions.pop(area, None)
         self._engine.roster.one_less(SUBSCRIPTION_BYTES)
+        forget_volatile(self._engine, area)
         area.forget()
 
     def consumers(self) -> Iterator[Consumer]:

@@ -92,6 +92,7 @@ class VolatileArea(LaneArea):
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
             lane.put_times(sequence, times)
+            self.queue.target_area.note_times(self)
             return sequence
         before = self.persistent.published if self.persistent is not None else lane.newest_turn
         if before != lane.newest_turn:
@@ -103,8 +104,18 @@ class VolatileArea(LaneArea):
             self.lane.retract()
             raise
         lane.put_times(sequence, times)
+        self.queue.target_area.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """The next message has that one: what lies before it is for others. StoreFull: see VolatileLane."""
+        lane = self.lane
+        if lane.next_sequence < sequence:
+            try:
+                lane.skip_to(sequence)
+            finally:
+                self.queue.target_area.pass_holes(self, lane.next_sequence)
 
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """The only list is full, or far behind."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final
 
 from .account import Account
@@ -113,6 +114,27 @@ class VolatileLane:
         self.pending_messages += 1
         self.pending_bytes += length
         return sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """Nothing lies between what was added and that sequence. StoreFull: less was skipped, without memory.
+
+        O(512): a block of which nothing is there costs nothing.
+        """
+        while self.next_sequence < sequence:
+            base = self.next_sequence & ~BLOCK_MASK
+            if base == self.next_sequence:
+                if sequence - base >= BLOCK_MESSAGES:
+                    self.next_sequence = sequence & ~BLOCK_MASK
+                    continue
+                self._begin_block(base >> BLOCK_SHIFT)
+            end = min(sequence, base + BLOCK_MESSAGES)
+            low, high = self.next_sequence - base, end - base
+            block = self._blocks[base >> BLOCK_SHIFT]
+            block.lengths.extend(repeat(0, high - low))
+            block.gone |= (1 << high) - (1 << low)
+            self.next_sequence = end
+            if block.gone == _ALL_GONE:
+                self._forget(base >> BLOCK_SHIFT)
 
     def retract(self) -> None:
         """The message added last was not stored after all."""

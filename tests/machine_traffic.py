@@ -143,7 +143,7 @@ class Traffic(RuleBasedStateMachine):
 
     @call(st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 5)), weight=3)
     def publish(self, given: list[Shape], times: int) -> None:
-        letters = self.letters(given * times, self.topic, is_plain=True)
+        letters = self.letters(given * times, self.topic)
         self.model.topics.setdefault(self.topic, {})
         ids = self.store.bay.topic(self.topic).send_many(message_of(letter, self.model.now_ms) for letter in letters)
         self.model.publish(self.topic, self.sent(letters, ids))

@@ -247,9 +247,11 @@ class PlainModel:
         place.entries.sort(key=lambda entry: entry.order)
 
     def publish(self, topic: str, letters: Iterable[Letter]) -> None:
+        """What is not persistent is for those who are there."""
         letters = list(letters)
         for place in self.topics[topic].values():
-            self.arrive(place, (letter for letter in letters if SELECTORS[place.selector](letter.kind)))
+            heard = [letter for letter in letters if letter.is_persistent or place.readers]
+            self.arrive(place, (letter for letter in heard if SELECTORS[place.selector](letter.kind)))
 
     # ------------------------------------------------------------------ consumers
 

@@ -173,6 +173,27 @@ DISPATCH_BUGS = (
         ),
     ),
     *in_file(
+        "dispatch/fan_out.py",
+        (
+            "some subscribers get what another has no room for",
+            "                self._take_back(area, sequence)\n",
+            "                pass\n",
+            "tests/test_fan_out.py",
+        ),
+        (
+            "subscribers number non-persistent messages for themselves",
+            "                area.skip_to(sequence)\n",
+            "",
+            "tests/test_fan_out.py",
+        ),
+        (
+            "the files of a subscription that ended stay",
+            "            forget_lane(engine, area)\n",
+            "",
+            "tests/test_fan_out.py",
+        ),
+    ),
+    *in_file(
         "dispatch/consumer.py",
         (
             "a closed consumer keeps its messages",

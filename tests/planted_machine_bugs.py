@@ -22,7 +22,7 @@ MACHINE_BUGS = (
             "what a rolled back transaction gives back comes at once, whatever the policy says",
             "engine.redelivery.take_back(returned, 0.0)",
             "engine.redelivery.take_back(returned)",
-            MACHINE,
+            "tests/test_back_off.py::test_rollback_backs_off_and_a_closed_consumer_does_not",
         ),
         (
             "a prepared transaction keeps the credit of its consumers",

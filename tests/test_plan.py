@@ -192,6 +192,20 @@ def test_non_persistent_messages_are_played_too() -> None:
     assert (found.deliveries, found.hits, found.strays) == (2000, 2000, 0)
 
 
+def test_non_persistent_messages_of_a_topic_are_played_for_each_subscription() -> None:
+    bay = RecordedBay()
+    topic = bay.bay.topic("t")
+    with topic.subscribe() as one, topic.subscribe(selector="n = 1") as other:
+        for n in range(500):
+            topic.send(bytes(3000), headers={"n": n % 2}, persistent=n % 5 == 0)
+            if n % 10 == 9:
+                assert take(one, 10) == 10
+        taken = take(other, 1000)
+    bay.bay.close()
+    found = played(bay.trace, 4 * MIB)
+    assert (taken, found.deliveries, found.strays) == (250, 750, 0)
+
+
 def test_killed_process_leaves_a_trace_that_can_be_played() -> None:
     bay = RecordedBay()
     queue = bay.queue()

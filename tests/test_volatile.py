@@ -82,7 +82,7 @@ def test_only_true_and_false_are_accepted(persistent: bool) -> None:
     assert queue.depth == 0
 
 
-def test_transactions_and_topics_refuse_them_in_words() -> None:
+def test_transactions_refuse_them_in_words() -> None:
     store = SimulatedBay()
     send(store, 1)
     with store.queue().subscribe() as consumer, store.bay.transaction() as transaction:
@@ -92,8 +92,6 @@ def test_transactions_and_topics_refuse_them_in_words() -> None:
         with pytest.raises(SettingsError, match="has no part in a transaction: acknowledge it"):
             consumer.ack(delivery, transaction=transaction)
         delivery.ack()
-    with pytest.raises(SettingsError, match="a topic takes persistent messages only"):
-        store.bay.topic("prices").send(b"x", persistent=False)
 
 
 def test_a_closed_store_takes_none_and_shows_none() -> None:
