@@ -393,9 +393,13 @@ class Replay:
         It comes first, and in the same data log, so that there never is a copy of which nobody knows who needs it.
         """
         run, needs = decode_needs(record, head)
-        lane = self._index.lane_numbered(run.lane)
         last = run.first + run.messages - 1
-        if not isinstance(lane, TopicLane) or not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+        if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+            raise RecordDamaged("needs that cross a block, or of nothing")
+        if run.lane >> LANE_SHIFT not in self.destinations:
+            return  # the record that told its name was lost, and with it who subscribed: all of it is kept
+        lane = self._index.lane_numbered(run.lane)
+        if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
         self._announced = lane, run.first, last, needs

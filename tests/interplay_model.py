@@ -48,6 +48,8 @@ class Event(NamedTuple):
 class Branch(NamedTuple):
     sent: tuple[int, ...] = ()
     acked: tuple[int, ...] = ()
+    to: tuple[str, ...] = ()
+    """The queue of each of those sent."""
 
 
 @dataclass
@@ -103,6 +105,8 @@ class Model:
         """A recovery decided what was open."""
         self.now = set(found)
         self.where |= {fact[1]: ("queue", fact[2]) for fact in self.now if fact[0] == "queue"}
+        for branch in map(self.branches.__getitem__, self.prepared):  # a move that followed its commit may be lost
+            self.where |= {number: ("queue", queue) for number, queue in zip(branch.sent, branch.to, strict=True)}
         self.coming, self.has_lost = None, False
         self.syncs()
 

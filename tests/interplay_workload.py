@@ -85,11 +85,12 @@ class Open:
 
     transaction: Transaction
     sent: list[int] = field(default_factory=list)
+    to: list[str] = field(default_factory=list)
     acked: list[Delivery] = field(default_factory=list)
 
     @property
     def branch(self) -> Branch:
-        return Branch(tuple(self.sent), tuple(map(number_of, self.acked)))
+        return Branch(tuple(self.sent), tuple(map(number_of, self.acked)), tuple(self.to))
 
 
 class Workload:
@@ -496,6 +497,7 @@ class Workload:
             self.refused += 1
             stored = full.stored
         found.sent += numbers[:stored]
+        found.to += [name] * len(numbers[:stored])
 
     def _ack_in(self) -> None:
         taker, found = self._some("queue"), self._one()

@@ -8,6 +8,7 @@ import pytest
 
 from forebay import Consumer, Delivery, Forebay, Message, Settings
 from forebay.dispatch.engine import Engine
+from forebay.store.files import data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.topic_lane import TopicLane
@@ -324,3 +325,29 @@ def test_power_cut_at_any_call_while_topics_and_transactions_are_moved(seed: int
     life.run()
     assert life.states > 20
     assert life.bay._engine.store.relocation.messages
+
+
+def test_what_a_topic_without_its_name_is_needed_for_is_kept_and_told_of_once() -> None:
+    bay = small_bay(on_missing_data_log="report")
+    prices = bay.bay.topic("prices")
+    prices.subscribe(durable="audit").close()
+    prices.send_many(Message(b"%d" % n) for n in range(6))
+    fill(bay)
+    for n in range(8):
+        send(bay, "stuck", b"%d" % n)
+        fill(bay)
+    bay.bay.cleanup()
+    homes = {row["data_log"] for row in rows_of(bay.disk, kind="needs")}
+    assert homes
+    for row in rows_of(bay.disk, kind="state"):
+        file = bay.disk.open(data_log_name(row["data_log"]))
+        file.seek(row["offset"])
+        file.append(bytes(8))
+        file.sync()
+    bay.crash(is_index_lost=True)
+    assert {place.problem for place in bay.bay.recovery.damaged} == {"a record of 0 bytes cannot be"}
+    before = pending_in(bay.bay)
+    assert {b"%d" % n for n in range(6)} in before.values()
+    bay.crash(is_index_lost=True)
+    assert bay.bay.recovery.damaged == () and pending_in(bay.bay) == before
+    bay.check()
