@@ -365,7 +365,7 @@ class Replay:
         """
         data_log, ranges = decode_survivors(record, head)
         header = self._headers.get(data_log)
-        live = sum(run.messages for run in ranges)
+        live = self._pending_of(ranges, data_log, relieve)
         if header is not None and self._index.use(data_log).pending_messages > live:
             left: dict[int, Runs] = {}
             for lane, first, messages in ranges:
@@ -386,6 +386,18 @@ class Replay:
             if self._index.use(data_log).pending_messages > live:
                 self._remove_everywhere_but(left, data_log, by_data_log, relieve)
         self._index.supersede(data_log, by_data_log)
+
+    def _pending_of(self, ranges: Iterable[Survivors], data_log: int, relieve: Callable[[], None]) -> int:
+        """How many of these are pending, and lie there: not all, if it was a subscriber without a name who had them."""
+        found = 0
+        for number, first, messages in ranges:
+            lane, end = self._index.lanes.get(number), first + messages
+            while lane is not None and (run := lane.pending_run(first, BLOCK_MESSAGES)) is not None and run[0] < end:
+                first = min(run[1] + 1, end)
+                extents = lane.extents(run[0], first - 1)
+                found += sum(extent.messages for extent in extents if extent.data_log == data_log)
+                relieve()
+        return found
 
     def _restate(self, record: Header, head: bytes) -> None:
         """Who needs messages of a topic that are copied, or named, in the next records. Acks before it may be deleted.

@@ -31,6 +31,15 @@ def fill(bay: SimulatedBay) -> None:
     roll(bay)
 
 
+def name_survivors(bay: SimulatedBay, data_log: int) -> None:
+    """What relocation does for the acks into a data log that stays."""
+    work = bay.engine.store.relocation
+    with bay.engine.lock:
+        work._source = work._opened(data_log, True, 1 << 30)
+    while work._source is not None:
+        assert work.step()
+
+
 def pending_in(bay: Forebay) -> Found:
     """Read from the journal, without a consumer."""
     store = bay._engine.store
@@ -190,16 +199,31 @@ def test_who_needs_a_topics_messages_outlives_the_acks_that_survivors_stand_for(
         prompt.ack(prompt.take(20))
     roll(bay)
     before = pending_in(bay.bay)
-    work = bay.engine.store.relocation
-    with bay.engine.lock:
-        work._source = work._opened(1, True, 1 << 30)
-    while work._source is not None:
-        assert work.step()
+    name_survivors(bay, 1)
     roll(bay)
     report = bay.engine.store.delete_unneeded()
     assert 1 not in report.deleted and 2 in report.deleted
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == before
+    bay.check()
+
+
+def test_what_only_a_subscriber_without_a_name_had_does_not_stand_for_an_acknowledged_message() -> None:
+    """A survivors record counts it, and nobody has it after a crash."""
+    bay = small_bay()
+    prices = bay.bay.topic("prices")
+    passing = prices.subscribe()
+    prices.send(b"seen")
+    send(bay, "orders", b"done", b"left")
+    roll(bay)
+    settle(bay, "orders", 1)
+    roll(bay)
+    name_survivors(bay, 1)
+    roll(bay)
+    assert bay.engine.store.delete_unneeded().deleted == (2,)
+    assert [delivery.body for delivery in passing.take(2)] == [b"seen"]
+    bay.crash(is_index_lost=True)
+    assert pending_in(bay.bay) == {"orders": {b"left"}}
     bay.check()
 
 
