@@ -50,6 +50,8 @@ class Branch(NamedTuple):
     acked: tuple[int, ...] = ()
     to: tuple[str, ...] = ()
     """The queue of each of those sent."""
+    of: tuple[str, ...] = ()
+    """And of those acknowledged. A move that followed the outcome may be lost with it, so no other knows."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ class Model:
         """A recovery decided what was open."""
         self.now = set(found)
         self.where |= {fact[1]: ("queue", fact[2]) for fact in self.now if fact[0] == "queue"}
-        for branch in map(self.branches.__getitem__, self.prepared):  # a move that followed its commit may be lost
+        for branch in map(self.branches.__getitem__, self.prepared):
             self.where |= {number: ("queue", queue) for number, queue in zip(branch.sent, branch.to, strict=True)}
         self.coming, self.has_lost = None, False
         self.syncs()
@@ -230,16 +232,16 @@ def found_in(bay: Forebay, model: Model, *, is_damaged: bool = False) -> frozens
     bay.step()  # or a take may end before its scan has found something
     prepared = [transaction.xid for transaction in bay.prepared()]
     assert len(prepared) == len(set(prepared))
-    parked: list[int] = []
+    parked: list[tuple[int, str]] = []
     for xid in prepared:
         assert xid is not None
         found.add(("prepared", xid))
-        parked += model.branches[xid].acked
+        parked += zip(model.branches[xid].acked, model.branches[xid].of, strict=True)
     for name in bay.destinations():
         with bay.queue(name).subscribe(prefetch=0) as consumer:
             deliveries = _all_of(consumer)
         numbers = _checked(name, deliveries, model, is_damaged=is_damaged)
-        mine = [number for number in parked if model.where[number][1] == name]
+        mine = [number for number, queue in parked if queue == name]
         assert not set(mine) & set(numbers), f"{set(mine) & set(numbers)} are a transaction's"
         depth = bay.queue(name).depth
         assert is_damaged or depth == len(numbers) + len(mine), f"{name}: depth {depth}, {numbers} and {mine}"

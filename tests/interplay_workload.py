@@ -90,7 +90,8 @@ class Open:
 
     @property
     def branch(self) -> Branch:
-        return Branch(tuple(self.sent), tuple(map(number_of, self.acked)), tuple(self.to))
+        queues = tuple(delivery.destination for delivery in self.acked)
+        return Branch(tuple(self.sent), tuple(map(number_of, self.acked)), tuple(self.to), queues)
 
 
 class Workload:
