@@ -242,6 +242,7 @@ class DeadLetters:
                 for run in gone:
                     self._remove(area, *run)
             finally:
+                area.queue.dead_lettered += gone.count
                 self._gone(area, gone)
             position = engine.store.journal.end
         engine.after_write(position)
@@ -253,9 +254,7 @@ class DeadLetters:
             area.lane.remove(first, last, NO_RECORD)  # of a subscription that nothing on disk knows
 
     def _gone(self, area: LaneArea, gone: Runs) -> None:
-        engine = self._engine
-        engine.targets.forget(area, gone)
-        area.queue.dead_lettered += gone.count
+        self._engine.targets.forget(area, gone)
         if area.queue.admission is not None:
             area.queue.admission.room_came()
 
@@ -307,7 +306,7 @@ class DeadLetters:
                 gone.add(sequence, sequence)
         finally:
             if gone:
-                self._engine.targets.forget(area, gone)
+                self._gone(area, gone)
 
     def _stamped(self, area: LaneArea, message: StoredMessage, reason: str) -> StoredMessage:
         """With its id, and with headers that say why it is there."""

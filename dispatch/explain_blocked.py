@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..store.pins import PENDING_MESSAGE
+from ..store.state import QUEUE, TOPIC
 from .explain import Cause, age_text, explain_whole, plural, size_text
 from .space_line import SpaceLine
+from .topic_area import SubscriptionArea, TopicArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -50,7 +53,7 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
     causes = _journal_causes(engine) if of_own or of_store else []
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
-        name = f"{0 if blocked.area.is_queue else 1}:{blocked.area.name}"
+        name = destination_text(blocked.area)
         own = next((cause for cause in causes if cause.holder == name), None)
         holder = _Holder(name, own.bytes, own.oldest_seconds) if own is not None else None
         frees = f"acknowledging messages of {blocked.area.name!r}, or a higher limit in its policy"
@@ -91,14 +94,23 @@ def _journal_causes(engine: Engine) -> list[Cause]:
 
 def _most_spilled(engine: Engine) -> _Holder | None:
     """REQUIRES: the lock."""
-    held: Counter[int] = Counter()
+    held: Counter[str] = Counter()
+    subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.areas.values())
+    names = {area.number: destination_text(area) for area in (*engine.queues.values(), *subscriptions)}
     for lane in engine.overflow.lanes.values():
-        held[lane.destination] += lane.pending_bytes
-    names = {area.number: f"0:{area.name}" for area in engine.queues.values()}
-    for number, size_bytes in held.most_common(1):
-        if size_bytes and number in names:
-            return _Holder(names[number], size_bytes)
+        held[names[lane.destination]] += lane.pending_bytes
+    for name, size_bytes in held.most_common(1):
+        if size_bytes:
+            return _Holder(name, size_bytes)
     return None
+
+
+def destination_text(queue: QueueArea) -> str:
+    """As other explanations name it: "0:orders", "1:prices/audit"."""
+    if isinstance(queue, SubscriptionArea) and queue.is_durable:
+        return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
+    is_topic = isinstance(queue, TopicArea | SubscriptionArea)
+    return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:

@@ -17,18 +17,17 @@ from ..cache.charge import OVERHEAD_BYTES
 from ..store.block import BLOCK_MESSAGES
 from ..store.errors import SettingsError
 from ..store.record import RecordDamaged
-from ..store.state import QUEUE, TOPIC
 from ..store.times import DUE, NEVER, runs_of
 from .consumer import Consumer
 from .delivery import Delivery
 from .explain import MEMORY, Cause, Explanation, memory_causes, plural, size_text
-from .explain_blocked import explain_blocked
+from .explain_blocked import destination_text, explain_blocked
 from .explain_dealt import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
 from .list_pair import turn
 from .queue import Queue
 from .queue_area import LaneArea, QueueArea
 from .target_list import TargetList
-from .topic_area import SubscriptionArea, SubscriptionLaneArea
+from .topic_area import SubscriptionLaneArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -139,13 +138,6 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
     said = [*map(_state, causes), *(clause for _, clause in blocked)]
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
-
-
-def destination_text(queue: QueueArea) -> str:
-    """As other explanations name it: "0:orders", "1:prices/audit"."""
-    if not isinstance(queue, SubscriptionArea):
-        return f"{QUEUE}:{queue.name}"
-    return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}" if queue.is_durable else f"{TOPIC}:{queue.name}"
 
 
 # ---------------------------------------------------------------------- where messages are. REQUIRES: the lock

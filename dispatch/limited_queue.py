@@ -16,11 +16,9 @@ from .delivery import Delivery
 from .diverting import divert
 from .once import fresh
 from .queue import Queue
-from .queue_area import QueueArea
 from .sender import Sender, encoded_properties
 from .subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
 from .topic import Topic
-from .topic_area import SubscriptionArea
 from .transaction import Transaction
 
 CALL_FIELDS: Final = {"transaction", "timeout"}
@@ -156,9 +154,8 @@ class LimitedConsumer(Consumer):
 
     @property
     def _admission(self) -> Admission:
-        queue: QueueArea = self._queue.topic if isinstance(self._queue, SubscriptionArea) else self._queue
-        assert queue.admission is not None
-        return queue.admission
+        assert self._queue.admission is not None
+        return self._queue.admission
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """See Consumer.ack."""

@@ -333,7 +333,7 @@ class QueueArea:
         """The same for non-persistent messages."""
         self.interests: dict[str | None, Interest] = {}
         self.admission: Admission | None = None
-        """Of a queue whose policy limits it."""
+        """Of a queue or topic whose policy limits it, and of the topic's subscriptions."""
         self.has_groups = False
         """Messages with a group were sent there, once at least."""
         self.dealer: Dealer | None = None

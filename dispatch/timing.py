@@ -291,7 +291,7 @@ def _readers(area: LaneArea) -> Iterator[LaneArea]:
     """Of a topic's lane: that lane of each subscription that somebody has read."""
     queue = area.queue
     if isinstance(queue, TopicArea):
-        for subscription in {*queue.kept.values(), *queue.online}:
+        for subscription in queue.subscriptions():
             reader = subscription.areas[area.lane.priority]
             if reader is not None:
                 yield reader

@@ -108,6 +108,10 @@ class TopicArea(QueueArea):
         """All of them by name, in order."""
         return ((name, self.durable_area(name)) for name in sorted(self.durable))
 
+    def subscriptions(self) -> set[SubscriptionArea]:
+        """Those that are read, or of which there is something to remember."""
+        return {*self.kept.values(), *self.online}
+
     @property
     def enqueued(self) -> int:
         return super().enqueued + sum(fan_out.next_sequence for fan_out in self.fan_outs.values())
@@ -122,8 +126,7 @@ class TopicArea(QueueArea):
         return super().depth_bytes + self._slowest(lambda area: area.lane.pending_bytes)
 
     def _slowest(self, size: Callable[[LaneArea], int]) -> int:
-        subscriptions = {*self.kept.values(), *self.online} if self.fan_outs else set()
-        found = ([area for each in subscriptions if (area := each.volatile_areas[at])] for at in self.fan_outs)
+        found = ([area for each in self.subscriptions() if (area := each.volatile_areas[at])] for at in self.fan_outs)
         return sum(max(map(size, areas), default=0) for areas in found)
 
     def make_lane_area(self, priority: int) -> LaneArea:
@@ -204,6 +207,7 @@ class SubscriptionArea(QueueArea):
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
+        self.admission = topic.admission  # what leaves it may make room for the topic's senders
         self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
         self.latest: LatestKeys | None = None

@@ -32,7 +32,7 @@ SIEVE_STEPS: Final = 16
 
 
 def _consumer_type(area: SubscriptionArea) -> type[SubscriptionConsumer]:
-    if area.topic.admission is None:
+    if area.admission is None:
         return SubscriptionConsumer if area.is_durable else UnrecordedConsumer
     from .limited_queue import LimitedSubscriptionConsumer, LimitedUnrecordedConsumer  # which knows topics
 
@@ -183,14 +183,14 @@ class Topics:
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)
             self._forget(area)
-            if area.topic.admission is not None:
-                area.topic.admission.room_came()
 
     def _forget(self, area: SubscriptionArea) -> None:
         self.sieve.subscriptions.pop(area, None)
         self._engine.roster.one_less(SUBSCRIPTION_BYTES)
         forget_volatile(self._engine, area)
         area.forget()
+        if area.admission is not None:
+            area.admission.room_came()
 
     def consumers(self) -> Iterator[Consumer]:
         return (consumer for topic in self.areas.values() for area in topic.online for consumer in area.consumers())

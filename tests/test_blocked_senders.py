@@ -338,6 +338,23 @@ def test_explain_names_who_fills_tmp_storage() -> None:
     sender.end()
 
 
+@pytest.mark.parametrize(("durable", "name"), [("audit", "1:prices/audit"), (None, "1:prices")])
+def test_explain_names_the_subscription_that_fills_tmp_storage(durable: str | None, name: str) -> None:
+    bay = SimulatedBay(temp_limit="1MiB")
+    topic = bay.bay.topic("prices")
+    topic.subscribe(durable=durable)
+    with pytest.raises(StoreFull):
+        while True:
+            topic.send(bytes(10 * KIB), persistent=False)
+    line = bay.engine.space.tmp_storage
+    sender = waiting_sender(line, lambda: topic.send(bytes(10 * KIB), persistent=False, timeout=60))
+    explanation = bay.bay.explain()
+    bay.clock.advance(61)
+    sender.end()
+    assert f"; {name} holds " in explanation.sentence
+    assert f"consuming non-persistent messages of {name}" in [cause.frees for cause in explanation.causes]
+
+
 def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     bay = full_store()
     line = bay.engine.space.journal

@@ -343,6 +343,47 @@ def test_a_limited_topic_counts_what_its_slowest_subscriber_has() -> None:
     bay.check()
 
 
+class Woken:
+    """Stands for a sender that waits."""
+
+    times = 0
+
+    def notify(self) -> None:
+        self.times += 1
+
+
+@pytest.mark.parametrize("ending", ["ack", "close", "unsubscribe", "sweep", "expiry", "dead letter"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: bool) -> None:
+    bay = SimulatedBay(policies={"prices": DestinationPolicy(max_messages=4, max_attempts=1)})
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe(durable="ledger" if ending == "unsubscribe" else None)
+    expires_in = 5.0 if ending in ("sweep", "expiry") else None
+    for n in range(4):
+        topic.send(numbered(n), persistent=persistent, expires_in=expires_in)
+    woken = Woken()
+    admission = bay.engine.topics.areas["prices"].admission
+    assert admission is not None
+    if ending == "unsubscribe":
+        consumer.close()
+    with bay.engine.lock:
+        admission.line_up((1,), woken)
+    if ending == "ack":
+        consumer.ack(consumer.take(1))
+    elif ending == "dead letter":
+        consumer.nack(consumer.take(1))
+    elif ending == "close":
+        consumer.close()
+    elif ending == "unsubscribe":
+        topic.unsubscribe("ledger")
+    else:
+        bay.clock.advance(6 if ending == "expiry" else 100)
+        if ending == "expiry":
+            assert consumer.take(1) == []
+    bay.bay.step()
+    assert woken.times == 1
+
+
 def test_a_message_id_that_was_sent_is_not_sent_again() -> None:
     bay = SimulatedBay(policies={"prices": DestinationPolicy(duplicate_window=100)})
     topic = bay.bay.topic("prices")
