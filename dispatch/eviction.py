@@ -7,13 +7,14 @@ stays. Nothing of it is in the journal, as nothing of such a subscription is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD
 from ..store.volatile_lane import NOWHERE
+from .arrivals import Arrivals, Run
 from .destination_policy import Eviction
 from .latest_keys import LatestKeys, Place, key_of
 from .queue_area import LaneArea
@@ -58,7 +59,7 @@ class Evictor:
             assert isinstance(subscription, SubscriptionArea)
             if key is not None and not subscription.is_durable:
                 self._note_key(key, subscription, (area, message[0]))
-            self.relieve(subscription)
+            self.came(subscription, area, message[0], message[0])
 
     def _note_key(self, key: bytes, subscription: SubscriptionArea, place: Place) -> None:
         if subscription.latest is None:
@@ -88,23 +89,35 @@ class Evictor:
         area.queue.topic.evicted += area.lane.remove(first, last, NO_RECORD)
         area.published = last + 1
 
-    def relieve(self, subscription: SubscriptionArea) -> None:
-        """Evict what is above the limit, if it is enough to be worth it."""
+    def came(self, subscription: SubscriptionArea, area: LaneArea, first: int, last: int) -> None:
+        """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
         if subscription.is_durable or self._eviction == "newest":
             return
+        if subscription.arrivals is None:
+            subscription.arrivals = Arrivals()
+        subscription.arrivals.note(area, first, last)
         excess = self._waiting(subscription) - self._max_messages
         if excess <= self._max_messages // SLACK:
             return
         gone: dict[LaneArea, Runs] = {}
-        while excess > 0 and (found := self._next(subscription, excess)) is not None:
-            area, first, last = found
+        for area, first, last in self._candidates(subscription, subscription.arrivals):
+            last = min(last, first + excess - 1)
             removed = _remove(area, first, last)
             gone.setdefault(area, Runs()).add(first, last)
-            excess -= removed
             subscription.topic.evicted += removed
+            excess -= removed
+            if excess <= 0:
+                break
         for area, runs in gone.items():
             self._engine.unpark(area, runs)
             self._engine.targets.forget(area, runs)
+
+    def _candidates(self, subscription: SubscriptionArea, arrivals: Arrivals) -> Iterator[Run]:
+        """What waits, as consecutive ones of a lane, in the order in which it goes."""
+        latest = subscription.latest
+        while latest is not None and (older := latest.next_older()) is not None:
+            yield *older, older[1]
+        yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
 
     def _waiting(self, subscription: SubscriptionArea) -> int:
         """Published, and in nobody's hands."""
@@ -116,76 +129,9 @@ class Evictor:
             waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
         return waiting
 
-    def _next(self, subscription: SubscriptionArea, most: int) -> tuple[LaneArea, int, int] | None:
-        """What goes next, as consecutive ones of a lane."""
-        older = subscription.latest.next_older() if subscription.latest is not None else None
-        return (*older, older[1]) if older is not None else self._first(subscription, most)
-
-    def _first(self, subscription: SubscriptionArea, most: int) -> tuple[LaneArea, int, int] | None:
-        """What goes first: the oldest of all, or of the lowest priority."""
-        found = []
-        for persistent, volatile in zip(subscription.areas, subscription.volatile_areas, strict=True):
-            run = _first_of_both(persistent, volatile, most)
-            if run is not None:
-                found.append(run)
-        if not found or self._eviction == "lowest_priority" or len(found) == 1:
-            return found[0] if found else None
-        area, first, _ = min(found, key=_place)
-        return area, first, first
-
 
 def _remove(area: LaneArea, first: int, last: int) -> int:
     return area.lane.remove(first, last, NO_RECORD) if area.is_persistent else area.store.remove(area.lane, first, last)
-
-
-def _first_of_both(
-    persistent: LaneArea | None, volatile: VolatileArea | None, most: int
-) -> tuple[LaneArea, int, int] | None:
-    """Of one priority, the first consecutive ones that wait, by arrival."""
-    of_persistent = _free_run(persistent, most) if persistent is not None else None
-    of_volatile = _free_run(volatile, most) if volatile is not None else None
-    if of_persistent is not None and of_volatile is not None:
-        assert volatile is not None
-        before = volatile.lane.before(of_volatile[0])
-        if of_persistent[0] < before:
-            of_persistent, of_volatile = (of_persistent[0], min(of_persistent[1], before - 1)), None
-        else:
-            of_volatile = of_volatile[0], min(of_volatile[1], volatile.lane.behind(of_persistent[0]) - 1)
-    if of_volatile is not None and volatile is not None:
-        return volatile, *of_volatile
-    return (persistent, *of_persistent) if of_persistent is not None and persistent is not None else None
-
-
-def _place(run: tuple[LaneArea, int, int]) -> tuple[int, int, int]:
-    """Where it lies in the journal, which is the order of arrival.
-
-    One that is not persistent goes right before the persistent one of its priority that came next; where none has,
-    behind all.
-    """
-    area, first, _ = run
-    if isinstance(area, VolatileArea):
-        persistent = area.persistent
-        behind = persistent.lane.pending_run(area.lane.before(first), 1) if persistent is not None else None
-        if persistent is None or behind is None:
-            return NOWHERE, 0, 0
-        [extent] = persistent.lane.extents(behind[0], behind[0])
-        return extent.data_log, extent.offset, 0
-    [extent] = area.lane.extents(first, first)
-    return extent.data_log, extent.offset, 1
-
-
-def _free_run(area: LaneArea, most: int) -> tuple[int, int] | None:
-    """The first consecutive ones that wait."""
-    at = 0
-    while (run := area.lane.pending_run(at, most)) is not None and run[0] < area.published:
-        first, last = run[0], min(run[1], area.published - 1)
-        held = [sequence for sequence in range(first, last + 1) if sequence in area.in_flight]
-        if not held:
-            return first, last
-        if held[0] > first:
-            return first, held[0] - 1
-        at = first + 1
-    return None
 
 
 class EvictingLaneArea(TopicLaneArea):
@@ -213,7 +159,7 @@ class EvictingLaneArea(TopicLaneArea):
             if one_by_one:
                 self._offer(message, one_by_one)
         for area, count in admitted:
-            self._limit(area, first + count, last)
+            self._limit(area, first, first + count, last)
 
     def arrive_unloaded(self, end: int) -> None:
         """See TopicLaneArea."""
@@ -223,13 +169,13 @@ class EvictingLaneArea(TopicLaneArea):
             count = self.evictor.admitted(area, end - first)
             if count:
                 area.arrive_unloaded(first + count)
-            self._limit(area, first + count, end - 1)
+            self._limit(area, first, first + count, end - 1)
 
-    def _limit(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
-        """first: of those that it was not admitted, if there are any."""
-        if first <= last:
-            self.evictor.pass_over(area, first, last)
-        self.evictor.relieve(area.queue)
+    def _limit(self, area: SubscriptionLaneArea, first: int, end: int, last: int) -> None:
+        """end: of what it was admitted of first to last, which have just come."""
+        if end <= last:
+            self.evictor.pass_over(area, end, last)
+        self.evictor.came(area.queue, area, first, last)
 
 
 class EvictingTopicArea(TopicArea):

@@ -22,6 +22,7 @@ from .queue_area import Interest, LaneArea, QueueArea, Source, values_of
 from .selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
+    from .arrivals import Arrivals
     from .eviction import Evictor
     from .fan_out import FanOut
     from .latest_keys import LatestKeys
@@ -212,6 +213,8 @@ class SubscriptionArea(QueueArea):
         """Says what matches, also while nobody reads. It has no lists."""
         self.latest: LatestKeys | None = None
         """Where its policy evicts by key."""
+        self.arrivals: Arrivals | None = None
+        """Where its policy evicts what waits."""
 
     def make_interest(self, selector: Selector | None) -> Interest:
         return SubscriptionInterest(selector, self.target_area.lock, self.topic.verdicts)

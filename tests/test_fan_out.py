@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError, StoreFull, Topic
+from forebay.dispatch.arrivals import SPARE_RUNS
 from forebay.store.volatile_lane import VolatileLane
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
@@ -226,6 +227,38 @@ def test_a_slow_subscriber_loses_what_its_policy_says(eviction: Any) -> None:
     assert left == expected[eviction]
     assert bay.bay.statistics().topics["prices"].evicted == 160 - len(left)
     assert sorted(numbers(ledger)) == list(range(160))
+    bay.check()
+
+
+@pytest.mark.parametrize("kinds", ["both", "not persistent", "then persistent", "then not persistent"])
+def test_the_oldest_of_all_priorities_and_kinds_goes(kinds: str) -> None:
+    policy = DestinationPolicy(subscriber_max_messages=16, eviction="oldest")
+    bay = SimulatedBay(policies={"prices": policy})
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe()
+    [held] = (topic.send(numbered(0), persistent=False, priority=9), *consumer.take(1))[1:]
+    for n in range(1, 100):
+        persistent = {"both": n % 3 == 0, "not persistent": False, "then persistent": n > 50}.get(kinds, n <= 50)
+        topic.send(numbered(n), persistent=persistent, priority=(9, 4)[n > 50] if n % 5 else 7)
+    consumer.ack(held)
+    left = sorted(numbers(consumer))
+    assert left == list(range(100 - len(left), 100)) and 16 <= len(left) <= 18
+    bay.check()
+
+
+def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> None:
+    policy = DestinationPolicy(subscriber_max_messages=1_000)
+    bay = SimulatedBay(policies={"prices": policy})
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe()
+    topic.send(numbered(0), persistent=False)
+    [held] = consumer.take(1)
+    for n in range(1_000):
+        topic.send(numbered(n, 10), persistent=n % 2 == 0)
+        consumer.ack(consumer.take(10))
+    arrivals = bay.engine.topics.areas["prices"].online[0].arrivals
+    assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
+    consumer.ack(held)
     bay.check()
 
 
