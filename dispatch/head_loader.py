@@ -71,7 +71,7 @@ class HeadLoader:
         self._area.wake_loader()
 
     def forget(self, area: LaneArea) -> None:
-        """Its queue is deleted. REQUIRES: the lock."""
+        """Its queue is deleted, or its subscription has ended. REQUIRES: the lock."""
         self._lanes.pop(area, None)
 
     def look(self) -> None:

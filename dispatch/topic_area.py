@@ -247,11 +247,17 @@ class SubscriptionArea(QueueArea):
 
     def forget(self) -> None:
         """It has ended: no cache keeps anything for it."""
+        self.forget_heads()
         caches = self.target_area.pending_cache, self.target_area.head_queue_cache
         for lane in filter(None, self.subscriber.lanes):
             for cache in caches:
                 cache.forget(lane.number)
             self.target_area.head_queue_cache.reopen(lane.number)
+
+    def forget_heads(self) -> None:
+        """Nobody knows this area any more: what is just read for it gets into no cache."""
+        for area in self.lane_areas():
+            self.target_area.heads.forget(area)
 
     @property
     def is_blank(self) -> bool:

@@ -179,6 +179,7 @@ class Topics:
         area.topic.online.remove(area)
         if area.is_durable and area.is_blank:
             forget_volatile(self._engine, area)
+            area.forget_heads()
             del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)

@@ -179,6 +179,28 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
         assert take(consumers[0], 100) == ids
 
 
+@pytest.mark.parametrize("taken", [0, 5])
+def test_a_subscription_may_end_while_its_head_is_read(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    bay.bay.topic("prices").subscribe(durable="ledger")
+    bay.bay.topic("prices").send_many([Message(bytes(600)) for _ in range(1_000)])
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    with topic.subscribe(durable="ledger") as consumer:
+        assert len(take(consumer, taken)) == taken
+    read = bay.engine.store.read
+
+    def interrupted(regions: Sequence[Region]) -> object:
+        monkeypatch.undo()
+        topic.unsubscribe("ledger")
+        return read(regions)
+
+    monkeypatch.setattr(bay.engine.store, "read", interrupted)
+    bay.engine.heads.step()
+    assert held_bytes(bay) == 0
+    bay.check()
+
+
 def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
