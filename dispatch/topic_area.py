@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ..store.lane import PRIORITIES
 from ..store.message import HeaderValue
 from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from .fan_out import FanOut
     from .latest_keys import LatestKeys
     from .target_area import TargetArea
+    from .volatile_area import VolatileArea
+
+
+_NO_AREAS: Final[list[VolatileArea | None]] = [None] * PRIORITIES
+"""One for all topics: nobody puts anything in."""
 
 
 class Verdicts:
@@ -95,7 +101,8 @@ class TopicArea(QueueArea):
         self.evicted = 0
         """Messages that slow subscribers have lost, each counted for each of them."""
         self.fan_outs: dict[int, FanOut] = {}
-        """By priority, of those in which non-persistent messages were sent."""
+        """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
+        self.volatile_areas = _NO_AREAS
 
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
