@@ -23,12 +23,12 @@ from ..store.properties import decode_properties, encode_properties, group_of
 from ..store.reading import StoredMessage
 from ..store.record import RecordDamaged
 from ..store.runs import Runs
-from ..store.topic_lane import NO_RECORD, SubscriptionLane
+from ..store.topic_lane import SubscriptionLane
 from .dealer import note_groups
 from .destination_policy import is_dead_letter_queue, policy_for
 from .mover import commit_move, make_index_room
 from .redelivery_rule import RedeliveryRule, dead_letter_name
-from .topic_area import SubscriptionArea
+from .topic_area import SubscriptionArea, remove_unrecorded
 
 if TYPE_CHECKING:
     from ..store.journal import Journal
@@ -248,10 +248,10 @@ class DeadLetters:
         engine.after_write(position)
 
     def _remove(self, area: LaneArea, first: int, last: int) -> None:
-        if not area.is_persistent or self._engine.store.index.attempts.is_recorded(area.lane.number):
+        if self._engine.store.index.attempts.is_recorded(area.lane.number):
             area.store.remove(area.lane, first, last)
         else:
-            area.lane.remove(first, last, NO_RECORD)  # of a subscription that nothing on disk knows
+            remove_unrecorded(area, first, last)
 
     def _gone(self, area: LaneArea, gone: Runs) -> None:
         self._engine.targets.forget(area, gone)

@@ -18,7 +18,14 @@ from .arrivals import Arrivals, Run
 from .destination_policy import Eviction
 from .latest_keys import LatestKeys, Place, key_of
 from .queue_area import LaneArea
-from .topic_area import SubscriptionArea, SubscriptionLaneArea, TopicArea, TopicLaneArea, Verdicts
+from .topic_area import (
+    SubscriptionArea,
+    SubscriptionLaneArea,
+    TopicArea,
+    TopicLaneArea,
+    Verdicts,
+    remove_unrecorded,
+)
 from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
@@ -102,7 +109,7 @@ class Evictor:
         gone: dict[LaneArea, Runs] = {}
         for area, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = _remove(area, first, last)
+            removed = remove_unrecorded(area, first, last)
             gone.setdefault(area, Runs()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
@@ -128,10 +135,6 @@ class Evictor:
             unwanted = area.unwanted.count if area.unwanted is not None else 0
             waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
         return waiting
-
-
-def _remove(area: LaneArea, first: int, last: int) -> int:
-    return area.lane.remove(first, last, NO_RECORD) if area.is_persistent else area.store.remove(area.lane, first, last)
 
 
 class EvictingLaneArea(TopicLaneArea):

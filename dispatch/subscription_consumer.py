@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..store.errors import TransactionError
-from ..store.topic_lane import NO_RECORD
 from .consumer import Consumer
 from .delivery import Delivery
-from .topic_area import SubscriptionArea
+from .topic_area import SubscriptionArea, remove_unrecorded
 from .transaction import Transaction
 
 
@@ -40,11 +39,7 @@ class UnrecordedConsumer(SubscriptionConsumer):
             end = begin + 1
             while end < len(ordered) and ordered[end].sequence == sequence + end - begin and ordered[end]._area is area:
                 end += 1
-            last = ordered[end - 1].sequence
-            if area.is_persistent:
-                area.acknowledged += area.lane.remove(sequence, last, NO_RECORD)
-            else:
-                area.acknowledged += area.store.remove(area.lane, sequence, last)
+            area.acknowledged += remove_unrecorded(area, sequence, ordered[end - 1].sequence)
             targets.settle_run(area, ordered[begin:end])
             begin = end
         return begin

@@ -75,7 +75,7 @@ class Topic(Sender):
         return self._engine.topic_statistics(self._area)
 
     def _make_volatile(self, priority: int) -> FanOut:
-        return self._engine.topics.fan_out(self._area, priority)
+        return self._area.fan_outs.get(priority) or self._engine.topics.fan_out(self._area, priority)
 
     def _checked(self, transaction: Transaction) -> Transaction:
         raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")

@@ -18,7 +18,7 @@ from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
-from ..store.topic_lane import SubscriptionLane
+from ..store.topic_lane import NO_RECORD, SubscriptionLane
 from .queue_area import Interest, LaneArea, QueueArea, Source, values_of
 from .selector import FIELD_NAMES, Selector
 
@@ -207,6 +207,11 @@ class SubscriptionLaneArea(LaneArea):
             self.unwanted = Runs()
 
 
+def remove_unrecorded(area: LaneArea, first: int, last: int) -> int:
+    """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
+    return area.lane.remove(first, last, NO_RECORD) if area.is_persistent else area.store.remove(area.lane, first, last)
+
+
 class SubscriptionArea(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
 
@@ -266,6 +271,9 @@ class SubscriptionArea(QueueArea):
         for area in self.lane_areas():
             self.target_area.heads.forget(area)
 
+    def _volatile(self) -> Iterator[VolatileArea]:
+        return filter(None, self.volatile_areas)
+
     @property
     def is_blank(self) -> bool:
         """Nobody reads it, and a new area would know as much. O(lanes)."""
@@ -273,7 +281,7 @@ class SubscriptionArea(QueueArea):
         for area in self.lane_areas():
             counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
             counts += (area.dead.count, len(area.parked), len(area.in_flight))
-        counts += (area.lane.pending_messages for area in filter(None, self.volatile_areas))
+        counts += (area.lane.pending_messages for area in self._volatile())
         return self.selector is None and not any(counts)
 
     @property
@@ -283,16 +291,14 @@ class SubscriptionArea(QueueArea):
             for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
             if area is not None and lane is not None
         )
-        return persistent + sum(
-            area.lane.next_sequence - area.first_sequence for area in filter(None, self.volatile_areas)
-        )
+        return persistent + sum(area.lane.next_sequence - area.first_sequence for area in self._volatile())
 
     @property
     def depth(self) -> int:
         persistent = sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(area.lane.pending_messages for area in filter(None, self.volatile_areas))
+        return persistent + sum(area.lane.pending_messages for area in self._volatile())
 
     @property
     def depth_bytes(self) -> int:
         persistent = sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
-        return persistent + sum(area.lane.pending_bytes for area in filter(None, self.volatile_areas))
+        return persistent + sum(area.lane.pending_bytes for area in self._volatile())

@@ -365,7 +365,7 @@ class Replay:
         """
         data_log, ranges = decode_survivors(record, head)
         header = self._headers.get(data_log)
-        live = self._pending_of(ranges, data_log, relieve)
+        live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
         if header is not None and self._index.use(data_log).pending_messages > live:
             left: dict[int, Runs] = {}
             for lane, first, messages in ranges:
