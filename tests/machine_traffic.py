@@ -227,10 +227,12 @@ class Traffic(RuleBasedStateMachine):
             rounds += 1
             assert rounds < 5, f"{self.model.offered(reader)[0]} is not handed out"
         assert len(taken) <= room
+        offered = self.model.offered(reader)
         if not taken:
             self.searching.add(reader)
+            if offered and room:
+                self.settle()  # a search that the take left to the background comes to its end, and tells
         entries = []
-        offered = self.model.offered(reader)
         for delivery in taken:
             if place.is_dealt:
                 offered = self.model.offered(reader)
