@@ -239,7 +239,9 @@ class StateMachine(Traffic):
                 stays = identity_of(entry) in map(seen, self.store.queue(place.name).browse())
             else:
                 stamped = (entry.letter.number, place.name, place.subscription, "max_attempts")
-                stays = stamped not in map(seen, self.store.queue(place.rule.dead_letters or "").browse())
+                dead_letters = place.rule.dead_letters or ""  # asking for that queue would make it
+                is_there = dead_letters in self.store.bay.destinations()
+                stays = not is_there or stamped not in map(seen, self.store.queue(dead_letters).browse())
             if stays:
                 entry.is_dead = False
                 entry.attempts = min(entry.attempts, (place.rule.max_attempts or 1) - 1)
