@@ -8,7 +8,9 @@ from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
 """Most of the limit that the HeadQueueCache may hold: it serves arrivals of consumers, which are rare."""
-PENDING_CACHE_SHARE: Final = 0.25
+PENDING_CACHE_SHARE: Final = 0.65
+"""Most that the PendingCache may hold of what the fixed parts leave. With a quarter of the limit, queues whose consumers
+come by in turn kept half as much as a plain LRU; with all of it, arrivals find no room in lists that run empty."""
 DISPATCH_AREA_SHARE: Final = 0.5
 """Most of what the fixed parts leave that bodies handed out may hold; beyond it deliveries are lazy, so nothing is
 undeliverable."""
@@ -99,7 +101,7 @@ class Shares:
             metadata_bytes=metadata_bytes,
             available_bytes=available_bytes,
             head_queue_cache_bytes=int(limit_bytes * HEAD_QUEUE_CACHE_SHARE),
-            pending_cache_bytes=int(limit_bytes * PENDING_CACHE_SHARE),
+            pending_cache_bytes=int(available_bytes * PENDING_CACHE_SHARE),
             dispatch_bytes_max=int(available_bytes * DISPATCH_AREA_SHARE),
             in_flight_bytes_max=int(available_bytes * IN_FLIGHT_SHARE),
             large_message_bytes=int(limit_bytes * LARGE_MESSAGE_SHARE),

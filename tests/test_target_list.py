@@ -112,7 +112,7 @@ def test_a_measured_list_may_hold_four_seconds_of_supply_within_its_share() -> N
 
 def test_the_shares_of_memory_leave_room_for_each_other() -> None:
     assert policy.DISPATCH_AREA_SHARE < policy.IN_FLIGHT_SHARE < 1
-    assert policy.HEAD_QUEUE_CACHE_SHARE <= 0.5 and policy.PENDING_CACHE_SHARE <= 0.5
+    assert policy.HEAD_QUEUE_CACHE_SHARE <= 0.5 and policy.PENDING_CACHE_SHARE <= 1 - policy.TARGET_LISTS_SHARE / 2
     assert policy.LARGE_MESSAGE_SHARE < policy.TARGET_LISTS_SHARE
 
 
