@@ -9,8 +9,8 @@ from typing import Final
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
 """Most of the limit that the HeadQueueCache may hold: it serves arrivals of consumers, which are rare."""
 PENDING_CACHE_SHARE: Final = 0.65
-"""Most that the PendingCache may hold of what the fixed parts leave. With a quarter of the limit, queues whose consumers
-come by in turn kept half as much as a plain LRU; with all of it, arrivals find no room in lists that run empty."""
+"""Most that the PendingCache may hold of what the fixed parts leave. With a quarter of the limit, queues whose
+consumers come by in turn kept half as much as a plain LRU; with all of it, lists that run empty find no room."""
 DISPATCH_AREA_SHARE: Final = 0.5
 """Most of what the fixed parts leave that bodies handed out may hold; beyond it deliveries are lazy, so nothing is
 undeliverable."""
