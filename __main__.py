@@ -102,7 +102,11 @@ def _add_load(load: ArgumentParser) -> None:
     load.add_argument("--messages", metavar="N", type=int, help="how many messages (the scenario's, most: 1000000)")
     load.add_argument("--scale", metavar="FACTOR", type=float, help="so many times the scenario's messages")
     load.add_argument("--rate", metavar="STEPS", help='messages a second by schedule, such as "1000:10s,10000:5s"')
-    load.add_argument("--size", metavar="SIZE", help="bytes of a body (the scenario's, 1KiB)")
+    load.add_argument(
+        "--size",
+        metavar="SIZES",
+        help='bytes of a body; several such as "16,1KiB,64KiB" take turns (the scenario\'s, 1KiB)',
+    )
     load.add_argument("--rounds", metavar="N", type=int, default=1, help="run all so many times (%(default)s)")
     load.add_argument("--seed", metavar="N", type=int, default=1, help="of the bodies (%(default)s)")
     load.set_defaults(run=_load)

@@ -20,7 +20,7 @@ from forebay.benchmarks.load.report import Report
 from forebay.benchmarks.load.result import Run, Sample
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.words import short
-from forebay.benchmarks.load.workload import MIN_SIZE_BYTES, Generated, Workload, from_plan
+from forebay.benchmarks.load.workload import BATCH_BYTES, MIN_SIZE_BYTES, Generated, Workload, from_plan
 from forebay.dispatch.sizes import KIB, MIB
 from forebay.store.errors import SettingsError
 from forebay.store.message import Message
@@ -259,42 +259,91 @@ def messages_of(workload: Workload, producer: int = 0, start: int = 0) -> list[M
 
 def test_generated_messages_depend_on_the_seed_alone() -> None:
     def bodies(seed: int) -> list[bytes]:
-        return [message.body for message in messages_of(Generated(300, 100, 1, seed))]
+        return [message.body for message in messages_of(Generated(300, [100], 1, seed))]
 
     assert bodies(1) == bodies(1) != bodies(2)
     assert len(set(bodies(1))) == 300
 
 
 def test_generated_messages_are_shared_out_and_go_on_where_they_stopped() -> None:
-    workload = Generated(1001, 64, 4, seed=1)
+    workload = Generated(1001, [64], 4, seed=1)
     assert workload.counts == [251, 250, 250, 250]
     assert messages_of(workload, 0, 100) == messages_of(workload, 0)[100:]
     assert [batch.stop for batch in workload.batches(1, 240, lambda n: 256)] == [250]
 
 
 def test_last_hundredth_of_each_producer_is_rare() -> None:
-    kinds = [(message.headers or {})["kind"] for message in messages_of(Generated(1000, 64, 1, seed=1))]
+    kinds = [(message.headers or {})["kind"] for message in messages_of(Generated(1000, [64], 1, seed=1))]
     assert kinds == ["plain"] * 990 + ["rare"] * 10
 
 
 @pytest.mark.parametrize("stuck_every", [None, 1, 7, 10_000])
 def test_kinds_are_counted_as_they_are_sent(stuck_every: int | None) -> None:
-    workload = Generated(2001, 64, 2, seed=1, stuck_every=stuck_every)
+    workload = Generated(2001, [64], 2, seed=1, stuck_every=stuck_every)
     sent = [(message.headers or {})["kind"] for producer in (0, 1) for message in messages_of(workload, producer)]
     assert workload.kinds == {kind: sent.count(kind) for kind in ("plain", "rare", "stuck")}
 
 
 def test_each_producer_sends_to_one_destination_after_the_other() -> None:
-    workload = Generated(10, 64, 1, seed=1, destinations=3)
+    workload = Generated(10, [64], 1, seed=1, destinations=3)
     [batch] = workload.batches(0, 0, lambda n: 256)
     sent = {name: [(message.headers or {})["n"] for message in messages] for name, messages in batch.messages.items()}
     assert sent == {"load.0": [0, 3, 6, 9], "load.1": [1, 4, 7], "load.2": [2, 5, 8]}
     assert [workload.lane(0, n) for n in (0, 3, 1)] == [0, 0, 1]
 
 
+MIXED = (MIN_SIZE_BYTES, KIB, 64 * KIB)
+
+
+def test_each_message_has_the_size_whose_turn_it_is() -> None:
+    sizes = [len(message.body) for message in messages_of(Generated(100, MIXED, 1, seed=1))]
+    assert sizes == [MIXED[n % 3] for n in range(100)]
+
+
+@pytest.mark.parametrize("destinations", [2, 3, 6, 7])
+def test_each_destination_gets_each_size(destinations: int) -> None:
+    workload = Generated(200, MIXED, 1, seed=1, destinations=destinations)
+    got: dict[str, list[int]] = {name: [] for name in workload.destinations}
+    for batch in workload.batches(0, 0, lambda n: 256):
+        for name, messages in batch.messages.items():
+            got[name] += [len(message.body) for message in messages]
+    for sizes in got.values():
+        assert sizes == [MIXED[turn % 3] for turn in range(len(sizes))]
+
+
+@pytest.mark.parametrize("destinations", [1, 3, 4])
+def test_bytes_of_mixed_bodies_are_counted_as_they_are_sent(destinations: int) -> None:
+    workload = Generated(1001, MIXED, 4, seed=1, destinations=destinations)
+    sent = [message for producer in range(4) for message in messages_of(workload, producer)]
+    assert sum(len(message.body) for message in sent) == workload.total_bytes
+    assert (len(workload.check(sent)[0]), workload.check(sent)[1]) == (1001, [])
+
+
+@pytest.mark.parametrize("sizes", [MIXED, (100,), (200 * KIB,), (MIN_SIZE_BYTES, 2 * BATCH_BYTES)])
+def test_batch_is_full_with_its_bytes_whatever_their_sizes(sizes: tuple[int, ...]) -> None:
+    workload = Generated(1000, sizes, 1, seed=1, destinations=2)
+    batches = [
+        [len(message.body) for messages in batch.messages.values() for message in messages]
+        for batch in workload.batches(0, 0, lambda n: 256)
+    ]
+    firsts = [batch[0] for batch in batches[1:]]
+    for batch, following in zip(batches, firsts, strict=False):
+        assert len(batch) == 1 or sum(batch) <= BATCH_BYTES
+        assert len(batch) == 256 or sum(batch) + following > BATCH_BYTES
+    assert sum(map(len, batches)) == 1000
+
+
+def test_body_of_another_turn_is_damaged() -> None:
+    workload, shifted = Generated(3, (64, 100, 100), 1, seed=1), Generated(3, (100, 64, 100), 1, seed=1)
+    assert workload.check(messages_of(shifted)) == (
+        keys(2),
+        ["producer 0, n 0, 100 bytes", "producer 0, n 1, 64 bytes"],
+    )
+
+
 @pytest.mark.parametrize("size_bytes", [MIN_SIZE_BYTES, 1000])
 def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
-    workload = Generated(3, size_bytes, 1, seed=1)
+    workload = Generated(3, [size_bytes], 1, seed=1)
     message = messages_of(workload)[2]
     assert workload.check([message]) == (keys(2), [])
     for bit in range(8 * size_bytes):
@@ -305,7 +354,7 @@ def test_check_sees_each_flipped_bit_of_a_body(size_bytes: int) -> None:
 
 
 def test_check_sees_a_body_under_the_headers_of_another() -> None:
-    workload = Generated(4, 64, 2, seed=1)
+    workload = Generated(4, [64], 2, seed=1)
     one, other, foreign = *messages_of(workload), messages_of(workload, 1)[0]
     for headers in (other.headers, foreign.headers, {}):
         assert workload.check([Message(one.body, headers)])[1] != []
@@ -414,7 +463,7 @@ def test_numbers_take_at_most_five_characters(number: float, text: str) -> None:
 
 
 def supervise(directory: Path) -> Run:
-    workload = Generated(10, 64, 4, seed=1)
+    workload = Generated(10, [64], 4, seed=1)
     return supervisor.Supervisor(shipped()["tour"], workload, str(directory), Report()).run()
 
 

@@ -33,7 +33,7 @@ def sample(seconds: float, spilled_bytes: int, latencies: Mapping[str, Latency])
 
 
 def run_of(name: str = "own", latencies: Mapping[str, Latency] = MappingProxyType({})) -> Run:
-    scenario = Scenario(name, "to <see>", messages=100, size=KIB, memory=8 * MIB, consumers=(ConsumerPlan("a"),))
+    scenario = Scenario(name, "to <see>", messages=100, size=(16, 2032), memory=8 * MIB, consumers=(ConsumerPlan("a"),))
     run = Run(scenario, 100, 100 * KIB, seconds=2.0, sent_seconds=1.0, acked_seconds=2.0, settled_messages=100)
     run.samples = [sample(1.0, 0, latencies), sample(2.0, MIB, latencies)]
     run.latencies = latencies
@@ -72,6 +72,11 @@ def test_json_has_memory_beside_them() -> None:
     assert not any("Latency" in name for name in run)
 
 
+def test_json_has_the_mean_of_bodies_and_the_sizes_that_take_turns() -> None:
+    [run] = result_of(run_of())["runs"]
+    assert (run["messageSize"], run["messageSizes"]) == (KIB, [16, 2032])
+
+
 # Page
 
 
@@ -85,6 +90,7 @@ def test_page_stands_alone_and_escapes_what_it_is_told(latencies: Mapping[str, L
     assert not re.search(r'(?:src|href)="(?!#)', re.sub(r'xmlns(?::\w+)?="[^"]*"', "", text))
     assert ("milliseconds from due to taken" in text) is bool(latencies)
     assert 'class="failed">FAILED' in text
+    assert "100 messages of 16B/2032B, through a memory limit" in text
 
 
 def test_page_needs_matplotlib(
@@ -185,11 +191,14 @@ def test_file_that_is_no_result_is_refused(tmp_path: Path, content: str, capsys:
 
 
 def test_results_of_different_loads_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one, other, third = rounds(1), rounds(1), result_of(run_of("another"))
+    one, other, third, fourth = rounds(1), rounds(1), result_of(run_of("another")), rounds(1)
     other["runs"][0]["messages"] = 101
-    for number, found in enumerate((one, other, third)):
+    fourth["runs"][0]["messageSizes"] = [KIB]
+    for number, found in enumerate((one, other, third, fourth)):
         (tmp_path / str(number)).write_text(json.dumps(found), encoding="utf-8")
     assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "1")]) == 2
     assert "own: messages is 100 and 101: these are different loads" in capsys.readouterr().err
     assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "2")]) == 2
     assert "no scenario in common" in capsys.readouterr().err
+    assert main(["load", "--compare", str(tmp_path / "0"), str(tmp_path / "3")]) == 2
+    assert "own: messageSizes is [1024] and [16, 2032]: these are different loads" in capsys.readouterr().err

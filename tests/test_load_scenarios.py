@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,18 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
             """,
         )
     )
-    assert (scenario.name, scenario.messages, scenario.size, scenario.memory) == ("own", 1000, 2 * KIB, 8 * MIB)
+    assert (scenario.name, scenario.messages, scenario.size, scenario.memory) == ("own", 1000, (2 * KIB,), 8 * MIB)
     one, again, two = scenario.consumers
     assert one == again == ConsumerPlan("one", ("plain", "rare"), 10, 7, 0.25)
     assert one.selector == "kind IN ('plain', 'rare')"
     assert two == ConsumerPlan("two", leaves_after=9, rollbacks=0.5)
     assert scenario.acts == (Act(0.5, "resize", 16 * MIB), Act(1, "cleanup"))
     assert scenario.unwanted == set()
+
+
+@pytest.mark.parametrize("size", ['["16", "1KiB", "64KiB"]', '[16, "1KiB", 65_536]'])
+def test_file_takes_sizes_that_take_turns(tmp_path: Path, size: str) -> None:
+    assert read_scenario(written(tmp_path, f'purpose = "mixed"\nsize = {size}')).size == (16, KIB, 64 * KIB)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +168,10 @@ def test_file_becomes_a_scenario(tmp_path: Path) -> None:
         ('purpose = "x"\nmessages = 1.5', "messages=1.5 must be a whole number from 1 to 1,000,000,000"),
         ('purpose = "x"\nmessages = true', "messages=True must be a whole number"),
         ('purpose = "x"\nsize = "1 apple"', 'size=.* must be bytes, or a size such as "64MiB"'),
+        ('purpose = "x"\nsize = []', r"size=\[\] must be bytes, .*, or a list of 1 to 100 of them"),
+        ('purpose = "x"\nsize = ["1KiB", 15]', r"size=\['1KiB', 15\] must be bytes, .* from 16 to 1GiB, or a list"),
+        ('purpose = "x"\nsize = [[16]]', r"size=\[\[16\]\] must be"),
+        (f'purpose = "x"\nsize = {[16] * 101}', "size=.* must be .* a list of 1 to 100"),
         ('purpose = "x"\nmemory = "1MiB"', "memory=.* must be bytes"),
         ('purpose = "x"\nrate = "10:"', "rate='10:' must be steps"),
         ('purpose = "x"\nrate = []', r"rate=\[\] must be steps"),
@@ -273,4 +283,20 @@ def test_scenario_of_a_user_runs_by_schedule(tmp_path: Path, capsys: pytest.Capt
     exit_code = main(["load", path, "--rate", "2000:100ms,0:100ms,1000:100ms", "--rounds", "2"])
     printed = capsys.readouterr().out
     assert exit_code == 0, printed
-    assert printed.count("own: mine\n300 messages") == 2
+    assert printed.count("own: mine\n300 messages of 1KiB, 0.3 MiB, ") == 2
+
+
+@pytest.mark.slow
+def test_mixed_bodies_are_all_accounted_for_within_the_memory_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = tmp_path / "result.json"
+    arguments = ["--messages", "600", "--size", "16,1KiB,64KiB", "--memory", "8MiB", "--json", str(result)]
+    exit_code = main(["load", "overflow", *arguments])
+    printed = capsys.readouterr().out
+    assert exit_code == 0, printed
+    assert "600 messages of 16B/1KiB/64KiB, 12.7 MiB, through a memory limit of 8MiB" in printed
+    assert re.search(r"held +count +600 confirmed messages", printed), printed
+    assert "held    memory" in printed and "held    process" in printed
+    [run] = json.loads(result.read_text(encoding="utf-8"))["runs"]
+    assert (run["messageSizes"], run["messageSize"]) == ([16, KIB, 64 * KIB], (16 + KIB + 64 * KIB) // 3)

@@ -18,8 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from forebay.dispatch.settings import Settings
-from forebay.dispatch.sizes import format_size, parse_size
+from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from forebay.dispatch.sizes import format_size
 from forebay.store.errors import SettingsError
 from forebay.store.user_file import write_user_file
 
@@ -32,9 +32,10 @@ from .result import Run
 from .scenario import OWN_MESSAGES, Scenario
 from .scenario_file import SUFFIX, read_scenario, shipped
 from .schedule import Schedule
+from .sizes import body_sizes, size_bytes
 from .supervisor import Supervisor
-from .words import counted, mib
-from .workload import MIN_SIZE_BYTES, Generated, Workload
+from .words import counted, mib, of_sizes
+from .workload import Generated, Workload
 
 DEFAULT_SCENARIO: Final = "tour"
 
@@ -135,7 +136,7 @@ def _scenario(name: str, arguments: Namespace) -> Scenario:
         except ValueError as allowed:
             raise SettingsError(f"rate={arguments.rate} must be {allowed}") from None
         scenario = replace(scenario, rate=rate, messages=rate.messages or scenario.messages)
-    scenario = _with_memory(scenario, arguments)
+    scenario = _with_sizes(_with_memory(scenario, arguments), arguments)
     if arguments.messages is not None:
         if arguments.messages < 1:
             raise SettingsError(f"messages={arguments.messages} must be at least 1")
@@ -148,15 +149,17 @@ def _scenario(name: str, arguments: Namespace) -> Scenario:
 
 
 def _with_memory(scenario: Scenario, arguments: Namespace) -> Scenario:
-    """With the limit and the size that were asked for, which must fit each other."""
-    settings = Settings(memory_limit=scenario.memory if arguments.memory is None else _size(arguments.memory))
-    size_bytes = parse_size(
-        "size",
-        scenario.size if arguments.size is None else _size(arguments.size),
-        minimum=MIN_SIZE_BYTES,
-        maximum=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
-    )
-    return replace(scenario, memory=settings.memory_limit_bytes, size=size_bytes)
+    """With the limit that was asked for."""
+    if arguments.memory is None:
+        return scenario
+    return replace(scenario, memory=size_bytes("memory_limit", arguments.memory, minimum=MIN_MEMORY_LIMIT_BYTES))
+
+
+def _with_sizes(scenario: Scenario, arguments: Namespace) -> Scenario:
+    """With the sizes that were asked for, which must fit the limit."""
+    most = min(Settings(memory_limit=scenario.memory).max_message_size_bytes, scenario.memory)
+    values = scenario.size if arguments.size is None else arguments.size.split(",")
+    return replace(scenario, size=body_sizes(values, maximum=most))
 
 
 def _generated(scenario: Scenario, seed: int) -> Generated:
@@ -169,11 +172,6 @@ def _generated(scenario: Scenario, seed: int) -> Generated:
         persistent=scenario.persistent,
         stuck_every=scenario.stuck_every,
     )
-
-
-def _size(text: str) -> int | str:
-    """A bare number is bytes. A very long one stays text: it is no size, and int() would refuse it in its own words."""
-    return int(text) if text.isdecimal() and len(text) <= 18 else text
 
 
 @contextmanager
@@ -201,7 +199,7 @@ def _check_free_disk(directory: str, workload: Workload) -> None:
 def _title(scenario: Scenario, workload: Workload) -> str:
     return (
         f"{scenario.name}: {scenario.purpose}\n"
-        f"{counted(sum(workload.counts), 'message')}, {mib(workload.total_bytes)}, "
+        f"{counted(sum(workload.counts), 'message')}{of_sizes(scenario.size)}, {mib(workload.total_bytes)}, "
         f"through a memory limit of {format_size(scenario.memory)}"
     )
 

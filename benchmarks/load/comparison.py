@@ -38,7 +38,7 @@ _MORE_IS_BETTER: Final = {
     "aggregatedEndToEndLatency99pct": False,
     "ussGrowthBytesMax": False,
 }
-_MUST_AGREE: Final = ("messages", "messageSize", "rate", "topics", "memoryLimitBytes")
+_MUST_AGREE: Final = ("messages", "messageSize", "messageSizes", "rate", "topics", "memoryLimitBytes")
 
 
 @dataclass(frozen=True, slots=True)

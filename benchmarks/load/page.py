@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any, Final
 
-from forebay.dispatch.sizes import format_size
-
 from .latency import DELAY, PERCENTILES, PUBLISH, SUFFIXES, TITLES, aggregated
 from .plots import letter, plots
-from .words import counted, mib, short
+from .words import counted, mib, of_sizes, short
 
 _HEAD: Final = """<!doctype html>
 <html lang="en">
@@ -61,8 +59,8 @@ def _run(run: Mapping[str, Any]) -> Iterator[str]:
     yield f"<h2>{escape(run['workload'])}</h2>"
     schedule = "" if run["rate"] is None else f", by the schedule {escape(run['rate'])}"
     yield (
-        f"<p>{escape(run['purpose'])}.<br>{counted(run['messages'], 'message')} of "
-        f"{format_size(run['messageSize'])}{schedule}, through a memory limit of {mib(run['memoryLimitBytes'])}.</p>"
+        f"<p>{escape(run['purpose'])}.<br>{counted(run['messages'], 'message')}{of_sizes(run['messageSizes'])}"
+        f"{schedule}, through a memory limit of {mib(run['memoryLimitBytes'])}.</p>"
     )
     yield plots(run)
     yield from _notes(run)

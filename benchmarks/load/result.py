@@ -114,6 +114,7 @@ class Run:
             **{name: [value(sample) for sample in self.samples] for name, value in _SERIES.items()},
             **self._latency_fields(),
             "messages": self.messages,
+            "messageSizes": scenario.size,
             "memoryLimitBytes": scenario.memory,
             "rate": None if scenario.rate is None else str(scenario.rate),
             "seconds": self.seconds,

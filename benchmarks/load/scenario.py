@@ -60,8 +60,8 @@ class Scenario:
     name: str
     purpose: str
     messages: int = 1_000_000
-    size: int = KIB
-    """Bytes of each body."""
+    size: tuple[int, ...] = (KIB,)
+    """Bytes of bodies, which take turns; empty: the messages bring their own."""
     producers: int = 4
     destinations: int = 1
     """Queues; each producer sends to one after the other, message by message."""
@@ -111,6 +111,7 @@ class Scenario:
 OWN_MESSAGES: Final = Scenario(
     "input",
     "the messages of a file, kill -9 while sending and while consuming",
+    size=(),
     producers=1,
     backlog_first=True,
     consumers=(ConsumerPlan("fast"),),

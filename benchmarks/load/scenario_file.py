@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
-from forebay.dispatch.sizes import GIB, MIB, is_number, parse_size
+from forebay.dispatch.sizes import GIB, MIB, is_number
 from forebay.store.errors import SettingsError
 from forebay.store.user_file import read_user_file
 
 from .scenario import DEEDS, KINDS, Act, ConsumerPlan, Scenario
 from .schedule import FORM, Schedule
+from .sizes import BODY_SIZES_MAX, body_sizes, size_bytes
 from .workload import MIN_SIZE_BYTES
 
 SUFFIX: Final = ".toml"
@@ -145,14 +146,22 @@ def _whole(least: int, most: int) -> _Word:
     return word
 
 
-def _size(least: int) -> _Word:
-    def word(value: object) -> int:
-        try:
-            return parse_size("", value, minimum=least, maximum=GIB)
-        except SettingsError:
-            raise ValueError(f'bytes, or a size such as "64MiB", from {least:,} to 1GiB') from None
+def _memory(value: object) -> int:
+    try:
+        return size_bytes("", value, minimum=MIN_MEMORY_LIMIT_BYTES, maximum=GIB)
+    except SettingsError:
+        raise ValueError(_size_form(MIN_MEMORY_LIMIT_BYTES)) from None
 
-    return word
+
+def _sizes(value: object) -> tuple[int, ...]:
+    try:
+        return body_sizes(value if isinstance(value, list) else [value], maximum=GIB)
+    except SettingsError:
+        raise ValueError(f"{_size_form(MIN_SIZE_BYTES)}, or a list of 1 to {BODY_SIZES_MAX} of them") from None
+
+
+def _size_form(least: int) -> str:
+    return f'bytes, or a size such as "64MiB", from {least:,} to 1GiB'
 
 
 def _one_of(*allowed: str) -> _Word:
@@ -181,12 +190,12 @@ def _rate(value: object) -> Schedule:
 _SCENARIO: Final[Mapping[str, _Word]] = {
     "purpose": _text,
     "messages": _whole(1, MESSAGES_MAX),
-    "size": _size(MIN_SIZE_BYTES),
+    "size": _sizes,
     "producers": _whole(1, 1000),
     "destinations": _whole(1, 1_000_000),
     "persistent": _flag,
     "sync": _one_of("always", "interval", "never"),
-    "memory": _size(MIN_MEMORY_LIMIT_BYTES),
+    "memory": _memory,
     "rate": _rate,
     "backlog_first": _flag,
     "stuck_every": _whole(1, MESSAGES_MAX),
@@ -206,5 +215,5 @@ _CONSUMER: Final[Mapping[str, _Word]] = {
 _ACT: Final[Mapping[str, _Word]] = {
     "at": _number(0, 1),
     "do": _one_of(*DEEDS),
-    "memory": _size(MIN_MEMORY_LIMIT_BYTES),
+    "memory": _memory,
 }

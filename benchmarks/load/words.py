@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from forebay.dispatch.sizes import MIB
+from collections.abc import Sequence
+
+from forebay.dispatch.sizes import MIB, format_size
 
 
 def counted(number: int, noun: str) -> str:
@@ -22,3 +24,8 @@ def short(number: float) -> str:
 
 def mib(size_bytes: int) -> str:
     return f"{size_bytes / MIB:,.1f} MiB"
+
+
+def of_sizes(sizes: Sequence[int]) -> str:
+    """What is said of messages behind their number: nothing, " of 1KiB", " of 16B/1KiB/64KiB"."""
+    return f" of {'/'.join(map(format_size, sizes))}" if sizes else ""

@@ -12,6 +12,7 @@ import random
 import struct
 import zlib
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -80,32 +81,35 @@ class Workload(Protocol):
 
 
 class Generated:
-    """Messages of one size, shared out evenly among producers, and by each of them, in turn, among destinations.
+    """Messages shared out evenly among producers, and by each of them, in turn, among destinations.
 
-    stuck_every: each so many-th message of a producer is of the kind "stuck"; None: there are none.
+    sizes: bytes of bodies, which take turns as well: message n of a producer has sizes[n // destinations % len(sizes)],
+    so that each destination gets all of them.
+    stuck_every: each so many-th message of a producer is of the kind "stuck"; None: there are none. Where it shares a
+    factor with the number of sizes, these messages get only some of them.
     """
 
     def __init__(
         self,
         messages: int,
-        size_bytes: int,
+        sizes: Sequence[int],
         producers: int,
         seed: int,
         destinations: int = 1,
         persistent: bool = True,
         stuck_every: int | None = None,
     ) -> None:
-        assert messages >= 1 and size_bytes >= MIN_SIZE_BYTES
-        self._size_bytes = size_bytes
+        assert messages >= 1 and min(sizes) >= MIN_SIZE_BYTES
+        self._sizes = sizes
         self._seed = seed
         self._persistent = persistent
         self._stuck_every = stuck_every
         self.counts = [messages // producers + (producer < messages % producers) for producer in range(producers)]
         self.destinations = ["load"] if destinations == 1 else [f"load.{number}" for number in range(destinations)]
-        self.total_bytes = messages * size_bytes
+        self.total_bytes = sum(map(self._bytes_below, self.counts))
         self._plan = {
             "messages": messages,
-            "size_bytes": size_bytes,
+            "sizes": sizes,
             "producers": producers,
             "seed": seed,
             "destinations": destinations,
@@ -133,15 +137,14 @@ class Generated:
         fillers = self._fillers()
         destinations, stuck_every = self.destinations, self._stuck_every
         count = self.counts[producer]
-        most = max(1, BATCH_BYTES // self._size_bytes)
         first_rare = _first_rare(count)
         first = start
         while first < count:
-            stop = min(first + min(room(first), most), count)
+            stop = self._full(first, min(first + room(first), count))
             messages: dict[str, list[Message]] = {}
             for n in range(first, stop):
                 key = _KEY.pack(producer << PRODUCER_SHIFT | n)
-                filler, filler_crc32 = fillers[n % _FILLERS]
+                filler, filler_crc32 = fillers[n // len(destinations) % len(fillers)]
                 kind = "plain" if n < first_rare else "rare"
                 if stuck_every is not None and n % stuck_every == 0:
                     kind = "stuck"
@@ -155,23 +158,41 @@ class Generated:
             yield Batch(stop, messages)
             first = stop
 
+    def _full(self, first: int, stop: int) -> int:
+        """Where a batch from first ends: it has BATCH_BYTES at most, or one message, and stop is the latest."""
+        limit = self._bytes_below(first) + BATCH_BYTES
+        return first + 1 + bisect_right(range(first + 2, stop + 1), limit, key=self._bytes_below)
+
+    def _bytes_below(self, n: int) -> int:
+        """Of the first n bodies of a producer."""
+        sizes, destinations = self._sizes, len(self.destinations)
+        turns, begun = divmod(n, destinations)
+        rounds, turn = divmod(turns, len(sizes))
+        return destinations * (rounds * sum(sizes) + sum(sizes[:turn])) + begun * sizes[turn]
+
     def _fillers(self) -> list[tuple[memoryview, int]]:
-        """Windows into one noise, each with its checksum: a body costs a copy and the checksum of eight bytes."""
-        length = self._size_bytes - _PREFIX.size
-        noise = memoryview(random.Random(self._seed).randbytes(length + _FILLERS))
-        windows = [noise[offset : offset + length] for offset in range(_FILLERS)]
+        """By turn, some rounds of all sizes: windows into one noise, each with its checksum.
+
+        So a body costs a copy and the checksum of eight bytes.
+        """
+        lengths = [size_bytes - _PREFIX.size for size_bytes in self._sizes] * max(1, _FILLERS // len(self._sizes))
+        noise = memoryview(random.Random(self._seed).randbytes(max(lengths) + len(lengths)))
+        windows = [noise[offset : offset + length] for offset, length in enumerate(lengths)]
         return [(window, zlib.crc32(window)) for window in windows]
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
+        sizes, destinations = self._sizes, len(self.destinations)
         keys = array("Q")
         damaged = []
         for message in arrived:
             body, headers = message.body, message.headers or {}
-            if len(body) == self._size_bytes:
+            if len(body) >= MIN_SIZE_BYTES:
                 key, crc32 = _PREFIX.unpack_from(body)
+                n = key & N_MASK
                 if (
-                    zlib.crc32(body[: _KEY.size], zlib.crc32(body[_PREFIX.size :])) == crc32
-                    and headers.get("n") == key & N_MASK
+                    len(body) == sizes[n // destinations % len(sizes)]
+                    and zlib.crc32(body[: _KEY.size], zlib.crc32(body[_PREFIX.size :])) == crc32
+                    and headers.get("n") == n
                     and headers.get("producer") == key >> PRODUCER_SHIFT
                 ):
                     keys.append(key)

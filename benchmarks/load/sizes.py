@@ -1,0 +1,28 @@
+"""Sizes as users give them to the load test, in a file or on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from forebay.dispatch.sizes import parse_size
+from forebay.store.errors import SettingsError
+
+from .workload import MIN_SIZE_BYTES
+
+BODY_SIZES_MAX: Final = 100
+
+
+def size_bytes(name: str, value: object, *, minimum: int, maximum: int | None = None) -> int:
+    """`parse_size`, to which a bare number is bytes also where it is text."""
+    # A very long one stays text: it is no size, and int() would refuse it in its own words.
+    if isinstance(value, str) and value.isdecimal() and len(value) <= 18:
+        value = int(value)
+    return parse_size(name, value, minimum=minimum, maximum=maximum)
+
+
+def body_sizes(values: Sequence[object], *, maximum: int) -> tuple[int, ...]:
+    """Bytes of the bodies that take turns, each maximum at most. SettingsError names the first that cannot be."""
+    if not 1 <= len(values) <= BODY_SIZES_MAX:
+        raise SettingsError(f"size has {len(values):,} sizes: give 1 to {BODY_SIZES_MAX}")
+    return tuple(size_bytes("size", value, minimum=MIN_SIZE_BYTES, maximum=maximum) for value in values)
