@@ -347,6 +347,7 @@ class EagerLoader:
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
         if was_begun:
             load.target.interest.load_ended(self._area.ready)
+            self._area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 

@@ -437,6 +437,25 @@ def test_an_interest_that_joins_while_another_loads_finds_what_is_loaded() -> No
     store.check()
 
 
+def test_who_found_nothing_because_another_was_loading_it_hears_of_it_when_that_comes_to_nothing() -> None:
+    store = SimulatedBay(memory_limit="8MiB")
+    queue = store.queue()
+    sent = [queue.send(b"x", headers={"n": n}, persistent=False) for n in range(20)]
+    called: list[str] = []
+    with queue.subscribe():
+        [target] = store.lists()
+        load = store.engine.loader.begin(target, is_needed=True)
+        assert load is not None and len(load.from_cache) == 20
+        with queue.subscribe(selector="n < 5", on_ready=lambda: called.append("ready")) as second:
+            assert not second.take()
+            called.clear()
+            store.engine.loader.finish(load)
+            store.engine.call_ready()
+            assert called == ["ready"]
+            assert [delivery.id for delivery in drained(second)] == sent[:5]
+    store.check()
+
+
 def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
     store = SimulatedBay(memory_limit="4MiB")
     sent = send(store, 5_000)
