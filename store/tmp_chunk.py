@@ -64,8 +64,11 @@ class Chunk:
         """Messages, those that are gone included."""
         return len(self.lengths)
 
-    def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], owners: int) -> int:
-        """Put messages behind the others, one after the other from offset on. Returns their bits."""
+    def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], held: Iterable[int]) -> int:
+        """Put messages behind the others, one after the other from offset on. Returns the index of the first one.
+
+        held: for each owner a bit for each of them that it holds.
+        """
         at = len(self.lengths)
         base = self.base
         self.sequences.extend(array("I", [sequence - base for sequence in sequences]))
@@ -77,13 +80,17 @@ class Chunk:
         added_bytes = sum(self.lengths[at:])
         self.live_bytes += added_bytes
         self.file.live_bytes += added_bytes
-        added = (1 << len(self.lengths)) - (1 << at)
-        while owners >> len(self.owner_planes):
-            self.owner_planes.append(0)
-        for plane in range(len(self.owner_planes)):
-            if owners >> plane & 1:
-                self.owner_planes[plane] |= added
-        return added
+        planes = self.owner_planes
+        for bits in held:
+            carry = bits << at
+            for number, plane in enumerate(planes):
+                planes[number] = plane ^ carry
+                carry &= plane
+                if not carry:
+                    break
+            if carry:
+                planes.append(carry)
+        return at
 
     def range(self, first: int, last: int) -> int:
         """Bits of the messages with sequences first to last."""

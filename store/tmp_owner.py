@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from .tmp_chunk import Share
+from .tmp_chunk import Chunk, Share
 
 _SLACK_MAX: Final = 64
 
@@ -41,6 +41,10 @@ class TmpOwner:
     def last(self) -> Share:
         """The share with the highest sequences. REQUIRES: there is one."""
         return self._share(-1)
+
+    def grows(self, chunk: Chunk | None) -> bool:
+        """Whether what is put behind all of this chunk only makes the last share larger."""
+        return chunk is not None and len(self) > 0 and self.last.chunk is chunk
 
     def within(self, first: int, last: int) -> Iterator[tuple[Share, int]]:
         """Each share that holds something from first to last, and the bits of that, in order."""

@@ -40,8 +40,8 @@ OWNER_CHARGE_BYTES: Final = 320
 
 STEP_BYTES: Final = 256 * 1024
 
-_Fitting = list[list[tuple[int, int]]]
-"""For each owner, the stretches of a batch that become shares of their own."""
+_Fitting = list[list[int]]
+"""For each owner, the bits of a batch that become shares of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +113,16 @@ class TmpStorage:
 
     # ----------------------------------------------------------------- spilling
 
-    def spill(self, owners: Sequence[int], messages: Sequence[SpilledMessage]) -> None:
-        """Store messages once, to be held by each of the owners. In ascending sequence; no owner holds one of them yet.
+    def spill(
+        self, owners: Sequence[int], messages: Sequence[SpilledMessage], held: Sequence[int] | None = None
+    ) -> None:
+        """Store messages once, to be held by the owners. In ascending sequence; no owner holds one of its own yet.
 
-        One write for up to 512 messages or 512 KiB. On an error nothing is
-        stored and nothing has changed: StoreFull when tmp-storage, the memory
-        for places or the disk is full, SpillFailed when the disk fails.
+        held: for each owner a bit for each message that it is to hold, one at
+        least, and each message is held by somebody; None: all hold all. One
+        write for up to 512 messages or 512 KiB. On an error nothing is stored
+        and nothing has changed: StoreFull when tmp-storage, the memory for
+        places or the disk is full, SpillFailed when the disk fails.
         """
         if self._is_closed:
             raise Closed(TMP_STORAGE)
@@ -130,8 +134,9 @@ class TmpStorage:
         available_bytes = self.limit_bytes - self._headroom_bytes - self._files.bytes
         if needed_bytes > available_bytes:
             raise StoreFull(needed_bytes, max(available_bytes, 0), "temp_limit")
+        parts = _parts(held or [(1 << len(messages)) - 1] * len(owners), batches)
         grown = self._growable(owners, batches[0])
-        fittings, new_shares = self._fittings(owners, batches, grown)
+        fittings, new_shares = self._fittings(owners, batches, parts, grown)
         charge_bytes = (
             OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
             + SHARE_CHARGE_BYTES * new_shares
@@ -153,8 +158,8 @@ class TmpStorage:
             if owner not in self._owners:
                 self._owners[owner] = TmpOwner()
         unused_shares = new_shares + self._shares(owners)
-        for batch, place, fitting in zip(batches, places, fittings, strict=True):
-            self._install(owners, batch, place, fitting, grown)
+        for batch, part, place, fitting in zip(batches, parts, places, fittings, strict=True):
+            self._install(owners, batch, part, place, fitting, grown)
             grown = None
         unused_shares -= self._shares(owners)
         if unused_shares:
@@ -162,62 +167,66 @@ class TmpStorage:
         self._messages += len(messages)
 
     def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
-        """The chunk that exactly these owners filled last, where the batch may lie behind what is in it."""
+        """The chunk that the first of the owners filled last, where the batch may lie behind what is in it."""
         newest = self._files.newest
-        first = self._owners.get(owners[0])
+        first = next((self._owners[owner] for owner in owners if owner in self._owners), None)
         if newest is None or first is None or newest.size + batch.size > self._files.file_bytes:
             return None
         chunk = first.last.chunk
         if (
             chunk.file is not newest
-            or len(chunk.shares) != len(owners)
             or len(chunk) + len(batch.lengths) > CHUNK_MESSAGES_MAX
             or chunk.live_bytes + batch.size > CHUNK_BYTES_MAX
             or batch.sequences[0] <= chunk.base + chunk.sequences[-1]
             or batch.sequences[-1] - chunk.base > SEQUENCE_SPREAD_MAX
         ):
             return None
-        for owner in owners:
-            held = self._owners.get(owner)
-            if held is None or held.last.chunk is not chunk:
-                return None
         return chunk
 
-    def _fittings(self, owners: Sequence[int], batches: list[Batch], grown: Chunk | None) -> tuple[list[_Fitting], int]:
+    def _fittings(
+        self, owners: Sequence[int], batches: list[Batch], parts: list[list[int]], grown: Chunk | None
+    ) -> tuple[list[_Fitting], int]:
         """Where each batch fits between the shares of each owner, and how many shares there will be more.
 
         Where two batches split one share, that number may be too large by one.
         """
         fittings: list[_Fitting] = []
         new_shares = 0
-        for batch in batches:
+        for batch, part in zip(batches, parts, strict=True):
             fitting: _Fitting = []
             fittings.append(fitting)
-            if grown is not None and batch is batches[0]:
-                continue
-            for owner in owners:
-                pieces, splits = self._owners.get(owner, _NOBODY).pieces(batch.sequences)
+            for owner, bits in zip(owners, part, strict=True):
+                held = self._owners.get(owner, _NOBODY)
+                if batch is batches[0] and held.grows(grown):
+                    fitting.append([])
+                    continue
+                pieces, splits = _pieces(held, batch.sequences, bits)
                 fitting.append(pieces)
                 new_shares += len(pieces) + splits
         return fittings, new_shares
 
     def _install(
-        self, owners: Sequence[int], batch: Batch, place: tuple[TmpFile, int], fitting: _Fitting, grown: Chunk | None
+        self,
+        owners: Sequence[int],
+        batch: Batch,
+        part: list[int],
+        place: tuple[TmpFile, int],
+        fitting: _Fitting,
+        grown: Chunk | None,
     ) -> None:
         """From here on the messages are there."""
         file, offset = place
         chunk = Chunk(file, batch.sequences[0]) if grown is None else grown
-        added = chunk.add(batch.sequences, offset, batch.lengths, len(owners))
-        if grown is not None:
-            for share in chunk.shares:
-                share.held |= added
-            return
+        at = chunk.add(batch.sequences, offset, batch.lengths, part)
         file.chunks[chunk] = None
-        for owner, pieces in zip(owners, fitting, strict=True):
-            for begin, end in pieces:
-                share = Share(chunk, (1 << end) - (1 << begin))
+        for owner, bits, pieces in zip(owners, part, fitting, strict=True):
+            held = self._owners[owner]
+            if held.grows(grown):
+                held.last.held |= bits << at
+            for piece in pieces:
+                share = Share(chunk, piece << at)
                 chunk.shares.append(share)
-                self._owners[owner].insert(share)
+                held.insert(share)
 
     def _shares(self, owners: Iterable[int]) -> int:
         return sum([len(self._owners[owner]) for owner in owners])
@@ -397,6 +406,27 @@ class TmpStorage:
 
 _NOBODY: Final = TmpOwner()
 """What is held by an owner that holds nothing. Nothing is ever put in."""
+
+
+def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:
+    """Of each batch what each owner holds, as bits."""
+    parts: list[list[int]] = []
+    begin = 0
+    for batch in batches:
+        every = (1 << len(batch.sequences)) - 1
+        parts.append([bits >> begin & every for bits in held])
+        begin += len(batch.sequences)
+    return parts
+
+
+def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int], int]:
+    """As TmpOwner.pieces, of these bits of a batch, and as bits of it."""
+    if bits.bit_count() == len(sequences):
+        pieces, splits = held.pieces(sequences)
+        return [(1 << end) - (1 << begin) for begin, end in pieces], splits
+    places = [at for low, high in (stretches(bits) if bits else ()) for at in range(low, high)]
+    pieces, splits = held.pieces([sequences[at] for at in places])
+    return [bits & (2 << places[end - 1]) - (1 << places[begin]) for begin, end in pieces], splits
 
 
 def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:

@@ -227,7 +227,33 @@ def test_owners_that_share_only_in_part_each_keep_their_own() -> None:
     assert spilling.all_of(2) == numbered(0, 10) + numbered(15, 10) + numbered(30, 10)
 
 
+def test_each_owner_holds_what_it_is_given_of_one_write() -> None:
+    spilling = Spilling()
+    messages = numbered(0, 600)
+    thirds = [sum(1 << n for n in range(600) if n % 3 != rest) for rest in range(3)]
+    writes = spilling.disk.calls["write"]
+    spilling.storage.spill([1, 2, 3], messages, thirds)
+    assert spilling.disk.calls["write"] == writes + 2, "600 messages are two chunks"
+    spilling.check()
+    for owner, rest in ((1, 0), (2, 1), (3, 2)):
+        assert spilling.all_of(owner) == [message for message in messages if message[0] % 3 != rest]
+    spilling.storage.drop(1)
+    assert spilling.storage.remove(2, 0, 599) == 400
+    assert spilling.storage.statistics.messages == 400
+    spilling.check()
+    spilling.storage.drop(3)
+    assert spilling.files() == {} and spilling.ledger.held_bytes == 0
+
+
 # Memory.
+
+
+def test_owners_that_come_and_go_fill_one_chunk() -> None:
+    spilling = Spilling()
+    for n in range(100):
+        spilling.storage.spill([owner for owner in (1, 2, 3) if owner == 1 or n // owner % 2], numbered(n, 1))
+    spilling.check()
+    assert spilling.ledger.held_bytes < 100 * 13 + 720 + 3 * (320 + 180) + 1_000
 
 
 def test_places_of_a_message_cost_at_most_16_bytes_however_it_was_spilled() -> None:
@@ -404,8 +430,8 @@ def test_on_the_system_s_disk(tmp_path: Path) -> None:
 def test_counts_of_owners_are_exact_for_any_number_of_them() -> None:
     for owners in (1, 2, 3, 7, 8, 64):
         chunk = tmp_chunk.Chunk(TmpFile(1, 0), 0)
-        bits = chunk.add(range(5), 0, [10] * 5, owners)
-        gone = [chunk.release(bits) for _ in range(owners)]
+        assert chunk.add(range(5), 0, [10] * 5, [0b11111] * owners) == 0
+        gone = [chunk.release(0b11111) for _ in range(owners)]
         assert gone == [0] * (owners - 1) + [5] and chunk.live_bytes == 0
         with pytest.raises(AssertionError, match="more than held it"):
             chunk.release(1)

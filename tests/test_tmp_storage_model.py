@@ -33,8 +33,10 @@ class Model:
 
     def spill(self) -> None:
         random = self.random
-        owners = random.sample(OWNERS, random.choice((1, 1, 1, 2, 4)))
-        taken = set().union(*(self.held[owner] for owner in owners))
+        owners = random.sample(OWNERS, random.choice((1, 1, 2, 3, 4)))
+        is_split = random.random() < 0.4
+        join = set.intersection if is_split else set.union
+        taken = join(*(set(self.held[owner]) for owner in owners))
         if random.random() < 0.6:
             first = max(taken, default=-1) + 1
             chosen = list(range(first, first + random.choice((1, 1, 5, 40))))
@@ -46,9 +48,17 @@ class Model:
             (n, random.randbytes(random.choice((0, 9))), random.randbytes(random.randint(0, size)), TIMESTAMP + n)
             for n in chosen
         ]
+        parts = {owner: set(chosen) for owner in owners}
+        held: list[int] | None = None
+        if is_split:
+            lacking = {n: [owner for owner in owners if n not in self.held[owner]] for n in chosen}
+            given = {n: random.sample(found, random.randint(1, len(found))) for n, found in lacking.items()}
+            parts = {owner: {n for n in chosen if owner in given[n]} for owner in owners}
+            owners = [owner for owner in owners if parts[owner]]
+            held = [sum(1 << at for at, n in enumerate(chosen) if n in parts[owner]) for owner in owners]
         before, held_bytes = self.storage.statistics, self.spilling.ledger.held_bytes
         try:
-            self.storage.spill(owners, messages)
+            self.storage.spill(owners, messages, held)
         except (StoreFull, SpillFailed):
             self.refused += 1
             assert self.storage.statistics.messages == before.messages
@@ -60,7 +70,8 @@ class Model:
         self.spills += 1
         self.spilled += len(messages)
         for owner in owners:
-            self.held[owner].update((message[0], (self.spills, message)) for message in messages)
+            kept = [message for message in messages if message[0] in parts[owner]]
+            self.held[owner].update((message[0], (self.spills, message)) for message in kept)
 
     def remove(self) -> None:
         random = self.random
