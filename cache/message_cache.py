@@ -71,6 +71,10 @@ class MessageCache:
         messages = self._lanes.get(lane)
         return messages.get(sequence) if messages else None
 
+    def is_shared(self, lane: int) -> bool:
+        """Whether others may need what the lane takes, so that no memory comes free with it."""
+        return False
+
     def has(self, lane: int) -> bool:
         return bool(self._lanes.get(lane))
 

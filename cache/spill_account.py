@@ -12,7 +12,9 @@ from typing import Final
 from .budget import Holder
 
 AHEAD_BYTES: Final = 16 * 1024
-"""More than the places of any batch take."""
+"""More than the places of any batch take that one lane writes."""
+OWNER_AHEAD_BYTES: Final = 512
+"""More than each other lane takes that holds messages of the batch as well."""
 
 
 class SpillAccount:
@@ -20,8 +22,23 @@ class SpillAccount:
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
+        self._wanted_bytes = AHEAD_BYTES
         self.ahead_bytes = 0
         """Charged already and not used; nothing before the first refill."""
+
+    @property
+    def is_filled(self) -> bool:
+        """It has as much ahead as it should."""
+        return self.ahead_bytes == self._wanted_bytes
+
+    def write_for(self, lanes: int) -> None:
+        """A batch may be for so many lanes from now on."""
+        self._wanted_bytes = AHEAD_BYTES + OWNER_AHEAD_BYTES * (lanes - 1)
+        surplus_bytes = self.ahead_bytes - self._wanted_bytes
+        if surplus_bytes > 0:
+            self.ahead_bytes -= surplus_bytes
+            self.holder.release(surplus_bytes)
+        self.refill()
 
     def reserve(self, charge_bytes: int) -> bool:
         if self.holder.reserve(charge_bytes):
@@ -32,15 +49,15 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
-        kept_bytes = min(charge_bytes, AHEAD_BYTES - self.ahead_bytes)
+        kept_bytes = min(charge_bytes, self._wanted_bytes - self.ahead_bytes)
         self.ahead_bytes += kept_bytes
         self.holder.release(charge_bytes - kept_bytes)
 
     def refill(self) -> None:
         """Memory came free: hold as much ahead as should be."""
-        missing_bytes = AHEAD_BYTES - self.ahead_bytes
+        missing_bytes = self._wanted_bytes - self.ahead_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
-            self.ahead_bytes = AHEAD_BYTES
+            self.ahead_bytes = self._wanted_bytes
 
 
 class ArrivalAccount:

@@ -36,8 +36,7 @@ class SpillBuffer(MessageCache):
         """is_moved: its charge was just released elsewhere."""
         messages = self._lanes.get(lane)
         if messages is None:
-            messages = self._lanes[lane] = {}
-            self._bytes[lane] = 0
+            return self._put_first(lane, message, is_moved)
         sequence = message[0]
         if sequence in messages:
             return True
@@ -49,6 +48,11 @@ class SpillBuffer(MessageCache):
         messages[sequence] = message
         self._bytes[lane] += charge
         return True
+
+    def _put_first(self, lane: int, message: StoredMessage, is_moved: bool) -> bool:
+        self._lanes[lane] = {}
+        self._bytes[lane] = 0
+        return self.put(lane, message, is_moved=is_moved)
 
     def take(self, lane: int, sequence: int) -> StoredMessage | None:
         message = super().take(lane, sequence)

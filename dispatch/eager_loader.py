@@ -136,7 +136,7 @@ class EagerLoader:
         load.was_shared = target.is_shared
         if is_needed:
             self._cut_to_cached(load)
-        self._take_from_caches(load)
+        self._take_from_caches(load, is_needed)
         for sequence in target.area.settle_load(load):
             self._make_lazy(load, sequence)
         if load.runs:
@@ -220,7 +220,7 @@ class EagerLoader:
             before = sequence
             count += 1
 
-    def _take_from_caches(self, load: Load) -> None:
+    def _take_from_caches(self, load: Load, is_needed: bool) -> None:
         area, target = self._area, load.target
         if target.is_shared and not target.area.is_persistent:
             self._copy_from_caches(load)
@@ -229,12 +229,16 @@ class EagerLoader:
         for cache in target.area.caches:
             if not cache.may_have(lane, load.last):
                 continue
+            reserve = area.targets.reserve if cache.is_shared(lane) else area.targets.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
-                    reserved = area.targets.reserve_again(charge)
-                    assert reserved, "what was just released can be reserved again"
+                    if not reserve(charge):  # others need it too: it is spilled for all, and read
+                        target.area.spill((message,))
+                        if is_needed and cache.peek(lane, sequence) is not None:
+                            self._make_lazy(load, sequence)
+                        break
                     load.reserved_bytes += charge
                     load.held[sequence] = message
                     load.from_cache.add(sequence)

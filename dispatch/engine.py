@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from ..cache.budget import Budget
 from ..cache.memory_guard import MemoryGuard
@@ -60,6 +60,9 @@ from .topic_area import TopicArea
 from .topics import Topics
 from .transaction_area import TransactionArea
 from .volatile_area import VolatileArea
+
+if TYPE_CHECKING:
+    from .fan_out import FanOut
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -284,12 +287,12 @@ class Engine:
                 raise Closed("the queue")
             return self.volatile_area(queue, priority)
 
-    def volatile_area(self, queue: QueueArea, priority: int, id_prefix: str | None = None) -> VolatileArea:
-        """Made on first use. id_prefix: of a subscription's, which its topic says. REQUIRES: the lock."""
+    def volatile_area(self, queue: QueueArea, priority: int, fan_out: FanOut | None = None) -> VolatileArea:
+        """Made on first use. fan_out: what a subscription's lane is part of. REQUIRES: the lock."""
         area = queue.volatile_areas[priority]
         if area is None:
-            lane = self.overflow.lane(queue.number, priority)
-            prefix = id_prefix if id_prefix is not None else self.volatile_prefix(queue.number, priority)
+            lane = self.overflow.lane(queue.number, priority, fan_out.pool if fan_out is not None else None)
+            prefix = fan_out.id_prefix if fan_out is not None else self.volatile_prefix(queue.number, priority)
             area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
             area.persistent = queue.areas[priority]
             self.targets.add_lane(area)

@@ -2,18 +2,21 @@
 
 Each subscription that has a consumer and wants a message gets it into a lane
 of its own, with RAM before and tmp-storage behind, as a queue's has: a slow
-subscriber spills for itself and holds up nobody. What a subscription has of
-them it keeps until it ends, a durable one also while it is offline; what
-comes while it is offline is not for it. All lanes of one priority number
-their messages alike, so that a message has one id, whoever gets it.
+subscriber holds up nobody. What a subscription has of them it keeps until it
+ends, a durable one also while it is offline; what comes while it is offline
+is not for it. All lanes of one priority number their messages alike, so that
+a message has one id, whoever gets it, and what several of them have no room
+for waits, and is spilled, once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from ..store.lane import LANE_SHIFT
 from ..store.runs import Runs
 from ..store.times import Times
+from ..store.volatile_lane import VOLATILE
 from .deletion import forget_lane
 from .topic_area import SubscriptionArea, TopicArea
 
@@ -32,6 +35,8 @@ class FanOut:
         self.queue = topic
         self.priority = priority
         self.id_prefix = engine.volatile_prefix(topic.number, priority)
+        self.pool = VOLATILE | topic.number << LANE_SHIFT | priority
+        """In which its lanes share what they have no room for."""
         self.next_sequence = 0
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
@@ -51,6 +56,8 @@ class FanOut:
         given: list[VolatileArea] = []
         passed_over = 0
         verdicts.begin(message)
+        buffer = self._engine.overflow.buffer
+        buffer.arriving = (self.pool, sequence)
         try:
             for subscription in topic.online:
                 selector = subscription.selector
@@ -72,6 +79,7 @@ class FanOut:
             raise
         finally:
             verdicts.begin(None)
+            buffer.arriving = None
         if evictor is not None:
             topic.evicted += passed_over
             evictor.given(given, message)
@@ -80,7 +88,7 @@ class FanOut:
     def _area(self, subscription: SubscriptionArea) -> VolatileArea:
         area = subscription.volatile_areas[self.priority]
         if area is None:
-            area = self._engine.volatile_area(subscription, self.priority, self.id_prefix)
+            area = self._engine.volatile_area(subscription, self.priority, self)
             area.first_sequence = self.next_sequence - 1
         return area
 

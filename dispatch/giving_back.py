@@ -33,6 +33,7 @@ def make_room(
         others = [target for target in targets.lists if target is not keep and _can_give(target, least, least_seconds)]
         richest = max(others, key=lambda target: target.supply_seconds, default=None)
         if richest is None:
+            targets.overflow.write_arriving()
             return
         stop = max(len(richest.direct) // 2, least)
         missing_bytes = wanted_bytes - budget.free_bytes

@@ -17,8 +17,8 @@ from ..cache.budget import Budget
 from ..cache.charge import charge_bytes
 from ..cache.message_cache import MessageCache
 from ..cache.policy import Shares
-from ..cache.spill_account import AHEAD_BYTES, ArrivalAccount, SpillAccount
-from ..cache.spill_buffer import SpillBuffer
+from ..cache.shared_spill_buffer import SharedSpillBuffer
+from ..cache.spill_account import ArrivalAccount, SpillAccount
 from ..store.disk import Disk
 from ..store.errors import Closed, SpillFailed, StoreFull
 from ..store.reading import StoredMessage
@@ -55,7 +55,7 @@ class Overflow:
         self._room_bytes = 0
         self.account = SpillAccount(budget.holder("tmp_storage"))
         self._arrivals = ArrivalAccount(self.account, lambda wanted_bytes: self.make_room(wanted_bytes))
-        self.buffer = SpillBuffer(budget.holder("spill_buffer"), 0)
+        self.buffer = SharedSpillBuffer(budget.holder("spill_buffer"), 0)
         self.storage = TmpStorage(
             disk,
             self.account,
@@ -80,11 +80,16 @@ class Overflow:
         if self.buffer.is_full:
             self.write_all()
 
-    def lane(self, destination: int, priority: int) -> VolatileLane:
-        """A new one."""
+    def lane(self, destination: int, priority: int, pool: int | None = None) -> VolatileLane:
+        """A new one. pool: number of the fan-out whose lanes share what they have no room for."""
         lane = VolatileLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
-        self.account.refill()
+        if pool is None:
+            self.account.refill()
+        else:
+            lane.pool = pool
+            self.buffer.join(lane.number, pool)
+            self.account.write_for(self.buffer.sharing_lanes_max)
         return lane
 
     # ------------------------------------------------------------------ taking in
@@ -92,7 +97,7 @@ class Overflow:
     def take_in(self, lane: VolatileLane, message: StoredMessage) -> None:
         """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
         number = lane.number
-        if self.buffer.is_batch(number) or self.buffer.is_full:
+        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         if not self.buffer.put(number, message):
             self.admit(lane, message)
@@ -105,10 +110,12 @@ class Overflow:
 
         Either the SpillBuffer has room for it afterwards, or it is spilled already.
         """
-        if self.buffer.is_batch(lane.number) or self.buffer.is_full:
+        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         charge = charge_bytes(message)
-        if self.budget.free_bytes >= charge and self.account.ahead_bytes == AHEAD_BYTES:
+        if self.budget.free_bytes >= charge and self.account.is_filled:
+            return
+        if self.buffer.peek(lane.pool, message[0]) is not None:  # for others, and costs nothing more
             return
         self.make_room(max(charge, self._room_bytes))
         self.account.refill()
@@ -118,12 +125,10 @@ class Overflow:
         lane.spilled(message[0], message[0])
 
     def _relieve(self, lane: VolatileLane) -> None:
-        """Write a batch of the lane, or of the one that has most."""
-        if not self.buffer.is_batch(lane.number):
-            fullest = self.buffer.fullest()
-            if fullest is not None:
-                lane = self.lanes[fullest]
-        self._write(lane)
+        """Write a batch of the lane, or of what has most."""
+        fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
+        if fullest is not None:
+            self._write(fullest)
 
     def keep(self, lane: VolatileLane, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these, and of their charge: what is not spilled is kept, or written when it makes a batch."""
@@ -135,35 +140,63 @@ class Overflow:
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
                 kept = buffer.put(number, message, is_moved=True)
                 assert kept, "what was just released can be reserved again"
-        if buffer.is_batch(number):
+        if buffer.is_batch(lane.pool):
             self.write(lane)
 
     def write(self, lane: VolatileLane) -> bool:
-        """Spill all that waits of a lane, where tmp-storage takes it; whether it did."""
+        """Spill what waits of a lane, and of those that share with it, where tmp-storage takes it; whether it did."""
+        return self._write_out(lane.pool)
+
+    def write_all(self) -> None:
+        for key in self.buffer.lanes:
+            if not self._write_out(key):
+                return
+
+    def write_arriving(self) -> None:
+        """As write_all, where nothing else gives memory: also what some of its lanes have not got yet."""
+        self.buffer.arriving = None
+        self.write_all()
+
+    def _write_out(self, key: int) -> bool:
         try:
-            while self.buffer.has(lane.number):
-                self._write(lane)
+            while self._write(key):
+                pass
         except (StoreFull, SpillFailed) as error:
             logger.debug("kept in RAM: %s", error)
             return False
         return True
 
-    def write_all(self) -> None:
-        for number in self.buffer.lanes:
-            if not self.write(self.lanes[number]):
-                return
-
-    def _write(self, lane: VolatileLane) -> None:
-        """One batch. Nothing has changed where tmp-storage refuses it."""
-        buffer, number = self.buffer, lane.number
-        batch = buffer.batch(number)
-        runs = lane.only_in_ram(batch)
-        fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
-        self.storage.spill((number,), _whole(fresh))
-        for run in runs:
-            lane.spilled(run[0][0], run[-1][0])
-        buffer.drop(number, batch)
+    def _write(self, key: int) -> bool:
+        """One batch; whether there was one. Nothing has changed where tmp-storage refuses it."""
+        buffer = self.buffer
+        batch = buffer.batch(key)
+        if not batch:
+            return False
+        if buffer.is_pool(key):
+            self._write_shared(key, batch)
+        else:
+            lane = self.lanes[key]
+            runs = lane.only_in_ram(batch)
+            fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
+            self.storage.spill((key,), _whole(fresh))
+            for run in runs:
+                lane.spilled(run[0][0], run[-1][0])
+        buffer.drop(key, batch)
         self.account.refill()
+        return True
+
+    def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:
+        """Each message once, for all lanes that need it."""
+        holders = self.buffer.holders(pool, batch)
+        held: list[tuple[VolatileLane, Sequence[StoredMessage]]] = []
+        for number, bits in holders:
+            lane = self.lanes[number]
+            runs = lane.only_in_ram([message for at, message in enumerate(batch) if bits >> at & 1])
+            assert sum(map(len, runs)) == bits.bit_count(), "what waits is pending, and nowhere else"
+            held += [(lane, run) for run in runs]
+        self.storage.spill([number for number, _ in holders], _whole(batch), [bits for _, bits in holders])
+        for lane, run in held:
+            lane.spilled(run[0][0], run[-1][0])
 
     # ------------------------------------------------------------------ removing
 
@@ -191,7 +224,10 @@ class Overflow:
     def drop(self, lane: VolatileLane) -> None:
         """The lane goes with all that it has."""
         self.storage.drop(lane.number)
+        is_shared = self.buffer.is_shared(lane.number)
         self.buffer.forget(lane.number)
+        if is_shared:
+            self.account.write_for(self.buffer.sharing_lanes_max)
         lane.close()
         del self.lanes[lane.number]
 
@@ -219,7 +255,7 @@ class Overflow:
     def close(self) -> None:
         """All of it is gone, and so are the files."""
         self.is_closed = True
-        for number in self.buffer.lanes:
+        for number in self.lanes:
             self.buffer.forget(number)
         self.storage.close()
 

@@ -157,7 +157,7 @@ class VolatileArea(LaneArea):
             overflow.write_all()
             if not overflow.buffer.put(lane.number, message):
                 return False
-        if overflow.buffer.is_batch(lane.number):
+        if overflow.buffer.is_batch(lane.pool):
             overflow.write(lane)
         return True
 

@@ -57,6 +57,7 @@ class VolatileLane:
 
     __slots__ = (
         "number",
+        "pool",
         "destination",
         "priority",
         "next_sequence",
@@ -78,6 +79,8 @@ class VolatileLane:
     def __init__(self, account: Account, destination: int, priority: int) -> None:
         """account: pays for the blocks."""
         self.number = VOLATILE | destination << LANE_SHIFT | priority
+        self.pool = self.number
+        """Under which what RAM has no room for waits to be spilled: lanes of one fan-out share it."""
         self.destination = destination
         self.priority = priority
         self.next_sequence = 0

@@ -173,7 +173,31 @@ DISPATCH_BUGS = (
         ),
     ),
     *in_file(
+        "cache/shared_spill_buffer.py",
+        (
+            "what one subscriber takes while it waits to be spilled is gone for the others",
+            "            if needed:\n",
+            "            if not needed:\n",
+            "tests/test_shared_overflow.py",
+        ),
+    ),
+    *in_file(
+        "dispatch/overflow.py",
+        (
+            "what is spilled for many subscribers is there for one of them",
+            "        holders = self.buffer.holders(pool, batch)\n",
+            "        holders = self.buffer.holders(pool, batch)[:1]\n",
+            "tests/test_shared_overflow.py",
+        ),
+    ),
+    *in_file(
         "dispatch/fan_out.py",
+        (
+            "a message is spilled before all subscribers have it, and once more for the others",
+            "        buffer.arriving = (self.pool, sequence)\n",
+            "",
+            "tests/test_shared_overflow.py",
+        ),
         (
             "some subscribers get what another has no room for",
             "                self._take_back(area, sequence)\n",
