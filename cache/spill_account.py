@@ -13,8 +13,8 @@ from .budget import Holder
 
 AHEAD_BYTES: Final = 16 * 1024
 """More than the places of any batch take that one lane writes."""
-OWNER_AHEAD_BYTES: Final = 512
-"""More than each other lane takes that holds messages of the batch as well."""
+OWNER_AHEAD_BYTES: Final = 860
+"""What each other lane takes whose messages of the batch lie in three stretches between what it has spilled before."""
 
 
 class SpillAccount:
@@ -27,9 +27,9 @@ class SpillAccount:
         """Charged already and not used; nothing before the first refill."""
 
     @property
-    def is_filled(self) -> bool:
-        """It has as much ahead as it should."""
-        return self.ahead_bytes == self._wanted_bytes
+    def missing_bytes(self) -> int:
+        """So much less is held ahead than should be."""
+        return self._wanted_bytes - self.ahead_bytes
 
     def write_for(self, lanes: int) -> None:
         """A batch may be for so many lanes from now on."""
@@ -49,13 +49,13 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
-        kept_bytes = min(charge_bytes, self._wanted_bytes - self.ahead_bytes)
+        kept_bytes = min(charge_bytes, self.missing_bytes)
         self.ahead_bytes += kept_bytes
         self.holder.release(charge_bytes - kept_bytes)
 
     def refill(self) -> None:
         """Memory came free: hold as much ahead as should be."""
-        missing_bytes = self._wanted_bytes - self.ahead_bytes
+        missing_bytes = self.missing_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
@@ -72,7 +72,7 @@ class ArrivalAccount:
         account = self._account
         if account.holder.reserve(charge_bytes):
             return True
-        self._make_room(AHEAD_BYTES + charge_bytes)
+        self._make_room(max(AHEAD_BYTES, account.missing_bytes) + charge_bytes)
         account.refill()
         return account.reserve(charge_bytes)
 

@@ -113,11 +113,11 @@ class Overflow:
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         charge = charge_bytes(message)
-        if self.budget.free_bytes >= charge and self.account.is_filled:
+        if self.budget.free_bytes >= charge and not self.account.missing_bytes:
             return
         if self.buffer.peek(lane.pool, message[0]) is not None:  # for others, and costs nothing more
             return
-        self.make_room(max(charge, self._room_bytes))
+        self.make_room(max(charge + self.account.missing_bytes, self._room_bytes))
         self.account.refill()
         if self.budget.free_bytes >= charge:
             return
