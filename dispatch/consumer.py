@@ -227,6 +227,7 @@ class Consumer:
             break
         if not search.has_credit:
             self._waits_for_credit = True
+            self.interest.arrived.notify()  # it may have been called in the place of one that has credit
             if most > 0 or targets.is_short:
                 targets.waits_for_memory[self] = None
         return None

@@ -324,6 +324,29 @@ def test_who_waits_for_credit_does_not_swallow_the_call_for_who_has_some(bay: Fo
     crew.join()
 
 
+@pytest.mark.parametrize("how", ["another thread's take", "prefetch"])
+def test_who_lost_its_credit_while_it_waited_passes_the_call_on_to_who_has_some(bay: Forebay, how: str) -> None:
+    queue, crew, taken = bay.queue("orders"), Crew(), SimpleQueue[str]()
+    without, ready = queue.subscribe(prefetch=2), queue.subscribe()
+
+    def take(consumer: Consumer) -> None:
+        taken.put(consumer.take(timeout=None)[0].id)
+
+    for number, consumer in enumerate((without, without, ready), 1):
+        crew.start(partial(take, consumer))
+        until(lambda number=number: waiting(ready) == number)  # type: ignore[misc]
+    if how == "prefetch":
+        assert queue.send(b"first") == taken.get(timeout=PATIENCE_SECONDS)
+        without.prefetch = 1
+    else:
+        without.prefetch = 1
+        assert queue.send(b"first") == taken.get(timeout=PATIENCE_SECONDS)
+    assert queue.send(b"second") == taken.get(timeout=PATIENCE_SECONDS)
+    without.prefetch = 2
+    queue.send(b"third")
+    crew.join()
+
+
 @pytest.mark.parametrize("how", ["ack", "batch", "nack", "prefetch"])
 def test_a_take_that_waits_for_credit_is_woken_when_it_comes(bay: Forebay, how: str) -> None:
     queue, crew, taken = bay.queue("orders"), Crew(), SimpleQueue[str]()
