@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -233,11 +234,21 @@ class AsyncQueue(AsyncSender):
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads."""
         messages = self._synchronous.browse(selector)
+        lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
+
+        def read() -> Message | None:
+            with lock:
+                return next(messages, None)
+
+        def close() -> None:
+            with lock:
+                messages.close()
+
         try:
-            while found := await self._engine.call(_next, messages):
+            while found := await self._engine.call(read):
                 yield found
         finally:
-            await self._engine.call(messages.close)
+            await self._engine.call(close)
 
     async def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none. As Queue.find."""
@@ -313,10 +324,6 @@ class AsyncTopic(AsyncSender):
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         return self._sender.statistics()
-
-
-def _next(messages: Iterator[Message]) -> Message | None:
-    return next(messages, None)
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

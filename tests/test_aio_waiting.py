@@ -14,6 +14,7 @@ import pytest
 import forebay
 import forebay.aio
 from forebay import Closed, Message
+from forebay.dispatch.browser import Browsers
 from loops import ByHand, InThread, LoopBay, run_jumping, ticks
 
 Taken = list[forebay.aio.Delivery]
@@ -521,5 +522,39 @@ def test_a_scan_that_finds_nothing_ends_with_the_timeout_and_stops_nobody() -> N
             assert bodies(found) == [b"2999"] and takes > 1
         async with queue.subscribe(selector="n = 2998") as consumer:
             assert bodies(await consumer.take(timeout=None)) == [b"2998"]
+
+    asyncio.run(main())
+
+
+def test_a_browse_cancelled_while_it_reads_ends_with_that_read_and_keeps_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with forebay.aio.open(tmp_path, memory_limit="4MiB", sync="never") as bay:
+            queue = await bay.queue("orders")
+            await queue.send_many(numbered(10))
+            reads, go_on, read = asyncio.Event(), threading.Event(), Browsers._read
+            loop = asyncio.get_running_loop()
+
+            def read_slowly(*arguments: Any) -> None:
+                loop.call_soon_threadsafe(reads.set)
+                assert go_on.wait(60)
+                read(*arguments)
+
+            monkeypatch.setattr(Browsers, "_read", read_slowly)
+
+            async def browse() -> list[bytes]:
+                return [message.body async for message in queue.browse()]
+
+            browsing = start(browse())
+            await reads.wait()
+            browsing.cancel()
+            await ticks()
+            go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await browsing
+            assert len(await browse()) == 10
+            bay.synchronous._engine.audit()
+            assert (await bay.statistics()).memory.holders["browsers"] == 0
 
     asyncio.run(main())
