@@ -18,7 +18,7 @@ from .opening import Opening
 from .queue import Queue
 from .sender import Sender
 from .space_line import SpaceLine, Waiting, deadline_after
-from .statistics import TopicStatistics
+from .statistics import DestinationStatistics, TopicStatistics
 from .topic import Topic
 from .waiting_line import Bell
 
@@ -291,6 +291,10 @@ class AsyncQueue(AsyncSender):
     def depth_bytes(self) -> int:
         """Their bodies and headers, in bytes. O(1)."""
         return self._sender.depth_bytes
+
+    def statistics(self) -> DestinationStatistics:
+        """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        return self._sender.statistics()
 
 
 class AsyncTopic(AsyncSender):

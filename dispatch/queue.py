@@ -17,6 +17,7 @@ from .purge import purge
 from .queue_area import QueueArea
 from .selector import Selector, compile_selector
 from .sender import Sender, check_name
+from .statistics import DestinationStatistics, destination_statistics
 
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127
@@ -178,6 +179,11 @@ class Queue(Sender):
         """Their bodies and headers, in bytes. O(1)."""
         with self._engine.lock:
             return self._area.depth_bytes
+
+    def statistics(self) -> DestinationStatistics:
+        """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        with self._engine.lock:
+            return destination_statistics(self._area)
 
     def __repr__(self) -> str:
         return f"<Queue {self._area.name!r}>"

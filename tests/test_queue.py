@@ -344,3 +344,13 @@ def test_a_closed_store_says_so(call: str, sync: str) -> None:
     bay.bay.close()
     bay.reopen()
     assert bay.queue().depth == 1
+
+
+def test_statistics_of_a_queue_are_what_the_store_says_of_it(bay: SimulatedBay, queue: Queue) -> None:
+    queue.send_many([Message(b"first"), Message(b"second")])
+    bay.queue("other").send(b"elsewhere")
+    with queue.subscribe() as consumer:
+        consumer.ack(consumer.take())
+        found = queue.statistics()
+    assert (found.depth, found.enqueued, found.delivered, found.acknowledged, found.consumers) == (1, 2, 1, 1, 1)
+    assert queue.statistics() == bay.bay.statistics().destinations["orders"]
