@@ -66,6 +66,7 @@ class AsyncSender:
         it is not.
         """
         engine = self._engine
+        deadline = deadline_after(timeout, engine.monotonic()) if timeout is not None else None
         if engine.ends_turn():
             await asyncio.sleep(0)
 
@@ -86,7 +87,6 @@ class AsyncSender:
         try:
             own_id = send()
         except StoreFull as full:
-            deadline = deadline_after(timeout, engine.monotonic())
             own_id = await self._in_line(full, persistent, (len(body),), send, deadline)
         if engine.owed:
             await engine.confirm()

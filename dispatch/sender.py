@@ -118,6 +118,8 @@ class Sender:
         engine = self._engine
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        if timeout is not None:
+            self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         if headers or message_id is not None or group is not None:
             properties = encoded_properties(headers, message_id, group, producer)
             if group is not None and not self._area.has_groups:

@@ -155,6 +155,8 @@ BAD_CALLS: list[Callable[[Any, Any], Any]] = [
     lambda queue, consumer: queue.send(b"", headers={"x": object()}),
     lambda queue, consumer: queue.send(b"", message_id=""),
     lambda queue, consumer: queue.send(bytes(5 << 20)),
+    lambda queue, consumer: queue.send(b"", timeout=-1),
+    lambda queue, consumer: queue.send_many([], timeout="1"),
     lambda queue, consumer: queue.send_many(7),
     lambda queue, consumer: queue.send_many([Message(b"x"), b"y"]),
     lambda queue, consumer: consumer.take(0),

@@ -288,6 +288,14 @@ def test_a_bad_argument_of_send_is_refused_and_changes_nothing(
     assert bay.bay.statistics() == before
 
 
+@pytest.mark.parametrize("timeout", [-1, -0.5, math.nan, math.inf, "1", True, b"1"], ids=ascii)
+def test_a_timeout_that_can_not_be_is_refused_also_where_there_is_room(queue: Queue, timeout: Any) -> None:
+    for call in (lambda: queue.send(b"x", timeout=timeout), lambda: queue.send_many([Message(b"x")], timeout=timeout)):
+        with pytest.raises(SettingsError, match="timeout"):
+            call()
+    assert not take_all(queue)
+
+
 @pytest.mark.parametrize("messages", [None, 5, [b"body"], b"bodies", [None], {"body": b"x"}, Message(b"x")], ids=ascii)
 def test_what_is_no_iterable_of_messages_is_refused(queue: Queue, messages: Any) -> None:
     with pytest.raises(SettingsError):
