@@ -17,6 +17,8 @@ from .message_cache import MessageCache
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
 """Charge of a batch. One write of one message costs 14 µs, of 256 of them less than one each."""
+FREEING_BYTES: Final = 4 * 1024
+"""Charge of a lane's messages from which on a write surely frees memory: the places of a single one take 1.2 KiB."""
 
 
 class SpillBuffer(MessageCache):
@@ -74,6 +76,10 @@ class SpillBuffer(MessageCache):
     def is_batch(self, lane: int) -> bool:
         """Whether a write is worth it."""
         return len(self._lanes.get(lane, ())) >= BATCH_MESSAGES or self._bytes.get(lane, 0) >= BATCH_BYTES
+
+    def is_freeing(self, lane: int) -> bool:
+        """Whether a write surely leaves more memory than the places take."""
+        return self._bytes.get(lane, 0) >= FREEING_BYTES
 
     @property
     def is_full(self) -> bool:

@@ -45,7 +45,7 @@ def make_room(
             charge = charge_bytes(evicted[-1])
             targets.targets.release(charge)
             missing_bytes -= charge
-        richest.area.spill(evicted)
+        richest.area.give_back(evicted)
 
 
 def givers(targets: TargetArea) -> list[tuple[str, int]]:

@@ -19,6 +19,7 @@ from ..cache.message_cache import MessageCache
 from ..cache.policy import Shares
 from ..cache.shared_spill_buffer import SharedSpillBuffer
 from ..cache.spill_account import ArrivalAccount, SpillAccount
+from ..cache.spill_buffer import FREEING_BYTES
 from ..store.disk import Disk
 from ..store.errors import Closed, SpillFailed, StoreFull
 from ..store.reading import StoredMessage
@@ -146,6 +147,11 @@ class Overflow:
     def write(self, lane: VolatileLane) -> bool:
         """Spill what waits of a lane, and of those that share with it, where tmp-storage takes it; whether it did."""
         return self._write_out(lane.pool)
+
+    def free(self, lane: VolatileLane) -> None:
+        """As write, for memory that is wanted: what may take more than it leaves is not paid from what is ahead."""
+        if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
+            self.write(lane)
 
     def write_all(self) -> None:
         for key in self.buffer.lanes:

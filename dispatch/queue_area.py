@@ -272,8 +272,11 @@ class LaneArea:
     def keep(self, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these: the journal has them."""
 
-    def spill(self, messages: Sequence[StoredMessage]) -> None:
+    def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """As keep, for memory that is wanted at once."""
+
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for what others must find on disk at once."""
 
     def unload(self, message: StoredMessage) -> bool:
         """Whether the body may leave RAM now, because it can be read again."""

@@ -42,7 +42,7 @@ class VolatileArea(LaneArea):
         target_area = queue.target_area
         self.caches = overflow.caches
         for cache in (target_area.pending_cache, target_area.head_queue_cache):
-            cache.keepers[lane.number] = self.spill
+            cache.keepers[lane.number] = self.give_back
 
     # ------------------------------------------------------------------ arrivals
 
@@ -143,8 +143,13 @@ class VolatileArea(LaneArea):
         """RAM lets go of these, whose charge is released already."""
         self.overflow.keep(self.lane, messages)
 
+    def give_back(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for memory that is wanted: written at once where that frees some."""
+        self.overflow.keep(self.lane, messages)
+        self.overflow.free(self.lane)
+
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """As keep, for memory that is wanted: written at once if tmp-storage takes it."""
+        """As keep, for what others must find in tmp-storage: written at once if it takes it."""
         self.overflow.keep(self.lane, messages)
         self.overflow.write(self.lane)
 

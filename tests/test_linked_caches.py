@@ -125,6 +125,24 @@ def test_small_messages_that_leave_ram_one_by_one_take_little_memory_for_their_p
     assert bay.bay.statistics().memory.holders["tmp_storage"] < 40 * spilled
 
 
+def test_many_queues_of_few_small_messages_do_not_use_up_what_their_places_are_paid_from() -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    queues = [bay.queue(f"q{number}") for number in range(400)]
+    consumers = [queue.subscribe() for queue in queues]
+    for _ in range(40):
+        for queue in queues:
+            queue.send(b"16 bytes of body", persistent=False)
+    bay.check()
+    assert bay.bay.statistics().tmp_storage.messages > 5_000
+    for consumer in consumers:
+        taken = 0
+        while deliveries := consumer.take(40):
+            consumer.ack(deliveries)
+            taken += len(deliveries)
+        assert taken == 40
+    bay.check()
+
+
 def fill_volatile(bay: SimulatedBay, rounds: int, count: int) -> None:
     for number in range(rounds):
         bay.queue(f"q{number % 4}").send_many(Message(b"16 bytes of body", persistent=False) for _ in range(count))
