@@ -242,6 +242,8 @@ class Dealer:
             self._feed(target)
 
     def _feed(self, target: TargetList) -> None:
+        if target in self.targets.waits_for_memory:
+            return  # each load that ends comes by here: the loader would try it again, and take from others for it
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
             self.targets.feed(target)
 

@@ -166,6 +166,32 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
     assert [len(consumer.take(5)) > 0 for consumer in consumers] == [True, True]
 
 
+def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bay = SimulatedBay(memory_limit="4MiB", max_file_length="4MiB")
+    queue = bay.queue()
+    queue.send_many(Message(bytes(400 * KIB), priority=7) for _ in range(3))
+    queue.send_many(Message(bytes(KIB), priority=4) for _ in range(200))
+    bay.reopen()
+    consumers = [bay.queue().subscribe(priority=priority) for priority in (0, 5)]  # so its messages are dealt
+    others = bay.engine.budget.holder("others")
+    assert others.reserve(bay.engine.budget.free_bytes - 300 * KIB)
+    tried: list[int] = []
+    begin = bay.engine.loader.begin
+
+    def noted(target: TargetList, *, is_needed: bool) -> Load | None:
+        tried.append(target.area.lane.priority)
+        return begin(target, is_needed=is_needed)
+
+    monkeypatch.setattr(bay.engine.loader, "begin", noted)
+    bay.bay.step()
+    assert tried.count(4) > 1 == tried.count(7)
+    others.release(others.held_bytes)
+    taken = [delivery.priority for _ in range(4) for delivery in consumers[1].take(1)]
+    assert taken == [7, 7, 7, 4]
+
+
 def test_a_step_ends_although_nothing_more_can_be_held() -> None:
     bay = SimulatedBay()
     fill(bay.queue(), 3000)
