@@ -59,6 +59,11 @@ class SpillAccount:
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
+    def give_ahead(self) -> None:
+        """What is held ahead is wanted for a message that has no other place."""
+        self.holder.release(self.ahead_bytes)
+        self.ahead_bytes = 0
+
 
 class ArrivalAccount:
     """Implements the store's Account, for what must be known of arrivals: others give memory back for it."""

@@ -139,8 +139,10 @@ class Overflow:
         for message in messages:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
-                kept = buffer.put(number, message, is_moved=True)
-                assert kept, "what was just released can be reserved again"
+                if not buffer.put(number, message, is_moved=True):
+                    self.account.give_ahead()  # a refill has taken that of what was released for this one
+                    kept = buffer.put(number, message, is_moved=True)
+                    assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool):
             self.write(lane)
 

@@ -475,6 +475,27 @@ def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
     store.check()
 
 
+def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() -> None:
+    store = SimulatedBay(memory_limit="4MiB")
+    queue = store.queue()
+    sent = queue.send(bytes(40 * KIB), persistent=False)
+    engine = store.engine
+    overflow, caches = engine.overflow, (engine.targets.pending_cache, engine.targets.head_queue_cache)
+    with engine.lock:
+        [(number, lane)] = overflow.lanes.items()
+        [message] = [found for cache in (*caches, overflow.buffer) if (found := cache.take(number, 0)) is not None]
+        overflow.account.give_ahead()
+        others = engine.budget.holder("others")
+        assert others.reserve(engine.budget.free_bytes - 41 * KIB)
+        overflow.account.refill()
+        overflow.keep(lane, [message])
+    store.check()
+    others.release(others.held_bytes)
+    with queue.subscribe() as consumer:
+        assert [delivery.id for delivery in drained(consumer)] == [sent]
+    store.check()
+
+
 def test_the_first_message_of_a_queue_finds_memory_that_others_can_give_back() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     for _ in range(1000):
