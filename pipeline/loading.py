@@ -23,6 +23,7 @@ from ..store.imports import SET_ID_BYTES
 from ..store.record import RecordDamaged
 from .rows import LoadedMessage, check_columns, message_of, parse_line
 from .session import require_spark
+from .worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -194,6 +195,7 @@ def _write_frame(frame: DataFrame, target: _Target) -> list[PartFacts]:
         import pyarrow as pa
         from pyspark import TaskContext
 
+        settle()
         context = TaskContext.get()
         assert context is not None
         rows = (row[_LINE] if is_lines else row for batch in batches for row in batch.to_pylist())

@@ -32,6 +32,7 @@ from .filters import Condition, applied, condition_of, prunes
 from .fleet import Part, Store, find_stores, plan
 from .schema import BACKLOG_COLUMNS, INDEX_COLUMNS, PINS_COLUMNS, PROBLEM_COLUMNS, columns, ddl
 from .stream import ForebayStream, StreamOptions
+from .worker import settle
 
 PARTITION_BYTES: Final = 512 << 20
 """A task costs as much as reading 100 MiB, so data logs are packed."""
@@ -201,6 +202,7 @@ class FactsReader(DataSourceReader):
             return  # there was nothing to read
         from .batches import Request, batches
 
+        settle()
         options = self._options
         asked = self._asked
         hidden = {
@@ -244,6 +246,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         if not isinstance(partition, StorePart):
             return
+        settle()
         for store, parts in partition.stores:
             if self._options.table == EXAMINED:
                 yield from examined(store, parts)

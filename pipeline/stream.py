@@ -32,6 +32,7 @@ from ..store.leases import Lease, validate_lease_name, write_lease
 from .errors import NotRead
 from .fleet import Part, Store, find_stores
 from .progress import Place, ahead
+from .worker import settle
 
 LEASE_SECONDS: Final = 3600
 RENEWAL_MS: Final = 1000
@@ -162,6 +163,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         if not isinstance(partition, StorePart):
             return
+        settle()
         for store, parts in partition.stores:
             request = Request(store.broker, self._asked, self._wanted, self._reports)
             for part in parts:

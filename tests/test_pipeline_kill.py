@@ -29,7 +29,8 @@ HERE = Path(__file__).parent
 LOADS_AT_ONCE = 40
 """So many a driver is asked for, if nobody kills it."""
 PATIENCE_SECONDS = 600
-MESSAGES_A_KILL = 600
+MESSAGES_A_BATCH = 300
+"""Somewhat more than one has, so that there is always another: or else nobody would be killed any more."""
 
 
 def moment(random: Random) -> float:
@@ -73,7 +74,7 @@ def kill_while_it_streams(root: Path, bay: Forebay, random: Random, sent: Counte
         wanted, deadline = len(batches(root)) + random.randrange(2), time.monotonic() + PATIENCE_SECONDS
         while len(batches(root)) <= wanted and query.is_running:
             assert time.monotonic() < deadline, tail_of(root / "log")
-            if sent.total() < MESSAGES_A_KILL * (killed.total() + 2):
+            if sent.total() < MESSAGES_A_BATCH * (len(batches(root)) + 4):
                 go_on(bay, random, sent)
             query.wait(0.05)
         query.wait(moment(random))
