@@ -229,12 +229,14 @@ class EagerLoader:
         for cache in target.area.caches:
             if not cache.may_have(lane, load.last):
                 continue
-            reserve = area.targets.reserve if cache.is_shared(lane) else area.targets.reserve_again
+            is_shared = cache.is_shared(lane)
+            reserve = area.targets.reserve if is_shared else area.targets.reserve_again
             for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
                     if not reserve(charge):  # others need it too: it is spilled for all, and read
+                        assert is_shared, "what was just released can be reserved again"
                         target.area.spill((message,))
                         if is_needed and cache.peek(lane, sequence) is not None:
                             self._make_lazy(load, sequence)
