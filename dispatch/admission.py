@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from sys import maxsize
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ..store.errors import Closed, MessageTooLarge, StoreFull
@@ -230,7 +231,7 @@ class Admission:
     def _reserve(self, sizes: Sequence[int]) -> int:
         """As many of the first as there is room for."""
         self._area.catch_up()
-        messages_left = bytes_left = float("inf")
+        messages_left = bytes_left = maxsize
         if self._policy.max_messages is not None:
             messages_left = self._policy.max_messages - self._area.depth - self._reserved_messages
         if self._max_bytes is not None:

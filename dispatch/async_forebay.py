@@ -70,7 +70,7 @@ class AsyncForebay:
             await self._engine.call(self._synchronous.topic, name)
         topic = self._bay.topic(name)
         if isinstance(topic, LimitedTopic):
-            return AsyncLimitedTopic(self, self._engine, topic._area)
+            return AsyncLimitedTopic(self, self._engine, topic._topic)
         return AsyncTopic(self, self._engine, topic)
 
     def destinations(self) -> list[str]:

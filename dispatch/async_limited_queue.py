@@ -11,7 +11,7 @@ from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .admission import Admission
 from .async_queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .async_transaction import AsyncTransaction, inner_transaction
-from .limited_queue import LimitedQueue, LimitedSender, LimitedTopic
+from .limited_queue import Gate, LimitedQueue, LimitedTopic
 from .loop_engine import LoopEngine
 from .once import fresh
 from .space_line import deadline_after
@@ -27,27 +27,35 @@ T = TypeVar("T")
 ADMITTED_TOGETHER_MAX: Final = 256
 
 
-class _Admitted(LimitedSender):
-    """A LimitedSender for what was admitted before: `admitted` messages, and no more."""
+class AdmittedGate(Gate):
+    """A Gate for what was admitted before: `admitted` messages, and no more."""
 
     admitted = 0
 
-    def _fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
-        return len(batch)  # what has been stored since gives its room back
+    def fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
+        """All: what has been stored since gives its room back."""
+        return len(batch)
 
-    def _admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
+    def admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
+        """As many as are left of them."""
         count = min(self.admitted, len(sizes))
         assert count, "whoever sends has waited for room"
         self.admitted -= count
         return count
 
 
-class AdmittedQueue(_Admitted, LimitedQueue):
+class AdmittedQueue(LimitedQueue):
     """A queue for what was admitted."""
 
+    def _make_gate(self) -> AdmittedGate:
+        return AdmittedGate(self)
 
-class AdmittedTopic(_Admitted, LimitedTopic):
+
+class AdmittedTopic(LimitedTopic):
     """A topic for what was admitted."""
+
+    def _make_gate(self) -> AdmittedGate:
+        return AdmittedGate(self)
 
 
 class AsyncLimitedSender(AsyncSender):
@@ -57,7 +65,7 @@ class AsyncLimitedSender(AsyncSender):
 
     @property
     def _admission(self) -> Admission:
-        return self._sender._admission
+        return self._sender.gate.admission
 
     async def send(
         self,
@@ -87,7 +95,7 @@ class AsyncLimitedSender(AsyncSender):
                 await self._engine.confirm()
             return message_id
         if not await self._room(sizes, deadline, transaction):
-            own_id = self._sender._give_up(message)
+            own_id = self._sender.gate.give_up(message)
             if self._admission.diverts:
                 self._engine.after_write(self._engine.position())
             if self._engine.owed:
@@ -135,7 +143,7 @@ class AsyncLimitedSender(AsyncSender):
                 if admitted:
                     await self._send_admitted(batch[:admitted], ids, transaction, deadline)
                 else:
-                    ids.append(self._sender._give_up(batch[0]))
+                    ids.append(self._sender.gate.give_up(batch[0]))
                 begin += max(admitted, 1)
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
@@ -174,7 +182,7 @@ class AsyncLimitedSender(AsyncSender):
         return self._within(sizes, send)
 
     def _fresh(self, messages: Sequence[Message], transaction: AsyncTransaction | None) -> int:
-        """As LimitedSender._fresh."""
+        """As Gate.fresh."""
         area = self._sender._area
         if not area.is_watched or transaction is not None:
             return len(messages)
@@ -186,12 +194,13 @@ class AsyncLimitedSender(AsyncSender):
 
     def _within(self, sizes: Sequence[int], send: Callable[[], T]) -> T:
         """Send what was admitted. What is not stored gives its room back."""
-        queue = self._sender
-        queue.admitted = len(sizes)
+        gate = self._sender.gate
+        assert isinstance(gate, AdmittedGate)
+        gate.admitted = len(sizes)
         try:
             return send()
         finally:
-            unused, queue.admitted = queue.admitted, 0
+            unused, gate.admitted = gate.admitted, 0
             if unused:
                 self._admission.stored(sizes[-unused:])
 

@@ -105,9 +105,9 @@ class Browsers:
                     return
                 area, end = next(iter(begins)), NOWHERE
                 if persistent in begins and volatile in begins:
-                    area, end = persistent, volatile.lane.before(begins[volatile])
+                    area, end = persistent, volatile.volatile_lane.before(begins[volatile])
                     if begins[persistent] >= end:
-                        area, end = volatile, volatile.lane.behind(begins[persistent])
+                        area, end = volatile, volatile.volatile_lane.behind(begins[persistent])
                 end = min(end, ends[area])
             yield area, begins[area], end
             begins[area] = end

@@ -133,7 +133,7 @@ class DeadLetters:
     def _lanes(self) -> Iterator[Lane]:
         engine = self._engine
         for queue in engine.queues.values():
-            yield from (area.lane for area in queue.lane_areas())
+            yield from (area.index_lane for area in queue.areas if area is not None)
         for subscriber in engine.store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 

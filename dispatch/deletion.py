@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..store.deletion import DeletedLane, delete_destination
 from ..store.errors import TransactionError
 from ..store.runs import Runs
-from .queue_area import LaneArea, QueueArea
+from .queue_area import LaneArea, PersistentArea, QueueArea
 from .volatile_area import VolatileArea
 
 if TYPE_CHECKING:
@@ -52,6 +52,6 @@ def forget_lane(engine: Engine, area: LaneArea) -> None:
         cache.forget(area.lane.number)
         cache.keepers.pop(area.lane.number, None)
     if isinstance(area, VolatileArea):
-        area.overflow.drop(area.lane)
-    else:
-        area.lane = DeletedLane(area.lane)
+        area.overflow.drop(area.volatile_lane)
+    elif isinstance(area, PersistentArea):
+        area.lane = area.index_lane = DeletedLane(area.index_lane)

@@ -47,13 +47,15 @@ def divert(
                 note_groups(engine, queue)
             if persistent:
                 target = engine.lane_area(queue.number << LANE_SHIFT | priority)
-                sequence = store.add_slice(target.lane, timestamp, [(properties, body)])
+                id_prefix = target.id_prefix
+                sequence = store.add_slice(target.index_lane, timestamp, [(properties, body)])
                 engine.arrive(target, ((sequence, properties, body, timestamp),))
             else:
-                target = volatile = engine.volatile_area(queue, priority)
+                volatile = engine.volatile_area(queue, priority)
+                id_prefix = volatile.id_prefix
                 sequence = volatile.add(timestamp, properties, body)
         area.dead_lettered += 1
-    return own_id if own_id is not None else f"{target.id_prefix}{sequence}"
+    return own_id if own_id is not None else f"{id_prefix}{sequence}"
 
 
 def _stamped(area: QueueArea, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:

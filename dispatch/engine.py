@@ -45,7 +45,7 @@ from .head_loader import HeadLoader
 from .housekeeper import Housekeeper
 from .limited_queue import LimitedConsumer
 from .overflow import Overflow
-from .queue_area import LaneArea, QueueArea
+from .queue_area import LaneArea, PersistentArea, QueueArea
 from .recorder import RecordedTargetArea, Recorder
 from .redelivery import ATTEMPTS_BYTES, Redelivery
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
@@ -260,13 +260,13 @@ class Engine:
         self.roster.one_less(QUEUE_BYTES)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
-    def create_lane(self, queue: QueueArea, priority: int) -> LaneArea:
+    def create_lane(self, queue: QueueArea, priority: int) -> PersistentArea:
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
             return queue.areas[priority] or self._add_lane(queue, priority)
 
-    def _add_lane(self, queue: QueueArea, priority: int) -> LaneArea:
+    def _add_lane(self, queue: QueueArea, priority: int) -> PersistentArea:
         area = queue.areas[priority] = queue.make_lane_area(priority)
         self.targets.add_lane(area)
         volatile = queue.volatile_areas[priority]
@@ -274,7 +274,7 @@ class Engine:
             volatile.persistent = area
         return area
 
-    def lane_area(self, number: int) -> LaneArea:
+    def lane_area(self, number: int) -> PersistentArea:
         """The lane of that number, of a queue that exists. REQUIRES: the lock."""
         destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
         queue = self._queues_by_number[destination]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..store.lane import Lane
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.topic_lane import NO_RECORD
@@ -47,7 +48,7 @@ class Evictor:
 
     def admitted(self, area: SubscriptionLaneArea, arriving: int) -> int:
         """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
-        return min(self._room(area.queue), arriving)
+        return min(self._room(area.subscription), arriving)
 
     def has_room(self, subscription: SubscriptionArea) -> bool:
         """Whether the subscriber gets one more, which is not persistent."""
@@ -79,21 +80,21 @@ class Evictor:
         """These arrive: for each subscriber that wants one it is the newest of its key."""
         if self._eviction != "latest_per_key":
             return
-        readers = [area for area in areas if not area.queue.is_durable]
+        readers = [area for area in areas if not area.subscription.is_durable]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
             verdicts.begin(message)
             for area in readers:
-                subscription, selector = area.queue, area.queue.selector
+                subscription, selector = area.subscription, area.subscription.selector
                 if selector is None or verdicts.matches(selector, area, message):
                     self._note_key(key, subscription, (area, message[0]))
             verdicts.begin(None)
 
     def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""
-        area.queue.topic.evicted += area.lane.remove(first, last, NO_RECORD)
+        area.subscription.topic.evicted += area.subscription_lane.remove(first, last, NO_RECORD)
         area.published = last + 1
 
     def came(self, subscription: SubscriptionArea, area: LaneArea, first: int, last: int) -> None:
@@ -141,7 +142,10 @@ class EvictingLaneArea(TopicLaneArea):
     """A lane of a topic whose subscribers lose messages when they are slow."""
 
     __slots__ = ("evictor",)
-    evictor: Evictor
+
+    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str, evictor: Evictor) -> None:
+        super().__init__(topic, lane, id_prefix)
+        self.evictor = evictor
 
     def arrive(self, message: StoredMessage) -> None:
         """See TopicLaneArea."""
@@ -152,7 +156,7 @@ class EvictingLaneArea(TopicLaneArea):
         first, last = messages[0][0], messages[-1][0]
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
-        self.evictor.note_keys(self.queue.verdicts, readers, messages)
+        self.evictor.note_keys(self.topic.verdicts, readers, messages)
         admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
         for area, count in admitted:
             if count and area.sole is not None:
@@ -178,18 +182,15 @@ class EvictingLaneArea(TopicLaneArea):
         """end: of what it was admitted of first to last, which have just come."""
         if end <= last:
             self.evictor.pass_over(area, end, last)
-        self.evictor.came(area.queue, area, first, last)
+        self.evictor.came(area.subscription, area, first, last)
 
 
 class EvictingTopicArea(TopicArea):
     """A topic whose policy has `subscriber_max_messages`."""
 
-    evictor: Evictor
-
     def make_lane_area(self, priority: int) -> TopicLaneArea:
         """See TopicArea."""
         store = self.target_area.store
         lane = store.index.lane(self.number, priority)
-        area = EvictingLaneArea(self, lane, store.id_prefix(self.number, priority))
-        area.evictor = self.evictor
-        return area
+        assert self.evictor is not None
+        return EvictingLaneArea(self, lane, store.id_prefix(self.number, priority), self.evictor)

@@ -41,7 +41,7 @@ def _place(area: LaneArea, sequence: int) -> tuple[int, int, int]:
     """What orders messages of one priority, persistent and not, by arrival. O(log turns)."""
     if area.is_persistent:
         return sequence, 1, 0
-    return cast("VolatileArea", area).lane.before(sequence), 0, sequence
+    return cast("VolatileArea", area).volatile_lane.before(sequence), 0, sequence
 
 
 class _Halt:

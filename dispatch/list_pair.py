@@ -39,7 +39,7 @@ def turn(target: TargetList) -> tuple[TargetList, int]:
         return persistent, NOWHERE
     if next_persistent is None:
         return volatile, NOWHERE
-    lane = cast("VolatileArea", volatile.area).lane
+    lane = cast("VolatileArea", volatile.area).volatile_lane
     before = lane.before(next_volatile)
     if next_persistent < before:
         return persistent, before

@@ -19,10 +19,10 @@ from ..store.reading import StoredMessage
 from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.runs import Runs
 from ..store.times import has_times, with_times
-from ..store.topic_lane import NO_RECORD
 from .dealer import note_groups
-from .queue_area import LaneArea, QueueArea
+from .queue_area import LaneArea, PersistentArea, QueueArea
 from .selector import Selector
+from .topic_area import remove_unrecorded
 
 if TYPE_CHECKING:
     from ..store.message_store import MessageStore
@@ -135,7 +135,7 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
     return gone.count
 
 
-def commit_move(engine: Engine, area: LaneArea, target: LaneArea, messages: list[StoredMessage]) -> None:
+def commit_move(engine: Engine, area: LaneArea, target: PersistentArea, messages: list[StoredMessage]) -> None:
     """All of them move, or none. REQUIRES: the lock."""
     transactions = engine.store.transactions
     gone = _runs_of(messages)
@@ -153,7 +153,7 @@ def commit_move(engine: Engine, area: LaneArea, target: LaneArea, messages: list
         raise
     engine.store.adds += branch.messages
     for first, last in gone if not is_recorded else ():
-        area.lane.remove(first, last, NO_RECORD)  # of a subscription that nothing on disk knows
+        remove_unrecorded(area, first, last)  # of a subscription that nothing on disk knows
     engine.unpark(area, gone)
     engine.targets.forget(area, gone)
     if area.queue.admission is not None:
@@ -167,14 +167,16 @@ def commit_move(engine: Engine, area: LaneArea, target: LaneArea, messages: list
 
 
 def _write(
-    engine: Engine, branch: Branch, target: LaneArea, messages: list[StoredMessage]
+    engine: Engine, branch: Branch, target: PersistentArea, messages: list[StoredMessage]
 ) -> list[tuple[int, list[int], list[StoredMessage]]]:
     """Write them as slices that count with the commit: position, lengths and messages of each."""
     written: list[tuple[int, list[int], list[StoredMessage]]] = []
-    for part in _slices(messages, target.lane.slice_room, engine.slice_messages_max):
+    for part in _slices(messages, target.index_lane.slice_room, engine.slice_messages_max):
         contents = [(properties, body or b"") for _, properties, body, _ in part]
         is_timed = any(has_times(properties) for properties, _ in contents)
-        lengths = engine.store.transactions.add_slice(branch, target.lane, part[0][3], contents, is_timed=is_timed)
+        lengths = engine.store.transactions.add_slice(
+            branch, target.index_lane, part[0][3], contents, is_timed=is_timed
+        )
         written.append((branch.last_position, lengths, part))
     return written
 

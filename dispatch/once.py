@@ -15,7 +15,7 @@ from ..store.message_store import MessageStore
 from ..store.properties import own_identity
 from ..store.times import has_times, times_of
 from ..store.topic_store import TopicStore
-from .queue_area import LaneArea, QueueArea
+from .queue_area import PersistentArea, QueueArea
 from .timed import arrive_timed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def fresh(engine: Engine, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]
 def store_once(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: LaneArea,
+    area: PersistentArea,
     timestamp: int,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
@@ -71,7 +71,7 @@ def store_once(
                     seen.add(found)
         done = 0
         while fresh:
-            room = area.lane.slice_room
+            room = area.index_lane.slice_room
             part, fresh = fresh[:room], fresh[room:]
             first = _write(engine, messages, area, timestamp, [batch[at] for at in part], _known(identities, part))
             sequences = dict(zip(part, range(first, first + len(part)), strict=True))
@@ -88,7 +88,7 @@ def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[I
 def _write(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: LaneArea,
+    area: PersistentArea,
     timestamp: int,
     part: list[tuple[bytes, bytes]],
     identities: list[Identity],
@@ -96,9 +96,9 @@ def _write(
     """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
     times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
     if isinstance(messages, TopicStore):
-        first = messages.add_identified(area.lane, timestamp, part, identities, times)
+        first = messages.add_identified(area.index_lane, timestamp, part, identities, times)
     else:
-        first = add_identified(messages, area.lane, timestamp, part, identities, times)
+        first = add_identified(messages, area.index_lane, timestamp, part, identities, times)
     if times:
         arrive_timed(engine, area, timestamp, first, part, times)
         return first

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from ..cache.charge import charge_bytes
 from ..cache.message_cache import MessageCache
 from ..store.errors import SettingsError, StoreFailed
-from ..store.lane import PRIORITIES, Lane
+from ..store.lane import PRIORITIES, Lane, PendingLane
 from ..store.message import HeaderValue
 from ..store.properties import decode_properties, group_of
 from ..store.reading import StoredMessage
@@ -190,7 +190,7 @@ class LaneArea:
     is_persistent: ClassVar[bool] = True
     delivery_mode: ClassVar[str] = "PERSISTENT"
 
-    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
+    def __init__(self, queue: QueueArea, lane: PendingLane, id_prefix: str) -> None:
         self.queue = queue
         self.lane = lane
         self.id_prefix = id_prefix
@@ -284,7 +284,7 @@ class LaneArea:
 
     def give_up(self, sequence: int) -> None:
         """It can't be read, and a list has passed it."""
-        self.queue.target_area.unreadable.append((self, sequence))
+        raise NotImplementedError
 
     def drop_copies(self, sequence: int) -> None:
         """A list that shares is about to pass this message: no cache needs it any more."""
@@ -322,6 +322,21 @@ class LaneArea:
         return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
 
 
+class PersistentArea(LaneArea):
+    """Of messages that are in the journal. The state lock guards it."""
+
+    __slots__ = ("index_lane",)
+
+    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
+        super().__init__(queue, lane, id_prefix)
+        self.index_lane = lane
+        """The same lane, with its places on disk."""
+
+    def give_up(self, sequence: int) -> None:
+        """See LaneArea. It goes on record as lost."""
+        self.queue.target_area.unreadable.append((self, sequence))
+
+
 class QueueArea:
     """One destination. Lanes are made on first use. The state lock guards it."""
 
@@ -331,7 +346,7 @@ class QueueArea:
         self.target_area = target_area
         self.number = number
         self.name = name
-        self.areas: list[LaneArea | None] = [None] * PRIORITIES
+        self.areas: list[PersistentArea | None] = [None] * PRIORITIES
         self.volatile_areas: list[VolatileArea | None] = [None] * PRIORITIES
         """The same for non-persistent messages."""
         self.interests: dict[str | None, Interest] = {}
@@ -364,9 +379,9 @@ class QueueArea:
         self.dead_lettered = 0
         """Messages that were given up after their last attempt."""
 
-    def make_lane_area(self, priority: int) -> LaneArea:
+    def make_lane_area(self, priority: int) -> PersistentArea:
         store = self.target_area.store
-        return LaneArea(self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority))
+        return PersistentArea(self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority))
 
     def make_interest(self, selector: Selector | None) -> Interest:
         dealer = self.dealer

@@ -19,7 +19,7 @@ from ..store.topic_store import TopicStore
 from .consumer import check_seconds
 from .dealer import use_groups
 from .once import keep_once, store_once
-from .queue_area import LaneArea, QueueArea
+from .queue_area import PersistentArea, QueueArea
 from .space_line import deadline_after
 from .timed import store_timed
 from .transaction import Transaction
@@ -143,7 +143,7 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with engine.lock:
-                sequence = self._messages.add(area.lane, timestamp, properties, body)
+                sequence = self._messages.add(area.index_lane, timestamp, properties, body)
                 message = (sequence, properties, body, timestamp)
                 if engine.syncs_always:
                     engine.unpublished.append((engine.store.journal.end, area, (message,)))
@@ -421,8 +421,8 @@ class Sender:
         begin = 0
         with engine.lock:
             while begin < len(batch):
-                part = batch[begin : begin + area.lane.slice_room]
-                first = self._messages.add_slice(area.lane, timestamp, part)
+                part = batch[begin : begin + area.index_lane.slice_room]
+                first = self._messages.add_slice(area.index_lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
@@ -472,7 +472,7 @@ class Sender:
         limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, engine.max_message_bytes, limit)
 
-    def _lane_area(self, priority: int) -> LaneArea:
+    def _lane_area(self, priority: int) -> PersistentArea:
         if type(priority) is not int or not 0 <= priority <= 9:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
         area = self._area.areas[priority]

@@ -84,7 +84,7 @@ class Sieve:
 
     def _choose(self, subscription: SubscriptionArea, area: SubscriptionLaneArea) -> _Run | None:
         """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
-        lane = area.lane
+        lane = area.index_lane
         begin = area.examined
         for interest in subscription.interests.values():
             begin = max([begin, *(target.frontier for target in interest.lists if target.area is area)])
@@ -116,7 +116,7 @@ class Sieve:
     def _let_go(self, area: SubscriptionLaneArea, is_durable: bool) -> None:
         assert area.unwanted is not None
         runs = list(area.unwanted)
-        self._store.remove(area.lane, runs, is_durable=is_durable)
+        self._store.remove(area.subscription_lane, runs, is_durable=is_durable)
         for cache in (self._target_area.pending_cache, self._target_area.head_queue_cache):
             for first, last in runs if cache.has(area.lane.number) else ():
                 for sequence in range(first, last + 1):

@@ -28,7 +28,7 @@ from .delivery import Delivery
 from .giving_back import make_room
 from .list_pair import pair, turn
 from .overflow import Overflow
-from .queue_area import Interest, LaneArea, QueueArea
+from .queue_area import Interest, LaneArea, PersistentArea, QueueArea
 from .redelivery import count_hand_outs
 from .target_list import TargetList
 
@@ -71,7 +71,7 @@ class TargetArea:
         """Lists below half of their high watermark for which there is something to load."""
         self.wake_loader: Callable[[], None] = lambda: None
         self.heads: HeadLoader
-        self.unreadable: deque[tuple[LaneArea, int]] = deque(maxlen=UNREADABLE_MAX)
+        self.unreadable: deque[tuple[PersistentArea, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.drop_expired: Callable[[TargetList, int], None]
         self.note_times: Callable[[LaneArea], None]

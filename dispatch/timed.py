@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..store.message_store import MessageStore
 from ..store.times import Times, times_of
 from ..store.topic_store import TopicStore
-from .queue_area import LaneArea
+from .queue_area import PersistentArea
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def store_timed(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: LaneArea,
+    area: PersistentArea,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
     ids: list[str],
@@ -28,12 +28,12 @@ def store_timed(
     with engine.lock:
         timestamp = engine.store.steady.now_ms()
         while begin < len(batch):
-            part = list(batch[begin : begin + area.lane.slice_room])
+            part = list(batch[begin : begin + area.index_lane.slice_room])
             times = [times_of(properties) for properties, _ in part]
             if isinstance(messages, TopicStore):
-                first = messages.add_timed(area.lane, timestamp, part, times)
+                first = messages.add_timed(area.index_lane, timestamp, part, times)
             else:
-                first = messages.timetable.add(area.lane, timestamp, part, times)
+                first = messages.timetable.add(area.index_lane, timestamp, part, times)
             arrive_timed(engine, area, timestamp, first, part, times)
             behind = begin + len(part)
             ids += [own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)]
@@ -42,7 +42,7 @@ def store_timed(
 
 def arrive_timed(
     engine: Engine,
-    area: LaneArea,
+    area: PersistentArea,
     timestamp: int,
     first: int,
     part: Sequence[tuple[bytes, bytes]],

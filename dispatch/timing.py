@@ -220,8 +220,8 @@ class Timing:
                 found = list(chain.from_iterable(timetable.expired(area.lane, number, now_ms) for number in part))
                 if to is None:
                     removed += self._remove(area, found)
-                    continue
-            removed += self._bury(area, to, found)
+            if to is not None:
+                removed += self._bury(area, to, found)
         with engine.lock:
             if not (area.queue.is_deleted or engine.is_closed):
                 timetable.look(area.lane)

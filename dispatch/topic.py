@@ -29,10 +29,9 @@ class Topic(Sender):
     in RAM first and in tmp-storage when it is slow.
     """
 
-    _area: TopicArea
-
     def __init__(self, engine: Engine, area: TopicArea) -> None:
         super().__init__(engine, area)
+        self._topic = area
         self._messages = engine.topics.store
 
     def subscribe(
@@ -56,26 +55,26 @@ class Topic(Sender):
             prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
         compiled = check_subscription(selector, prefetch, on_ready)
         name = check_name(durable, "a durable subscription") if durable is not None else None
-        return self._engine.topics.subscribe(self._area, name, compiled, prefetch, on_ready)
+        return self._engine.topics.subscribe(self._topic, name, compiled, prefetch, on_ready)
 
     def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs.
 
         SettingsError where there is none of that name, SubscriptionInUse while it has a consumer.
         """
-        self._engine.topics.unsubscribe(self._area, check_name(durable, "a durable subscription"))
+        self._engine.topics.unsubscribe(self._topic, check_name(durable, "a durable subscription"))
 
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""
         with self._engine.lock:
-            return sorted(self._area.durable)
+            return sorted(self._topic.durable)
 
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        return self._engine.topic_statistics(self._area)
+        return self._engine.topic_statistics(self._topic)
 
     def _make_volatile(self, priority: int) -> FanOut:
-        return self._area.fan_outs.get(priority) or self._engine.topics.fan_out(self._area, priority)
+        return self._topic.fan_outs.get(priority) or self._engine.topics.fan_out(self._topic, priority)
 
     def _checked(self, transaction: Transaction) -> Transaction:
         raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")

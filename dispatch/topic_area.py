@@ -12,14 +12,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..store.lane import PRIORITIES
+from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
 from ..store.topic_lane import NO_RECORD, SubscriptionLane
-from .queue_area import Interest, LaneArea, QueueArea, Source, values_of
+from .queue_area import Interest, LaneArea, PersistentArea, QueueArea, Source, values_of
 from .selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
@@ -137,17 +137,20 @@ class TopicArea(QueueArea):
         found = ([area for each in self.subscriptions() if (area := each.volatile_areas[at])] for at in self.fan_outs)
         return sum(max(map(size, areas), default=0) for areas in found)
 
-    def make_lane_area(self, priority: int) -> LaneArea:
+    def make_lane_area(self, priority: int) -> TopicLaneArea:
         store = self.target_area.store
         lane = store.index.lane(self.number, priority)
         return TopicLaneArea(self, lane, store.id_prefix(self.number, priority))
 
 
-class TopicLaneArea(LaneArea):
+class TopicLaneArea(PersistentArea):
     """What is sent in one priority, on its way to the subscriptions."""
 
-    __slots__ = ()
-    queue: TopicArea
+    __slots__ = ("topic",)
+
+    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str) -> None:
+        super().__init__(topic, lane, id_prefix)
+        self.topic = topic
 
     def arrive(self, message: StoredMessage) -> None:
         """Each subscription that is read gets it. O(those)."""
@@ -155,7 +158,7 @@ class TopicLaneArea(LaneArea):
         self._offer(message, self._readers(message[0]))
 
     def _offer(self, message: StoredMessage, areas: Iterable[LaneArea]) -> None:
-        verdicts = self.queue.verdicts
+        verdicts = self.topic.verdicts
         verdicts.begin(message)
         for area in areas:
             area.arrive(message)
@@ -182,34 +185,36 @@ class TopicLaneArea(LaneArea):
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneArea]:
         """Not those that subscribed after it was stored and before it was published."""
-        for subscription in self.queue.online:
+        for subscription in self.topic.online:
             area = subscription.lane_area(self)
             if sequence >= area.first_sequence:
                 yield area
 
 
-class SubscriptionLaneArea(LaneArea):
+class SubscriptionLaneArea(PersistentArea):
     """One lane of one subscription."""
 
-    __slots__ = ("examined", "topic_area")
-    lane: SubscriptionLane
-    queue: SubscriptionArea
+    __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
 
-    def __init__(self, queue: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
-        super().__init__(queue, lane, topic_area.id_prefix)
+    def __init__(self, subscription: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
+        super().__init__(subscription, lane, topic_area.id_prefix)
+        self.subscription = subscription
+        self.subscription_lane = lane
         self.topic_area = topic_area
         self.is_timed = topic_area.is_timed
         self.published = topic_area.published
         self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
         self.examined = 0
         """The selector is known to match what is pending before this sequence."""
-        if queue.selector is not None:
+        if subscription.selector is not None:
             self.unwanted = Runs()
 
 
 def remove_unrecorded(area: LaneArea, first: int, last: int) -> int:
     """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
-    return area.lane.remove(first, last, NO_RECORD) if area.is_persistent else area.store.remove(area.lane, first, last)
+    if isinstance(area, PersistentArea):
+        return area.index_lane.remove(first, last, NO_RECORD)
+    return area.store.remove(area.lane, first, last)
 
 
 class SubscriptionArea(QueueArea):

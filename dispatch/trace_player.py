@@ -13,13 +13,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..cache.budget import Budget, Holder
 from ..cache.policy import Shares
 from ..store.account import Unlimited
 from ..store.attempts import AttemptsTable
 from ..store.block import BLOCK_MASK
+from ..store.index import Index
 from ..store.message_store import MessageStore
 from ..store.reading import REGION_BYTES_MAX, StoredMessage
 from ..store.runs import Runs
@@ -31,7 +32,7 @@ from .delivery import Delivery
 from .eager_loader import EagerLoader
 from .head_loader import HeadLoader
 from .overflow import Overflow
-from .queue_area import Interest, LaneArea, QueueArea
+from .queue_area import Interest, LaneArea, PersistentArea, QueueArea
 from .redelivery import ATTEMPTS_BYTES
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from .selector import Selector, compile_selector
@@ -55,14 +56,14 @@ class PlayedRegion:
     length: int
 
 
-class PlayedIndex:
+class PlayedIndex(Index):
     """As much of an Index as lanes ask for: in a trace nothing was delivered before."""
 
     def __init__(self) -> None:
         self.attempts = AttemptsTable()
 
 
-class PlayedStore:
+class PlayedStore(MessageStore):
     """In place of a MessageStore: knows lengths, and what each message looks like in RAM."""
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class PlayedStore:
         removed: int = lane.remove_one(sequence)[0]
         return removed
 
-    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[PlayedRegion]:
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
         regions: list[PlayedRegion] = []
         for first, last in runs:
             for sequence, length in enumerate(lane.lengths(first, last), first):
@@ -96,14 +97,23 @@ class PlayedStore:
                 regions[-1].length += length
         return regions
 
-    def read(self, regions: Sequence[PlayedRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         self.reads += len(regions)
-        messages = [self.message(*found, READ) for region in regions for found in region.messages]
+        messages = [self.message(sequence, length, READ) for region in regions for sequence, length in region.messages]
         self.read_messages += len(messages)
         return messages, []
 
     def raise_if_closed(self) -> None:
         """It never is."""
+
+
+class PlayedArea(PersistentArea):
+    """Of a lane that is in no index."""
+
+    __slots__ = ()
+
+    def __init__(self, queue: QueueArea, lane: VolatileLane) -> None:
+        LaneArea.__init__(self, queue, lane, "")
 
 
 class PlayedLane:
@@ -116,7 +126,7 @@ class PlayedLane:
         self.is_new = True
         """So far it has what it had when the store was opened."""
         self.lane = VolatileLane(Unlimited(), number, 0)
-        self.area = LaneArea(QueueArea(targets, number, str(number)), cast(Any, self.lane), "")
+        self.area = PlayedArea(QueueArea(targets, number, str(number)), self.lane)
         self.area.queue.areas[0] = self.area
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
@@ -151,7 +161,7 @@ class PlayedInterest(Interest):
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
-class PlayedConsumer:
+class PlayedConsumer(Consumer):
     """As much of a Consumer as lists and deliveries know."""
 
     __slots__ = ("interest", "delivered", "in_flight")
@@ -184,9 +194,7 @@ class TracePlayer:
             random_salt=lambda: 0,
             paid_buffer_bytes=0,
         )
-        self.targets = TargetArea(
-            cast(MessageStore, self.store), self.budget, shares, self.lock, syncs_always=False, overflow=overflow
-        )
+        self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
         self.targets.heads = HeadLoader(self.targets, reading, {})  # never stepped: what it reads is no hit
         self.loader = EagerLoader(self.targets, reading)
         self._wanted = wanted
@@ -273,7 +281,7 @@ class TracePlayer:
         first -= self._lane(number).base
         end = first + count
         while count > 0:
-            deliveries = self.targets.collect(cast(Consumer, consumer), count, None)
+            deliveries = self.targets.collect(consumer, count, None)
             if not deliveries:
                 load = self.loader.begin(target, is_needed=True)
                 if load is None and not target.has_supply:

@@ -19,7 +19,7 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ..store.times import has_times, split_times
 from .delivery import Delivery
 from .once import identity_of
-from .queue_area import LaneArea
+from .queue_area import LaneArea, PersistentArea
 
 if TYPE_CHECKING:
     from .admission import Admission
@@ -52,7 +52,7 @@ class _Gathered:
 
     __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
 
-    def __init__(self, area: LaneArea, timestamp: int) -> None:
+    def __init__(self, area: PersistentArea, timestamp: int) -> None:
         self.area = area
         self.timestamp = timestamp
         self.contents: list[tuple[bytes, bytes]] = []
@@ -84,7 +84,7 @@ class Transaction:
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
-        self._gathered: dict[LaneArea, _Gathered] = {}
+        self._gathered: dict[PersistentArea, _Gathered] = {}
         self._gathered_bytes = 0
         self._written: list[_Gathered] = []
         """Written by a commit, and still in RAM because it is about to arrive."""
@@ -102,7 +102,7 @@ class Transaction:
 
     def add(
         self,
-        area: LaneArea,
+        area: PersistentArea,
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -127,7 +127,7 @@ class Transaction:
                 self._sent += 1
                 ids.append(own_id)
 
-    def _add_once(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _add_once(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
         engine, branch = self._engine, self._branch
         found = identity_of(area.queue, properties)
@@ -154,7 +154,7 @@ class Transaction:
             self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
             return True
 
-    def _gather(self, area: LaneArea, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _gather(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
         size = len(properties) + len(body)
         gathered = self._gathered.get(area)
         if gathered is not None and (
@@ -203,7 +203,7 @@ class Transaction:
         try:
             gathered.lengths = engine.store.transactions.add_slice(
                 branch,
-                gathered.area.lane,
+                gathered.area.index_lane,
                 gathered.timestamp,
                 gathered.contents,
                 is_timed=gathered.is_timed,

@@ -8,7 +8,7 @@ nothing. What is kept in RAM, when and for whom is decided by the same code.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from ..cache.charge import OVERHEAD_BYTES, charge_bytes
 from ..store.errors import Closed
@@ -19,7 +19,6 @@ from .overflow import Overflow
 from .queue_area import LaneArea, QueueArea
 
 if TYPE_CHECKING:
-    from ..store.lane import Lane
     from .eager_loader import Load
     from .target_list import TargetList
 
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
 class VolatileArea(LaneArea):
     """The state lock guards it."""
 
-    __slots__ = ("overflow", "persistent")
-    lane: VolatileLane  # type: ignore[assignment]  # it answers what dispatch asks a lane
+    __slots__ = ("overflow", "persistent", "volatile_lane")
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
     def __init__(self, queue: QueueArea, lane: VolatileLane, id_prefix: str, overflow: Overflow) -> None:
-        super().__init__(queue, cast("Lane", lane), id_prefix)
+        super().__init__(queue, lane, id_prefix)
+        self.volatile_lane = lane
         self.overflow = overflow
         self.persistent: LaneArea | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
@@ -48,7 +47,7 @@ class VolatileArea(LaneArea):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
-        lane = self.lane
+        lane = self.volatile_lane
         persistent = self.persistent
         if persistent is not None and persistent.published != lane.newest_turn:
             lane.take_turn(persistent.published)
@@ -87,7 +86,7 @@ class VolatileArea(LaneArea):
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """As add, of a message that is due later, or expires, or both. Until it is due no list has it."""
-        lane = self.lane
+        lane = self.volatile_lane
         lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
@@ -101,7 +100,7 @@ class VolatileArea(LaneArea):
         try:
             self.overflow.take_in(lane, (sequence, properties, body, timestamp))
         except BaseException:
-            self.lane.retract()
+            self.volatile_lane.retract()
             raise
         lane.put_times(sequence, times)
         self.queue.target_area.note_times(self)
@@ -110,7 +109,7 @@ class VolatileArea(LaneArea):
 
     def skip_to(self, sequence: int) -> None:
         """The next message has that one: what lies before it is for others. StoreFull: see VolatileLane."""
-        lane = self.lane
+        lane = self.volatile_lane
         if lane.next_sequence < sequence:
             try:
                 lane.skip_to(sequence)
@@ -122,11 +121,11 @@ class VolatileArea(LaneArea):
         number = self.lane.number
         is_next = sole.frontier == message[0] and not sole.references
         if not self.queue.target_area.pending_cache.put_overflow(number, message, is_next=is_next):
-            self.overflow.take_in(self.lane, message)
+            self.overflow.take_in(self.volatile_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """There is more than one list, or none. REQUIRES: the message was admitted."""
-        sequence, lane, target_area = message[0], self.lane, self.queue.target_area
+        sequence, lane, target_area = message[0], self.volatile_lane, self.queue.target_area
         self.published = sequence + 1
         if target_area.arrive(self, message) or lane.is_spilled(sequence):
             return
@@ -141,21 +140,21 @@ class VolatileArea(LaneArea):
 
     def keep(self, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these, whose charge is released already."""
-        self.overflow.keep(self.lane, messages)
+        self.overflow.keep(self.volatile_lane, messages)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """As keep, for memory that is wanted: written at once where that frees some."""
-        self.overflow.keep(self.lane, messages)
-        self.overflow.free(self.lane)
+        self.overflow.keep(self.volatile_lane, messages)
+        self.overflow.free(self.volatile_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
         """As keep, for what others must find in tmp-storage: written at once if it takes it."""
-        self.overflow.keep(self.lane, messages)
-        self.overflow.write(self.lane)
+        self.overflow.keep(self.volatile_lane, messages)
+        self.overflow.write(self.volatile_lane)
 
     def unload(self, message: StoredMessage) -> bool:
         """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        lane, overflow = self.lane, self.overflow
+        lane, overflow = self.volatile_lane, self.overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
@@ -169,7 +168,7 @@ class VolatileArea(LaneArea):
     def give_up(self, sequence: int) -> None:
         """Nobody can have it, now or later, unless somebody has it."""
         if sequence not in self.in_flight:
-            self.overflow.remove(self.lane, sequence, sequence)
+            self.overflow.remove(self.volatile_lane, sequence, sequence)
 
     def drop_copies(self, sequence: int) -> None:
         """They may be the only ones that others find, until somebody holds the message."""
@@ -199,7 +198,7 @@ class VolatileArea(LaneArea):
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        lane = self.lane
+        lane = self.volatile_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
             missing = lane.unspilled(first, last)

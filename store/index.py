@@ -104,7 +104,7 @@ class Index:
                 lane.blocks.add(first, last)
                 lane.stored.add(first, last)
         for number, times in earliest.items():
-            self.lane_numbered(number).earliest = [time or NEVER for time in times]
+            self.lane_numbered(number).earliest[:] = [time or NEVER for time in times]
         for counted in uses:
             use = self.use(counted.data_log)
             use.pending_messages = counted.pending_messages

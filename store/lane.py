@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
 from .record import PRIORITIES as PRIORITIES
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 
 LANE_SHIFT: Final = 4
 LANE_MASK: Final = (1 << LANE_SHIFT) - 1
+PENDING_SLOTS: Final = (
+    "number",
+    "destination",
+    "priority",
+    "next_sequence",
+    "pending_messages",
+    "pending_bytes",
+    "earliest",
+)
+INDEX_SLOTS: Final = ("index", "tail", "resident", "blocks", "stored", "dead")
 
 
 class DataLogUse:
@@ -38,55 +48,64 @@ class DataLogUse:
         """Other data logs that hold messages of which the commit is in this one."""
 
 
-class WaitingLane(Protocol):
-    """Any lane in which messages may wait until they are due."""
+class PendingLane:
+    """What dispatch asks of every lane, whatever knows where its messages are. The state lock guards it."""
 
-    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None: ...
+    __slots__ = PENDING_SLOTS
 
-    def waiting(self, first: int, last: int) -> int: ...
-
-
-def ready_run(lane: WaitingLane, sequence: int, most: int) -> tuple[int, int] | None:
-    """The first run of pending messages that are due, at or behind sequence, cut to most and to its block."""
-    while (run := lane.pending_run(sequence, BLOCK_MESSAGES)) is not None:
-        first, last = run
-        ready = ~lane.waiting(first, last) & (1 << (last - first + 1)) - 1
-        if ready:
-            skip = (ready & -ready).bit_length() - 1
-            ready >>= skip
-            length = (~ready & (ready + 1)).bit_length() - 1
-            return first + skip, first + skip + min(length, most) - 1
-        sequence = last + 1
-    return None
-
-
-class Lane:
-    """The pending messages of one (destination, priority). The state lock guards it."""
-
-    __slots__ = (
-        "number",
-        "destination",
-        "priority",
-        "next_sequence",
-        "pending_messages",
-        "pending_bytes",
-        "tail",
-        "resident",
-        "blocks",
-        "stored",
-        "dead",
-        "index",
-        "earliest",
-    )
-
-    def __init__(self, index: Index, destination: int, priority: int) -> None:
-        self.index = index
-        self.number = destination << LANE_SHIFT | priority
+    def __init__(self, number: int, destination: int, priority: int) -> None:
+        self.number = number
         self.destination = destination
         self.priority = priority
         self.next_sequence = 0
         self.pending_messages = 0
         self.pending_bytes = 0
+        self.earliest = [NEVER, NEVER]
+        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
+
+    def is_pending(self, sequence: int) -> bool:
+        raise NotImplementedError
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        raise NotImplementedError
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        """Content bytes of first..last, which lie in one block and are pending."""
+        raise NotImplementedError
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        raise NotImplementedError
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        raise NotImplementedError
+
+    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        if self.earliest[DUE] == NEVER:
+            return self.pending_run(sequence, most)
+        while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
+            first, last = run
+            ready = ~self.waiting(first, last) & (1 << (last - first + 1)) - 1
+            if ready:
+                skip = (ready & -ready).bit_length() - 1
+                ready >>= skip
+                length = (~ready & (ready + 1)).bit_length() - 1
+                return first + skip, first + skip + min(length, most) - 1
+            sequence = last + 1
+        return None
+
+
+class Lane(PendingLane):
+    """The pending messages of one (destination, priority) in the index. The state lock guards it."""
+
+    __slots__ = INDEX_SLOTS
+
+    def __init__(self, index: Index, destination: int, priority: int) -> None:
+        super().__init__(destination << LANE_SHIFT | priority, destination, priority)
+        self.index = index
         self.tail: Block | None = None
         self.resident: dict[int, Block] = {}
         self.blocks = Runs()
@@ -95,8 +114,6 @@ class Lane:
         """Numbers of the blocks that have a row in the metadata store."""
         self.dead = Runs()
         """Numbers of stored blocks whose rows the next checkpoint deletes."""
-        self.earliest = [NEVER, NEVER]
-        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """The next sequence lies there. Returns it. O(1), no disk."""
@@ -375,12 +392,6 @@ class Lane:
         """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
-
-    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
-        if self.earliest[DUE] == NEVER:
-            return self.pending_run(sequence, most)
-        return ready_run(self, sequence, most)
 
     def _retire_if_empty(self, block: Block) -> None:
         """Once nothing in the block is pending and nothing will be added, forget it."""

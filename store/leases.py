@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import re
 import struct
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Final, NamedTuple
 
 from .disk import Disk
@@ -66,19 +66,19 @@ def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
         name = base_name.removeprefix(_PREFIX)
         if name == base_name or not _NAME.fullmatch(name):
             continue
-        try:
-            file = disk.open_for_reading(f"{LEASES}/{base_name}")
-        except OSError:
-            continue
-        try:
-            lease = _decoded(name, file.read(0, _BYTES + 1))
-        except OSError:
-            continue
-        finally:
-            file.close()
+        lease = _read(disk, name)
         if lease is not None and lease.expires_ms > now_ms:
             found.append(lease)
     return found
+
+
+def _read(disk: Disk, name: str) -> Lease | None:
+    """None: it can't be read, or is not whole."""
+    try:
+        with closing(disk.open_for_reading(f"{LEASES}/{_PREFIX}{name}")) as file:
+            return _decoded(name, file.read(0, _BYTES + 1))
+    except OSError:
+        return None
 
 
 def _decoded(name: str, data: bytes) -> Lease | None:

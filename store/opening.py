@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 
 from .data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from .disk import Disk
@@ -23,15 +24,14 @@ from .transactions import Transactions
 def find_store_id(disk: Disk) -> bytes | None:
     """By the first data log whose header verifies; None when there is none."""
     for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
-        file = disk.open_for_reading(data_log_name(data_log))
+        with closing(disk.open_for_reading(data_log_name(data_log))) as file:
+            header = file.read(0, DATA_LOG_HEADER_BYTES)
         try:
-            return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).store_id
+            return decode_data_log_header(header).store_id
         except RecordDamaged:
-            continue
+            pass
         except UnknownVersion as version:
             raise JournalCorrupt(data_log, 0, str(version)) from None
-        finally:
-            file.close()
     return None
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -227,17 +228,16 @@ class Recovery:
             self._disk.sync_directory(QUARANTINE)
         self._result.next_data_log = max((*ids, *aside), default=0) + 1
         for data_log in ids:
-            file = self._disk.open_for_reading(data_log_name(data_log))
+            with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+                self._result.sizes[data_log] = self._file_sizes[data_log] = file.size()
+                head = file.read(0, DATA_LOG_HEADER_BYTES)
             try:
-                header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+                header = decode_data_log_header(head)
             except UnknownVersion as version:
                 raise JournalCorrupt(data_log, 0, str(version)) from None
             except RecordDamaged:
                 self._headers[data_log] = None
                 continue
-            finally:
-                self._result.sizes[data_log] = self._file_sizes[data_log] = file.size()
-                file.close()
             is_ours = header.data_log == data_log and header.store_id == self._store_id
             self._headers[data_log] = header if is_ours else None
             self._result.epoch = max(self._result.epoch, header.epoch if is_ours else 0)

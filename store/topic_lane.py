@@ -18,7 +18,7 @@ from typing import Final
 
 from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
 from .index import Index
-from .lane import LANE_SHIFT, DataLogUse, Lane
+from .lane import INDEX_SLOTS, LANE_SHIFT, PENDING_SLOTS, DataLogUse, Lane, PendingLane
 from .record import Survivors
 from .runs import Runs
 from .sequences import FULL_BLOCK, Sequences, bits
@@ -47,7 +47,7 @@ class TopicLane(Lane):
 
     def take_over(self, lane: Lane) -> None:
         """Be that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
-        for slot in Lane.__slots__:
+        for slot in (*PENDING_SLOTS, *INDEX_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()
 
@@ -166,14 +166,11 @@ class SubscriptionLane(Lane):
 
     def __init__(self, topic: TopicLane, number: int) -> None:
         # Blocks it has none: what Lane keeps of them is left out.
+        PendingLane.__init__(self, number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.index = topic.index
         self.topic = topic
-        self.destination = number
-        self.priority = topic.priority
-        self.number = number << LANE_SHIFT | topic.priority
+        self.earliest = topic.earliest
         self.pending = _NOTHING
-        self.pending_messages = 0
-        self.pending_bytes = 0
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = topic.sent_bytes
         topic.subscribers[number] = self
@@ -199,6 +196,7 @@ class SubscriptionLane(Lane):
         self.pending = _NOTHING
         self.pending_messages = self.pending_bytes = 0
         self.topic = TopicLane(self.index, self.topic.destination, self.priority)
+        self.earliest = self.topic.earliest
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
         """First..last are acknowledged for this subscription, by a record in ack_data_log or by NO_RECORD.
@@ -212,14 +210,14 @@ class SubscriptionLane(Lane):
             base = number << BLOCK_SHIFT
             mask = self.pending.mask(number) & bits(max(first - base, 0), min(last - base, BLOCK_MASK))
             if mask:
-                removed += self._remove_in(self._place(number), mask, ack_data_log)
+                removed += self._remove_mask(self._place(number), mask, ack_data_log)
             number = self.pending.next_block(number + 1)
         return removed
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
         return self.remove(sequence, sequence, ack_data_log)
 
-    def _remove_in(self, block: Block, mask: int, ack_data_log: int) -> int:  # type: ignore[override]
+    def _remove_mask(self, block: Block, mask: int, ack_data_log: int) -> int:
         low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
         for data_log, start, end in block.files(low, high) if ack_data_log else ():
             if data_log != ack_data_log and mask & bits(start, end):
@@ -236,7 +234,7 @@ class SubscriptionLane(Lane):
         self.catch_up()
         before = self.pending.mask(number) & cover
         if surplus := before & ~needed:
-            self._remove_in(self._place(number), surplus, NO_RECORD)
+            self._remove_mask(self._place(number), surplus, NO_RECORD)
         base, added = number << BLOCK_SHIFT, needed & ~before
         if added and self.pending is _NOTHING:
             self.pending = Sequences()
@@ -266,10 +264,6 @@ class SubscriptionLane(Lane):
                 return base + run[0], base + min(run[1], run[0] + most - 1)
             number = self.pending.next_block(number + 1)
         return None
-
-    @property
-    def earliest(self) -> list[int]:  # type: ignore[override]  # the times are the topic's
-        return self.topic.earliest
 
     def times_of(self, sequence: int) -> Times:
         return self.topic.times_of(sequence)

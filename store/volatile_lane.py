@@ -20,7 +20,7 @@ from typing import Final
 from .account import Account
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from .errors import Closed, StoreFull
-from .lane import LANE_SHIFT, ready_run
+from .lane import LANE_SHIFT, PendingLane
 from .reading import StoredMessage
 from .runs import Runs
 from .times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
@@ -52,20 +52,13 @@ class VolatileBlock:
         """When they are due and expire; None while none of them has such a time."""
 
 
-class VolatileLane:
+class VolatileLane(PendingLane):
     """The state lock guards it."""
 
     __slots__ = (
-        "number",
         "pool",
-        "destination",
-        "priority",
-        "next_sequence",
-        "pending_messages",
-        "pending_bytes",
         "newest_turn",
         "is_copied",
-        "earliest",
         "_account",
         "_blocks",
         "_numbers",
@@ -78,20 +71,13 @@ class VolatileLane:
 
     def __init__(self, account: Account, destination: int, priority: int) -> None:
         """account: pays for the blocks."""
-        self.number = VOLATILE | destination << LANE_SHIFT | priority
+        super().__init__(VOLATILE | destination << LANE_SHIFT | priority, destination, priority)
         self.pool = self.number
         """Under which what RAM has no room for waits to be spilled: lanes of one fan-out share it."""
-        self.destination = destination
-        self.priority = priority
-        self.next_sequence = 0
-        self.pending_messages = 0
-        self.pending_bytes = 0
         self.newest_turn = 0
         """Before which sequence of the persistent lane the next message comes."""
         self.is_copied = False
         """Some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
-        self.earliest = [NEVER, NEVER]
-        """As of Lane: no pending message is due, or expires, before these."""
         self._has_times_ahead = False
         """Memory for the times of one more block is reserved."""
         self._account = account
@@ -273,12 +259,6 @@ class VolatileLane:
         """A bit for each of first to last, which lie in one block, that is not due yet."""
         times = self._blocks[first >> BLOCK_SHIFT].times
         return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
-
-    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
-        if self.earliest[DUE] == NEVER:
-            return self.pending_run(sequence, most)
-        return ready_run(self, sequence, most)
 
     def expired(self, number: int, now_ms: int) -> int:
         """A bit for each pending message of that block that has expired."""

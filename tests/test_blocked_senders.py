@@ -135,12 +135,12 @@ def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came(
 
 def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     """Where the messages of a queue lie in the journal."""
-    [area] = [area for area in bay.engine.queues[name].lane_areas()]
+    [area] = filter(None, bay.engine.queues[name].areas)
     return [
         (extent.data_log, extent.offset)
         for sequence in range(area.lane.next_sequence)
         if area.lane.is_pending(sequence)
-        for extent in area.lane.extents(sequence, sequence)
+        for extent in area.index_lane.extents(sequence, sequence)
     ]
 
 

@@ -221,7 +221,7 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
     with engine.lock:
         area = engine.queues["orders"].areas[4]
         assert area is not None
-        engine.store.add(area.lane, 0, b"", b"7")
+        engine.store.add(area.index_lane, 0, b"", b"7")
     assert seen(queue.browse()) == [0, 1, 2]
 
 

@@ -181,7 +181,7 @@ def test_headers_that_make_no_sense_go_as_they_are() -> None:
     engine = simulated.engine
     area = engine.create_lane(simulated.queue()._area, 4)
     with engine.lock:
-        sequence = engine.store.add(area.lane, 7, b"\xff\xff\xff", b"body")
+        sequence = engine.store.add(area.index_lane, 7, b"\xff\xff\xff", b"body")
         area.arrive((sequence, b"\xff\xff\xff", b"body", 7))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
@@ -195,7 +195,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
     simulated.engine.targets.pending_cache.forget(simulated.engine.queues["orders"].areas[4].lane.number)  # type: ignore[union-attr]
-    (region,) = simulated.engine.store.plan(simulated.engine.queues["orders"].areas[4].lane, [(1, 1)])  # type: ignore[union-attr]
+    (region,) = simulated.engine.store.plan(simulated.engine.queues["orders"].areas[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)

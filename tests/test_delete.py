@@ -142,14 +142,15 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     """It has the lane already, and waits for the state lock."""
     simulated = filled(5)
     engine, queue = simulated.engine, simulated.queue()
-    [area] = [area for area in engine.queues["orders"].lane_areas() if area.lane.priority == 0]
+    area = engine.queues["orders"].areas[0]
+    assert area is not None
     queue.delete()
     before = engine.store.journal.journal_bytes
     with engine.lock, pytest.raises(Closed):
         if is_many:
-            engine.store.add_slice(area.lane, 0, [(b"", b"1")] * min(2, area.lane.slice_room))
+            engine.store.add_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
         else:
-            engine.store.add(area.lane, 0, b"", b"1")
+            engine.store.add(area.index_lane, 0, b"", b"1")
     assert engine.store.journal.journal_bytes == before
     assert engine.store.journal.failure is None
     simulated.queue("prices").send(b"1")
@@ -183,7 +184,7 @@ def test_what_is_not_published_yet_never_arrives() -> None:
     with engine.lock:
         area = engine.queues["orders"].areas[0]
         assert area is not None
-        sequence = engine.store.add(area.lane, 0, b"", b"7")
+        sequence = engine.store.add(area.index_lane, 0, b"", b"7")
         engine.unpublished.append((engine.store.journal.end, area, ((sequence, b"", b"7", 0),)))
     queue.delete()
     assert not engine.unpublished
@@ -285,7 +286,7 @@ def test_queue_that_an_undecided_transaction_knows_is_not_deleted() -> None:
 def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transaction_goes_on() -> None:
     simulated = filled(1)
     engine, queue = simulated.engine, simulated.queue()
-    [area] = engine.queues["orders"].lane_areas()
+    [area] = filter(None, engine.queues["orders"].areas)
     transaction = simulated.bay.transaction()
     queue.delete()
     with pytest.raises(Closed):

@@ -8,7 +8,7 @@ from forebay import Message
 from forebay.cache import policy
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.policy import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
-from forebay.dispatch.queue_area import Interest, LaneArea, QueueArea
+from forebay.dispatch.queue_area import Interest, PersistentArea, QueueArea
 from forebay.dispatch.target_list import TargetList
 from forebay.store.reading import StoredMessage
 from simulated_bay import SimulatedBay
@@ -25,7 +25,7 @@ def message(sequence: int) -> StoredMessage:
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
     queue = QueueArea(bay.engine.targets, 1, "orders")
-    area = LaneArea(queue, bay.engine.store.index.lane(1, 4), "")
+    area = PersistentArea(queue, bay.engine.store.index.lane(1, 4), "")
     area.published = 1000
     target = TargetList(area, Interest(None, bay.engine.lock), MIB)
     for sequence in direct:
