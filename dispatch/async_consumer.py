@@ -17,7 +17,7 @@ from .async_delivery import AsyncDelivery
 from .async_transaction import AsyncTransaction, inner_transaction
 from .consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
 from .delivery import Delivery
-from .loop_engine import LoopEngine
+from .loop_caller import LoopCaller
 from .waiting_line import Bell, WaitingLine
 
 if TYPE_CHECKING:
@@ -48,12 +48,13 @@ class ConsumerBell:
 class AsyncConsumer:
     """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
 
-    def __init__(self, engine: LoopEngine, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
-        consumer._engine = engine  # so that what its acks owe does not make the loop wait
+    def __init__(self, caller: LoopCaller, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
+        consumer._caller = caller  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
         consumer.when_closed = partial(bell.bell.ring, self._end)
         consumer.when_moved = partial(bell.bell.ring, self._move)
-        self._engine = engine
+        self._caller = caller
+        self._engine = caller.engine
         self._consumer = consumer
         self._lines = lines
         self._interest = consumer.interest
@@ -90,7 +91,7 @@ class AsyncConsumer:
             raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
         if timeout or max_bytes is not None:
             check_bounds(timeout, max_bytes)
-        if engine.ends_turn():
+        if self._caller.ends_turn():
             await asyncio.sleep(0)
         if timeout == 0 or not self._line.is_busy:
             with engine.lock:
@@ -100,7 +101,7 @@ class AsyncConsumer:
                     engine.call_ready()
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_bounds(timeout, max_bytes)
-        deadline = None if timeout is None else engine.loop.time() + timeout
+        deadline = None if timeout is None else self._caller.loop.time() + timeout
         return await self._take_slowly(Search(max_messages, max_bytes, is_over=timeout == 0), deadline)
 
     async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
@@ -112,7 +113,7 @@ class AsyncConsumer:
             is_called = await self._wait(search, deadline, was_called=False)
         try:
             while True:
-                search.is_over = deadline is not None and engine.loop.time() >= deadline
+                search.is_over = deadline is not None and self._caller.loop.time() >= deadline
                 with engine.lock:
                     found = consumer.look(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
@@ -124,7 +125,7 @@ class AsyncConsumer:
                 if found is not None:
                     return [AsyncDelivery(self, delivery) for delivery in found]
                 if search.load is not None:
-                    await engine.load(search.load)
+                    await self._caller.load(search.load)
                 elif is_waiting:
                     was_called, is_called = is_called, False
                     is_called = await self._wait(search, deadline, was_called)
@@ -137,7 +138,7 @@ class AsyncConsumer:
 
     async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
         """Wait for something to change; whether it was called out of the line."""
-        loop, line, in_line = self._engine.loop, self._line, search.has_credit
+        loop, line, in_line = self._caller.loop, self._line, search.has_credit
         future: asyncio.Future[None] = loop.create_future()
         self._waits[future] = in_line
         if in_line:
@@ -227,32 +228,31 @@ class AsyncConsumer:
             await self._ack(part)
 
     async def _ack(self, deliveries: Any) -> None:
-        engine = self._engine
-        if engine.ends_turn():
+        if self._caller.ends_turn():
             await asyncio.sleep(0)
         self._consumer.ack(deliveries)
-        if engine.owed:
-            await engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
 
     async def ack_up_to(self, delivery: AsyncDelivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         self._consumer.ack_up_to(_inner(delivery))
-        if self._engine.owed:
-            await self._engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
 
     async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
         """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
         self._consumer.nack(_inner(deliveries), delay=delay)
-        if self._engine.owed:
-            await self._engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
 
     # ------------------------------------------------------------------ the rest
 
     async def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         self._consumer.close()
-        if self._engine.owed:
-            await self._engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the interest), no disk."""

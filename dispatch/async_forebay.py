@@ -15,13 +15,14 @@ from .async_queue import AsyncQueue, AsyncTopic
 from .async_transaction import AsyncTransaction
 from .explain import Explanation
 from .forebay import Forebay, open_forebay
-from .limited_queue import LimitedQueue, LimitedTopic
-from .loop_engine import WORKERS, LoopEngine, finished
+from .loop_caller import WORKERS, LoopCaller, finished
 from .opening import Opening
+from .queue import Queue
 from .resizing import ResizeReport
 from .sender import check_name
 from .settings import Settings
 from .statistics import Statistics
+from .topic import Topic
 from .waiting_line import Bell
 
 
@@ -36,8 +37,8 @@ class AsyncForebay:
         loop = asyncio.get_running_loop()
         self._synchronous = bay
         self._workers = workers or _new_workers()
-        self._engine = LoopEngine(bay._engine, loop, self._workers)
-        self._bay = Forebay(self._engine, None)
+        self._caller = LoopCaller(bay._engine, loop, self._workers)
+        self._engine = bay._engine
         self.bell = Bell(loop)
         self.lines = WaitingLines()
 
@@ -48,46 +49,46 @@ class AsyncForebay:
 
     @property
     def settings(self) -> Settings:
-        return self._bay.settings
+        return self._synchronous.settings
 
     @property
     def recovery(self) -> RecoveryReport:
         """What opening did."""
-        return self._bay.recovery
+        return self._synchronous.recovery
 
     async def queue(self, name: str) -> AsyncQueue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        queue = self._bay.queue(name)
-        if self._engine.owed:
-            await self._engine.confirm()
-        if isinstance(queue, LimitedQueue):
-            return AsyncLimitedQueue(self, self._engine, queue._area)
-        return AsyncQueue(self, self._engine, queue)
+        area = self._engine.queue_area(check_name(name), self._caller)
+        if self._caller.owed:
+            await self._caller.confirm()
+        if area.admission is not None:
+            return AsyncLimitedQueue(self, self._caller, area)
+        return AsyncQueue(self, self._caller, Queue(self._engine, area))
 
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
-        if check_name(name) not in self._engine.topics.areas:
-            await self._engine.call(self._synchronous.topic, name)
-        topic = self._bay.topic(name)
-        if isinstance(topic, LimitedTopic):
-            return AsyncLimitedTopic(self, self._engine, topic._topic)
-        return AsyncTopic(self, self._engine, topic)
+        area = self._engine.topics.areas.get(check_name(name))
+        if area is None:
+            area = await self._caller.call(self._engine.topics.topic_area, name)
+        if area.admission is not None:
+            return AsyncLimitedTopic(self, self._caller, area)
+        return AsyncTopic(self, self._caller, Topic(self._engine, area))
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
-        return self._bay.destinations()
+        return self._synchronous.destinations()
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
-        return self._bay.topics()
+        return self._synchronous.topics()
 
     def transaction(self) -> AsyncTransaction:
         """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
-        return AsyncTransaction(self._engine, self._bay.transaction())
+        return AsyncTransaction(self._caller, self._synchronous.transaction())
 
     def prepared(self) -> list[AsyncTransaction]:
         """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
-        return [AsyncTransaction(self._engine, transaction) for transaction in self._bay.prepared()]
+        return [AsyncTransaction(self._caller, transaction) for transaction in self._synchronous.prepared()]
 
     async def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk; in another thread."""

@@ -11,11 +11,10 @@ from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .admission import Admission
 from .async_queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .async_transaction import AsyncTransaction, inner_transaction
-from .limited_queue import Gate, LimitedQueue, LimitedTopic
-from .loop_engine import LoopEngine
+from .limited_queue import AdmittedGate, AdmittedQueue, AdmittedTopic
+from .loop_caller import LoopCaller
 from .once import fresh
 from .space_line import deadline_after
-from .transaction import Transaction
 
 if TYPE_CHECKING:
     from .async_forebay import AsyncForebay
@@ -25,37 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMITTED_TOGETHER_MAX: Final = 256
-
-
-class AdmittedGate(Gate):
-    """A Gate for what was admitted before: `admitted` messages, and no more."""
-
-    admitted = 0
-
-    def fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
-        """All: what has been stored since gives its room back."""
-        return len(batch)
-
-    def admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
-        """As many as are left of them."""
-        count = min(self.admitted, len(sizes))
-        assert count, "whoever sends has waited for room"
-        self.admitted -= count
-        return count
-
-
-class AdmittedQueue(LimitedQueue):
-    """A queue for what was admitted."""
-
-    def _make_gate(self) -> AdmittedGate:
-        return AdmittedGate(self)
-
-
-class AdmittedTopic(LimitedTopic):
-    """A topic for what was admitted."""
-
-    def _make_gate(self) -> AdmittedGate:
-        return AdmittedGate(self)
 
 
 class AsyncLimitedSender(AsyncSender):
@@ -90,16 +58,16 @@ class AsyncLimitedSender(AsyncSender):
         sizes = (self._size(message),)
         deadline = deadline_after(timeout, self._engine.monotonic())
         if message_id is not None and not self._fresh((message,), transaction):
-            self._engine.after_write(self._engine.position())
-            if self._engine.owed:
-                await self._engine.confirm()
+            self._caller.after_write(self._engine.position())
+            if self._caller.owed:
+                await self._caller.confirm()
             return message_id
         if not await self._room(sizes, deadline, transaction):
             own_id = self._sender.gate.give_up(message)
             if self._admission.diverts:
-                self._engine.after_write(self._engine.position())
-            if self._engine.owed:
-                await self._engine.confirm()
+                self._caller.after_write(self._engine.position())
+            if self._caller.owed:
+                await self._caller.confirm()
             return own_id
 
         def send() -> str:
@@ -120,8 +88,8 @@ class AsyncLimitedSender(AsyncSender):
             own_id = self._within(sizes, send)
         except StoreFull as full:
             own_id = await self._in_line(full, persistent, sizes, lambda: self._admitted_again(sizes, send), deadline)
-        if self._engine.owed:
-            await self._engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
         return own_id
 
     async def _send_part(
@@ -150,9 +118,9 @@ class AsyncLimitedSender(AsyncSender):
             raise
         finally:
             if ids:
-                self._engine.after_write(self._engine.position())
-            if self._engine.owed:
-                await self._engine.confirm()
+                self._caller.after_write(self._engine.position())
+            if self._caller.owed:
+                await self._caller.confirm()
 
     async def _send_admitted(
         self, batch: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
@@ -207,16 +175,16 @@ class AsyncLimitedSender(AsyncSender):
     async def _room(self, sizes: Sequence[int], deadline: float | None, transaction: AsyncTransaction | None) -> int:
         """Reserve as many of these messages as there is room for, at least one; how many. As Admission.admit."""
         engine, admission = self._engine, self._admission
-        if engine.ends_turn():
+        if self._caller.ends_turn():
             await asyncio.sleep(0)
         if admission.drops and transaction is None:
             return admission.admit_or_drop(engine, sizes)
         admitted = admission.admit_now(sizes, deadline)
         if admitted:
             return admitted
-        engine.after_write(engine.position())
-        if engine.owed:
-            await engine.confirm()
+        self._caller.after_write(engine.position())
+        if self._caller.owed:
+            await self._caller.confirm()
         woken = Woken(self._bay.bell)
         with engine.lock:
             sender = admission.line_up(sizes, woken, deadline)
@@ -241,8 +209,8 @@ class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):
 
     _sender: AdmittedQueue
 
-    def __init__(self, bay: AsyncForebay, engine: LoopEngine, area: QueueArea) -> None:
-        super().__init__(bay, engine, AdmittedQueue(engine, area))
+    def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: QueueArea) -> None:
+        super().__init__(bay, caller, AdmittedQueue(caller.engine, area))
 
 
 class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
@@ -250,5 +218,5 @@ class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
 
     _sender: AdmittedTopic
 
-    def __init__(self, bay: AsyncForebay, engine: LoopEngine, area: TopicArea) -> None:
-        super().__init__(bay, engine, AdmittedTopic(engine, area))
+    def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: TopicArea) -> None:
+        super().__init__(bay, caller, AdmittedTopic(caller.engine, area))

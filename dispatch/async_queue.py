@@ -13,7 +13,7 @@ from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .async_consumer import AsyncConsumer, ConsumerBell
 from .async_transaction import AsyncTransaction, inner_transaction
 from .consumer import Consumer
-from .loop_engine import LoopEngine
+from .loop_caller import LoopCaller
 from .opening import Opening
 from .queue import Queue
 from .sender import Sender
@@ -35,9 +35,11 @@ PART_BYTES_MAX: Final = 1 << 21
 class AsyncSender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, bay: AsyncForebay, engine: LoopEngine, sender: Sender) -> None:
+    def __init__(self, bay: AsyncForebay, caller: LoopCaller, sender: Sender) -> None:
+        sender._caller = caller  # so that what its sends owe does not make the loop wait
         self._bay = bay
-        self._engine = engine
+        self._caller = caller
+        self._engine = caller.engine
         self._sender = sender
 
     @property
@@ -67,7 +69,7 @@ class AsyncSender:
         """
         engine = self._engine
         deadline = deadline_after(timeout, engine.monotonic()) if timeout is not None else None
-        if engine.ends_turn():
+        if self._caller.ends_turn():
             await asyncio.sleep(0)
 
         def send() -> str:
@@ -88,8 +90,8 @@ class AsyncSender:
             own_id = send()
         except StoreFull as full:
             own_id = await self._in_line(full, persistent, (len(body),), send, deadline)
-        if engine.owed:
-            await engine.confirm()
+        if self._caller.owed:
+            await self._caller.confirm()
         return own_id
 
     async def send_many(
@@ -110,7 +112,7 @@ class AsyncSender:
         deadline = deadline_after(timeout, engine.monotonic())
         ids: list[str] = []
         for part in _parts(messages):
-            if ids or engine.ends_turn():
+            if ids or self._caller.ends_turn():
                 await asyncio.sleep(0)
             await self._send_part(part, ids, transaction, deadline)
         return ids
@@ -118,7 +120,7 @@ class AsyncSender:
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
     ) -> None:
-        engine, before = self._engine, len(ids)
+        before = len(ids)
         inner = inner_transaction(transaction)
 
         def send() -> None:
@@ -135,8 +137,8 @@ class AsyncSender:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise
         finally:
-            if engine.owed:
-                await engine.confirm()
+            if self._caller.owed:
+                await self._caller.confirm()
 
     async def _in_line(
         self,
@@ -150,15 +152,15 @@ class AsyncSender:
         engine = self._engine
         line = engine.space.line(persistent)
         gives_up_at = line.deadline(self._sender._area, full, deadline, engine.settings)
-        engine.after_write(engine.position())
-        if engine.owed:
-            await engine.confirm()
+        self._caller.after_write(engine.position())
+        if self._caller.owed:
+            await self._caller.confirm()
         woken = Woken(self._bay.bell)
         with engine.lock:
             waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
         try:
             while True:
-                await engine.call(engine.space.free)
+                await self._caller.call(engine.space.free)
                 while wait_seconds := self._look(line, waiting):
                     await woken.wait(wait_seconds)
                 try:
@@ -179,7 +181,7 @@ class AsyncSender:
         return self._adopt(subscribe(bell), bell)
 
     def _adopt(self, consumer: Consumer, bell: ConsumerBell) -> AsyncConsumer:
-        return AsyncConsumer(self._engine, consumer, self._bay.lines, bell)
+        return AsyncConsumer(self._caller, consumer, self._bay.lines, bell)
 
     def __repr__(self) -> str:
         return repr(self._sender)
@@ -229,7 +231,7 @@ class AsyncQueue(AsyncSender):
     @property
     def _synchronous(self) -> Queue:
         """Of the engine that waits, for worker threads."""
-        return Queue(self._bay.synchronous._engine, self._sender._area)
+        return Queue(self._engine, self._sender._area)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
         """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads."""
@@ -245,10 +247,10 @@ class AsyncQueue(AsyncSender):
                 messages.close()
 
         try:
-            while found := await self._engine.call(read):
+            while found := await self._caller.call(read):
                 yield found
         finally:
-            await self._engine.call(close)
+            await self._caller.call(close)
 
     async def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none. As Queue.find."""
@@ -313,13 +315,13 @@ class AsyncTopic(AsyncSender):
             def in_thread() -> Consumer:
                 return self._sender.subscribe(durable=durable, selector=selector, prefetch=prefetch, on_ready=bell)
 
-            return self._adopt(await self._engine.call(in_thread, undo=Consumer.close), bell)
+            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell)
 
         return Opening(subscribe)
 
     async def unsubscribe(self, durable: str) -> None:
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
-        await self._engine.call(self._sender.unsubscribe, durable)
+        await self._caller.call(self._sender.unsubscribe, durable)
 
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""

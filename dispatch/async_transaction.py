@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .loop_engine import LoopEngine
+from .loop_caller import LoopCaller
 from .transaction import Transaction
 
 
@@ -16,8 +16,8 @@ class AsyncTransaction:
     all the same. A block that is cancelled is rolled back.
     """
 
-    def __init__(self, engine: LoopEngine, transaction: Transaction) -> None:
-        self._engine = engine
+    def __init__(self, caller: LoopCaller, transaction: Transaction) -> None:
+        self._caller = caller
         self._transaction = transaction
 
     @property
@@ -35,21 +35,21 @@ class AsyncTransaction:
 
     async def commit(self) -> None:
         """All of it counts from now on; as safe as `sync` promises when this returns. As Transaction.commit."""
-        await self._engine.call(self._transaction.commit)
+        await self._caller.call(self._transaction.commit)
 
     async def rollback(self) -> None:
         """Nothing of it ever was: what it sent is gone, what it acknowledged goes back to its place."""
-        await self._engine.call(self._transaction.rollback)
+        await self._caller.call(self._transaction.rollback)
 
     async def prepare(self, xid: bytes) -> None:
         """Make it survive whatever comes, until somebody commits it or rolls it back. As Transaction.prepare."""
-        await self._engine.call(self._transaction.prepare, xid)
+        await self._caller.call(self._transaction.prepare, xid)
 
     async def __aenter__(self) -> AsyncTransaction:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        await self._engine.call(self._transaction.__exit__, kind, *rest)
+        await self._caller.call(self._transaction.__exit__, kind, *rest)
 
     def __repr__(self) -> str:
         return repr(self._transaction)

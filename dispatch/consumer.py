@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..store.errors import Closed, SettingsError, StoreFull
 from . import exclusive
+from .caller import Caller
 from .delivery import Delivery
 from .destination_policy import check_prefetch, policy_for
 from .eager_loader import Load
@@ -74,6 +75,7 @@ class Consumer:
         on_ready: Callable[[], None] | None,
     ) -> None:
         self._engine = engine
+        self._caller: Caller = engine
         self._queue = queue
         self.interest = interest
         self._prefetch = prefetch
@@ -81,6 +83,8 @@ class Consumer:
         self._is_armed = False
         self._is_closed = False
         self._waits_for_credit = False
+        self._is_held_up = False
+        """It gets nothing, whatever is there."""
         self._credited = threading.Condition(engine.lock)
         """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = engine.targets.collect_one
@@ -170,6 +174,9 @@ class Consumer:
 
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
+        if self._is_held_up:
+            self._stand_by()
+            return 0
         if self.in_flight and self._engine.targets.is_short:
             return 0
         if not self._prefetch:
@@ -310,7 +317,7 @@ class Consumer:
                 self._make_disk_room(full)
                 self.ack(deliveries)
                 return
-            engine.after_write(position)
+            self._caller.after_write(position)
             return
         rest = _batch(deliveries)
         while rest:
@@ -327,7 +334,7 @@ class Consumer:
                 self._make_disk_room(full)
                 rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
                 continue
-            engine.after_write(position)
+            self._caller.after_write(position)
 
     def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
@@ -421,24 +428,23 @@ class Consumer:
     def equip(self) -> None:
         """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
 
-        What does so stands in the place of methods, so that no other take asks.
+        What does so stands in the place of what others call, so that no other take asks.
         """
         queue, targets = self._queue, self._engine.targets
         self._collect = targets.collect if queue.dealer is None else queue.dealer.collect
         if queue.holds_up(self):
             self._collect_one = _nothing
-            self._credit = _no_credit if queue.is_paused else self._stand_by  # type: ignore[method-assign]
-            self._waits_for_credit = True
+            self._is_held_up = self._waits_for_credit = True
             return
         self._collect_one = targets.collect_one if queue.dealer is None else _nothing
-        if self.__dict__.pop("_credit", None) is not None:
+        if self._is_held_up:
+            self._is_held_up = False
             self.credit_came()
 
-    def _stand_by(self, max_messages: int) -> int:
-        """In the place of _credit, while another consumer is exclusive: what it settles frees its groups."""
-        if self._queue.dealer is not None and not self._is_closed:
+    def _stand_by(self) -> None:
+        """While another consumer is exclusive: what this one settles frees its groups."""
+        if self._queue.dealer is not None and not self._queue.is_paused and not self._is_closed:
             self._queue.dealer.stand_back(self)
-        return 0
 
     def move_to(self, interest: Interest) -> None:
         """Its messages come from there from now on. REQUIRES: the lock."""
@@ -519,11 +525,6 @@ class Consumer:
 def _nothing(consumer: Consumer) -> Delivery | None:
     """As TargetArea.collect_one, of a queue that is paused."""
     return None
-
-
-def _no_credit(max_messages: int) -> int:
-    """As Consumer._credit, likewise."""
-    return 0
 
 
 def check_bounds(timeout: float | None, max_bytes: int | None) -> None:

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from ..cache.budget import Budget
 from ..cache.memory_guard import MemoryGuard
@@ -36,6 +36,7 @@ from ..store.take_over import open_and_take_over
 from . import exclusive
 from .admission import limit
 from .browser import Browsers
+from .caller import Caller
 from .consumer import Consumer
 from .curve_watch import CurveWatch
 from .dealer import deal, know_groups
@@ -68,14 +69,13 @@ logger = logging.getLogger("forebay.dispatch")
 
 DIRECTORY_BYTES_MAX: Final = 1 << 20
 
-_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
+"""Of each engine that still is: what a child does with its copy behind a fork."""
 
 
-class Engine:
+class Engine(Caller):
     """Made by Forebay; what queues and consumers call. See the module."""
 
-    may_wait: ClassVar[bool] = True
-    """Calls may wait for room in the caller's thread."""
     guard: MemoryGuard | None = None
     _is_stopping = False
 
@@ -214,7 +214,8 @@ class Engine:
             self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timing.restore()
         self.housekeeper = Housekeeper(self)
-        _engines.add(self)
+        self._die = partial(Engine.die_in_child, self)
+        _in_child.add(self._die)
         if self.settings.background:
             self.targets.wake_loader = self._load_wanted.set
             self._load_wanted.set()
@@ -225,8 +226,8 @@ class Engine:
 
     # ------------------------------------------------------------------ destinations
 
-    def queue_area(self, name: str) -> QueueArea:
-        """The queue of that name; a new one is recorded in the journal."""
+    def queue_area(self, name: str, caller: Caller | None = None) -> QueueArea:
+        """The queue of that name; a new one is recorded in the journal. caller: None is a thread."""
         self.raise_closed()
         area = self.queues.get(name)
         if area is not None:
@@ -235,7 +236,7 @@ class Engine:
             self.raise_closed()
             area = self.queue_locked(name)
             position = self.store.journal.end
-        self.after_write(position)
+        (caller or self).after_write(position)
         return area
 
     def queue_locked(self, name: str) -> QueueArea:
@@ -357,9 +358,8 @@ class Engine:
             self.store.journal.sync(position)
             if self.unpublished:
                 self._publish()
-        store = self.store
-        if store.adds >= store.checkpoint_adds or store.index.is_filling:
-            self._checkpoint_is_due()
+        if self.is_checkpoint_due and not self.leave_checkpoint():
+            self.store.checkpoint()
         if self.targets.ready:
             self.call_ready()
 
@@ -383,11 +383,17 @@ class Engine:
         else:
             self.targets.publish(area, messages)
 
-    def _checkpoint_is_due(self) -> None:
-        if self._threads and not self.store.is_checkpoint_urgent:
-            self._housekeeping_wanted.set()
-        else:
-            self.store.checkpoint()
+    @property
+    def is_checkpoint_due(self) -> bool:
+        store = self.store
+        return store.adds >= store.checkpoint_adds or store.index.is_filling
+
+    def leave_checkpoint(self) -> bool:
+        """Leave the checkpoint that is due to the housekeeper; False: nobody else does it, or not in time."""
+        if not self._threads or self.store.is_checkpoint_urgent:
+            return False
+        self._housekeeping_wanted.set()
+        return True
 
     def call_ready(self) -> None:
         """Call the callbacks that are due; one that raises is logged and hurts nobody else. REQUIRES: no lock."""
@@ -579,8 +585,8 @@ class Engine:
 
 
 def _die_in_child() -> None:
-    for engine in list(_engines):
-        engine.die_in_child()
+    for die in list(_in_child):
+        die()
 
 
 after_fork_in_child(_die_in_child)

@@ -151,7 +151,7 @@ class Gate:
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""
-        self._engine.after_write(self._engine.position())
+        self._sender._caller.after_write(self._engine.position())
 
 
 class LimitedQueue(Queue):
@@ -188,6 +188,37 @@ class LimitedTopic(Topic):
 
     def _store(self, *stored: Any) -> None:
         self.gate.store(super()._store, *stored)
+
+
+class AdmittedGate(Gate):
+    """A Gate for what was admitted before: `admitted` messages, and no more."""
+
+    admitted = 0
+
+    def fresh(self, batch: Sequence[tuple[bytes, bytes]], transaction: Transaction | None) -> int:
+        """All: what has been stored since gives its room back."""
+        return len(batch)
+
+    def admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
+        """As many as are left of them."""
+        count = min(self.admitted, len(sizes))
+        assert count, "whoever sends has waited for room"
+        self.admitted -= count
+        return count
+
+
+class AdmittedQueue(LimitedQueue):
+    """A queue for what was admitted."""
+
+    def _make_gate(self) -> AdmittedGate:
+        return AdmittedGate(self)
+
+
+class AdmittedTopic(LimitedTopic):
+    """A topic for what was admitted."""
+
+    def _make_gate(self) -> AdmittedGate:
+        return AdmittedGate(self)
 
 
 def _acknowledge(

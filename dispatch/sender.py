@@ -16,6 +16,7 @@ from ..store.record import SLICE_CONTENT_BYTES_MAX
 from ..store.state import NAME_BYTES_MAX
 from ..store.times import encode_times, has_times, times_of
 from ..store.topic_store import TopicStore
+from .caller import Caller
 from .consumer import check_seconds
 from .dealer import use_groups
 from .once import keep_once, store_once
@@ -74,6 +75,7 @@ class Sender:
         self._engine = engine
         self._area = area
         self._messages: MessageStore | TopicStore = engine.store
+        self._caller: Caller = engine
 
     @property
     def name(self) -> str:
@@ -152,7 +154,7 @@ class Sender:
                 position = engine.store.journal.end if engine.syncs_always else 0
         except StoreFull as full:
             return self._send_later(full, timeout, persistent, priority, properties, body, message_id, transaction)
-        engine.after_write(position)
+        self._caller.after_write(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
     def _send_timed(self, message: Message, transaction: Transaction | None, timeout: float | None) -> str:
@@ -166,7 +168,7 @@ class Sender:
         deadline = self._deadline(timeout)
         store(message.priority, message.persistent, [content], [message.message_id], ids, checked, deadline)
         if checked is None:
-            engine.after_write(engine.position())
+            self._caller.after_write(engine.position())
         return ids[0]
 
     def _send_later(
@@ -189,7 +191,7 @@ class Sender:
 
         self._wait_for_room(full, persistent, (len(properties) + len(body),), attempt, self._deadline(timeout))
         if transaction is None:
-            engine.after_write(engine.position())
+            self._caller.after_write(engine.position())
         return ids[0]
 
     def _deadline(self, timeout: float | None) -> float | None:
@@ -204,7 +206,7 @@ class Sender:
         deadline: float | None,
     ) -> None:
         """Try again until there is room. In a loop the task waits, not this call."""
-        if not self._engine.may_wait:
+        if not self._caller.may_wait:
             raise full
         space = self._engine.space
         space.wait(space.line(persistent), self._area, sizes, full, deadline, attempt)
@@ -222,7 +224,7 @@ class Sender:
         if len(body) + len(properties) > self._engine.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         self._store(priority, persistent, [(properties, body)], [message_id], [], None, self._deadline(timeout))
-        self._engine.after_write(self._engine.position())
+        self._caller.after_write(self._engine.position())
         return message_id
 
     def _add_volatile(
@@ -288,7 +290,7 @@ class Sender:
                     self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
                     batch, batch_ids, batch_bytes = [], [], 0
                 if is_persistent and not message.persistent and len(ids) > before:
-                    engine.after_write(engine.position())  # what needs no sync must not overtake what does
+                    self._caller.after_write(engine.position())  # what needs no sync must not overtake what does
                 priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
                 batch.append(content)
                 batch_ids.append(message.message_id)
@@ -301,7 +303,7 @@ class Sender:
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
             if ids and checked is None:
-                engine.after_write(engine.position())
+                self._caller.after_write(engine.position())
 
     def _send_plain(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
@@ -437,7 +439,7 @@ class Sender:
                 ]
                 begin += len(part)
         if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            engine.after_write(engine.position())
+            self._caller.after_write(engine.position())
 
     def _store_volatile(
         self,

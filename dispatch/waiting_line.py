@@ -20,7 +20,7 @@ class Bell:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._thread = threading.get_ident()
+        self._thread_id = threading.get_ident()
         self._rung: deque[Callable[[], None]] = deque()
         self._is_ringing = False
 
@@ -31,7 +31,7 @@ class Bell:
             return
         self._is_ringing = True
         with suppress(RuntimeError):
-            if threading.get_ident() == self._thread:
+            if threading.get_ident() == self._thread_id:
                 self._loop.call_soon(self._hear)
             else:
                 self._loop.call_soon_threadsafe(self._hear)

@@ -350,7 +350,8 @@ FEATURE_BUGS = (
         "dispatch/volatile_area.py",
         (
             "a non-persistent message that RAM lets go of is lost",
-            "        self.overflow.keep(self.volatile_lane, messages)\n        self.overflow.write(self.volatile_lane)\n",
+            "        self.overflow.keep(self.volatile_lane, messages)\n"
+            "        self.overflow.write(self.volatile_lane)\n",
             "        self.overflow.write(self.volatile_lane)\n",
             "tests/test_volatile.py",
         ),

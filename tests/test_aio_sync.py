@@ -195,7 +195,7 @@ def test_acks_of_many_runs_make_room_in_the_index_on_the_way() -> None:
 def test_the_loop_goes_on_while_the_disk_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         bay = LoopBay(sync="always", workers=None)
-        bay.aio._engine._workers = __import__("concurrent.futures").futures.ThreadPoolExecutor(2)
+        bay.aio._caller._workers = __import__("concurrent.futures").futures.ThreadPoolExecutor(2)
         queue = await bay.aio.queue("orders")
         gate, threads = threading.Event(), set()
         sync = bay.engine.store.journal.sync

@@ -1,4 +1,4 @@
-"""LoopEngine: the engine as one event loop sees it. Nothing that a loop calls here waits for the disk.
+"""LoopCaller: one event loop that calls an engine. Nothing that it calls here waits for the disk.
 
 Queues and consumers write in the loop's thread, which is arithmetic and a
 write, as from any other thread. What a confirmed call still owes after that,
@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ..store.errors import Closed
+from .caller import Caller
 from .eager_loader import Load
 from .engine import Engine
 
@@ -27,19 +28,17 @@ CALLS_A_TURN: Final = 64
 """A task that never has to wait lets the others run after so many calls."""
 
 
-class LoopEngine(Engine):
-    """Shares all its state with the engine it is made from. Only its loop's thread may call it."""
+class LoopCaller(Caller):
+    """One event loop that calls an engine. Only its thread may."""
 
     may_wait = False
-    __slots__ = ("loop", "owed", "_calls", "_engine", "_waiting", "_position", "_is_under_way", "_workers")
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor) -> None:
-        self.__dict__ = engine.__dict__
+        self.engine = engine
         self.loop = loop
         self.owed = 0
         """Not 0: the last call is confirmed by `confirm`, up to this position."""
         self._calls = 0
-        self._engine = engine
         self._workers = workers
         self._waiting: list[asyncio.Future[None]] = []
         self._position = 0
@@ -49,16 +48,14 @@ class LoopEngine(Engine):
 
     def after_write(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
-        if self.syncs_always and (self.unpublished or position > self.store.journal.durable):
+        engine = self.engine
+        if engine.syncs_always and (engine.unpublished or position > engine.store.journal.durable):
             self.owed = max(self.owed, position, 1)
-        else:
-            super().after_write(position)
-
-    def _checkpoint_is_due(self) -> None:
-        if self._threads and not self.store.is_checkpoint_urgent:
-            super()._checkpoint_is_due()
-        else:
+            return
+        if engine.is_checkpoint_due and not engine.leave_checkpoint():
             self.owed = max(self.owed, 1)
+        if engine.targets.ready:
+            engine.call_ready()
 
     def confirm(self) -> asyncio.Future[None]:
         """Done when all that this tick owes is done; raises what doing it raised."""
@@ -81,7 +78,7 @@ class LoopEngine(Engine):
         """In a worker thread: what `after_write` does for a thread."""
         failure: BaseException | None = None
         try:
-            self._engine.after_write(position)
+            self.engine.after_write(position)
         except BaseException as error:
             failure = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -110,9 +107,9 @@ class LoopEngine(Engine):
     async def load(self, load: Load) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""
         if load.regions or load.target.interest.selector is not None:
-            await self.call(self.loader.finish, load)
+            await self.call(self.engine.loader.finish, load)
         else:
-            self.loader.finish(load)  # nothing of it is read from the disk
+            self.engine.loader.finish(load)  # nothing of it is read from the disk
 
     async def call(
         self, function: Callable[..., T], *arguments: object, undo: Callable[[T], object] | None = None
