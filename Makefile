@@ -7,6 +7,7 @@
 #   make test PYTEST_TARGET=tests/test_journal.py
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
+#   make test INSTALL=compiled           the same against a wheel whose floors mypyc made machine code (see setup.py)
 #   make bench SUITES="bench_journal"    some of the structures
 #   make bench-peers PEERS=FOLDER        the other side: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's jars),
 #                                        FOLDER/python/peers.py; what is not there is said and left out
@@ -14,7 +15,7 @@
 
 PYTHON ?= python3
 INSTALL ?= editable
-VENV ?= $(if $(filter wheel,$(INSTALL)),.venv-wheel,.venv)
+VENV ?= .venv$(patsubst -editable,,-$(INSTALL))
 PYTEST_TARGET ?= tests
 SUITES ?=
 PEERS ?=
@@ -107,7 +108,7 @@ $(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
 	@touch $@
 
 clean: ## remove what make made
-	rm -rf .venv .venv-wheel $(PEERS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
+	rm -rf .venv .venv-wheel .venv-compiled $(PEERS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
 
 # setuptools takes whatever an earlier build left in build/, files deleted since among them.
 wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl
@@ -127,6 +128,16 @@ $(VENV)/.wheel-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
 	$(call install,,$$(echo dist/forebay-*.whl))
 
+# What compiles must be there before the build, which then is not isolated from it. Needs a C compiler.
+$(VENV)/.compiled-%: pyproject.toml setup.py $(SOURCES) $(VENV)/pyvenv.cfg
+	@echo "compiling, which takes some minutes"
+	@$(PIP) "setuptools>=77" "mypy==2.4.*"
+	rm -rf build dist
+	FOREBAY_COMPILE=1 $(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet --no-build-isolation --no-deps \
+	    --wheel-dir dist .
+	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
+	$(call install,,$$(echo dist/forebay-*.whl))
+
 $(VENV)/pyvenv.cfg:
 	@for python in "$(PYTHON)" python3.14 python3.13 python3.12 python3.11 python; do \
 	    "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
@@ -139,5 +150,5 @@ $(VENV)/pyvenv.cfg:
 	    echo "$$python has no venv or no pip. On Debian and Ubuntu: apt install python3-venv python3-pip"; exit 1; \
 	fi; \
 	echo "making $(VENV) with $$("$$python" --version) ($$python)"; \
-	rm -f $(VENV)/bin/python* $(VENV)/.editable-* $(VENV)/.wheel-*; \
+	rm -f $(VENV)/bin/python* $(VENV)/.editable-* $(VENV)/.wheel-* $(VENV)/.compiled-*; \
 	"$$python" -m venv $(VENV)

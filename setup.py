@@ -1,0 +1,47 @@
+"""The build. FOREBAY_COMPILE=1 makes the floors machine code by mypyc, from the same source; see `make compiled`.
+
+Without it a wheel is pure Python, which is the default everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+FLOORS = ("store", "cache", "dispatch")
+INTERPRETED = (
+    "async_*.py",  # an await costs what it costs
+    "account.py",  # what follows is there to be inherited from, or handed in
+    "destination_policy.py",
+    "disk.py",
+    "errors.py",
+    "message.py",
+    "settings.py",
+    "simulated_disk.py",
+    "volatile_metadata_store.py",
+)
+NAMED = Path("build", "named", "forebay")
+"""The checkout under the package's name, whatever its folder is called."""
+
+
+def extensions() -> list[Extension]:
+    """One for each module, and one that has the code of all, so that calls between them are C calls."""
+    from mypyc.build import mypycify
+
+    NAMED.parent.mkdir(parents=True, exist_ok=True)
+    NAMED.unlink(missing_ok=True)
+    NAMED.symlink_to(Path.cwd(), target_is_directory=True)
+    modules = [
+        str(module)
+        for floor in FLOORS
+        for module in sorted((NAMED / floor).glob("*.py"))
+        if not any(map(module.match, INTERPRETED))
+    ]
+    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    found: list[Extension] = mypycify([*options, *modules], opt_level="2", debug_level="0", multi_file=True)
+    return found
+
+
+setup(ext_modules=extensions() if os.environ.get("FOREBAY_COMPILE") == "1" else [])
