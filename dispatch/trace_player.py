@@ -11,18 +11,18 @@ all that it has to do. Deterministic: no clock, no disk, no thread.
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..cache.budget import Budget, Holder
 from ..cache.policy import Shares
 from ..store.account import Unlimited
 from ..store.attempts import AttemptsTable
-from ..store.block import BLOCK_MASK
+from ..store.block import BLOCK_MASK, Extent, Singles
 from ..store.index import Index
 from ..store.message_store import MessageStore
-from ..store.reading import REGION_BYTES_MAX, StoredMessage
+from ..store.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ..store.runs import Runs
 from ..store.simulated_disk import SimulatedDisk
 from ..store.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
@@ -45,15 +45,8 @@ READ: Final = 1
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
 """Of a tmp-storage that stays empty: all messages are played as persistent ones."""
-
-
-@dataclass(slots=True)
-class PlayedRegion:
-    """What one read of the journal would bring."""
-
-    messages: list[tuple[int, int]]
-    """(sequence, content bytes)."""
-    length: int
+_NOTHING: Final = SimulatedDisk().open("nothing", create=True)
+"""What a read of the journal reads from: of a played one lengths are all there is."""
 
 
 class PlayedIndex(Index):
@@ -87,19 +80,30 @@ class PlayedStore(MessageStore):
         removed: int = lane.remove_one(sequence)[0]
         return removed
 
-    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
-        regions: list[PlayedRegion] = []
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Region]:
+        regions: list[Region] = []
+        parts: list[Extent | Singles] = []
+        region_bytes = 0
         for first, last in runs:
+            part = Singles(0, first, array("I"), array("I"))
             for sequence, length in enumerate(lane.lengths(first, last), first):
-                if not regions or regions[-1].length + length > REGION_BYTES_MAX:
-                    regions.append(PlayedRegion([], 0))
-                regions[-1].messages.append((sequence, length))
-                regions[-1].length += length
-        return regions
+                if region_bytes and region_bytes + length > REGION_BYTES_MAX:
+                    regions.append(Region(_NOTHING, 0, 0, 0, region_bytes, [*parts, part]))
+                    part, parts, region_bytes = Singles(0, sequence, array("I"), array("I")), [], 0
+                part.lengths.append(length)
+                region_bytes += length
+            parts.append(part)
+        return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)]
 
-    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         self.reads += len(regions)
-        messages = [self.message(sequence, length, READ) for region in regions for sequence, length in region.messages]
+        messages = [
+            self.message(sequence, length, READ)
+            for region in regions
+            for part in region.extents
+            if isinstance(part, Singles)
+            for sequence, length in enumerate(part.lengths, part.first_sequence)
+        ]
         self.read_messages += len(messages)
         return messages, []
 

