@@ -24,7 +24,6 @@ from .topic_area import (
     SubscriptionLaneArea,
     TopicArea,
     TopicLaneArea,
-    Verdicts,
     remove_unrecorded,
 )
 from .volatile_area import VolatileArea
@@ -75,22 +74,23 @@ class Evictor:
         subscription.latest.note(key, place)
 
     def note_keys(
-        self, verdicts: Verdicts, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
+        self, lane: TopicLaneArea, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
     ) -> None:
         """These arrive: for each subscriber that wants one it is the newest of its key."""
         if self._eviction != "latest_per_key":
             return
+        verdicts = lane.topic.verdicts
         readers = [area for area in areas if not area.subscription.is_durable]
         for message in messages:
             key = key_of(self._key_name, message[1])
             if key is None:
                 continue
-            verdicts.begin(message)
+            verdicts.begin(lane.priority, message[0])
             for area in readers:
                 subscription, selector = area.subscription, area.subscription.selector
                 if selector is None or verdicts.matches(selector, area, message):
                     self._note_key(key, subscription, (area, message[0]))
-            verdicts.begin(None)
+            verdicts.end()
 
     def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""
@@ -156,7 +156,7 @@ class EvictingLaneArea(TopicLaneArea):
         first, last = messages[0][0], messages[-1][0]
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
-        self.evictor.note_keys(self.topic.verdicts, readers, messages)
+        self.evictor.note_keys(self, readers, messages)
         admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
         for area, count in admitted:
             if count and area.sole is not None:

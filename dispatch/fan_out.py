@@ -55,7 +55,7 @@ class FanOut:
         message = (sequence, properties, body, timestamp)
         given: list[VolatileArea] = []
         passed_over = 0
-        verdicts.begin(message)
+        verdicts.begin(self.priority, sequence)
         buffer = self._engine.overflow.buffer
         buffer.arriving = (self.pool, sequence)
         try:
@@ -78,7 +78,7 @@ class FanOut:
                 self._take_back(area, sequence)
             raise
         finally:
-            verdicts.begin(None)
+            verdicts.end()
             buffer.arriving = None
         if evictor is not None:
             topic.evicted += passed_over

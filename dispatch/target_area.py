@@ -467,7 +467,7 @@ class TargetArea:
     def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Whether the first message of a list that shares has gone, because its time is over."""
         self.drop_expired(target, 1)
-        return not target.direct or target.direct[0] is not message
+        return not target.direct or target.direct[0][0] != message[0]
 
     def starving(self, interest: Interest) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""

@@ -35,21 +35,31 @@ _NO_AREAS: Final[list[VolatileArea | None]] = [None] * PRIORITIES
 """One for all topics: nobody puts anything in."""
 
 
+NOBODY: Final = -1
+
+
 class Verdicts:
     """Which selectors match the message that is just arriving: each text is evaluated once, however many use it."""
 
-    __slots__ = ("message", "_values", "_matches")
+    __slots__ = ("_priority", "_sequence", "_values", "_matches")
 
     def __init__(self) -> None:
-        self.message: StoredMessage | None = None
+        self._priority = self._sequence = NOBODY
         self._values: dict[str, HeaderValue] | None = None
         self._matches: dict[str, bool] = {}
 
-    def begin(self, message: StoredMessage | None) -> None:
-        """The next message; None: there is none for now."""
-        self.message = message
+    def begin(self, priority: int, sequence: int) -> None:
+        """The next message of the topic."""
+        self._priority, self._sequence = priority, sequence
         self._values = None
         self._matches.clear()
+
+    def end(self) -> None:
+        """There is none for now."""
+        self.begin(NOBODY, NOBODY)
+
+    def is_about(self, priority: int, sequence: int) -> bool:
+        return sequence == self._sequence and priority == self._priority
 
     def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
         """REQUIRES: it is the message; the lock."""
@@ -77,7 +87,7 @@ class SubscriptionInterest(Interest):
         """
         if not area.is_persistent:
             return True
-        if self.selector is None or self._verdicts.message is not message:
+        if self.selector is None or not self._verdicts.is_about(area.lane.priority, message[0]):
             return super().wants(area, message)
         return self._verdicts.matches(self.selector, area, message)
 
@@ -159,10 +169,10 @@ class TopicLaneArea(PersistentArea):
 
     def _offer(self, message: StoredMessage, areas: Iterable[LaneArea]) -> None:
         verdicts = self.topic.verdicts
-        verdicts.begin(message)
+        verdicts.begin(self.priority, message[0])
         for area in areas:
             area.arrive(message)
-        verdicts.begin(None)
+        verdicts.end()
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """Each subscription that is read gets them, as one where it can. O(those)."""

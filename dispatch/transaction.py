@@ -148,7 +148,7 @@ class Transaction:
     def keep_room(self, admission: Admission, sizes: Sequence[int]) -> bool:
         """The reservation of what was just sent ends with the transaction. False: it has ended already."""
         with self._engine.lock:
-            if self._state is not OPEN:
+            if self._state != OPEN:
                 return False
             messages, size_bytes = self._room.get(admission, (0, 0))
             self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
@@ -350,7 +350,7 @@ class Transaction:
         engine = self._engine
         with engine.lock:
             self._require(OPEN, PREPARED)
-            was_prepared = self._state is PREPARED
+            was_prepared = self._state == PREPARED
             if was_prepared:
                 engine.store.transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
@@ -457,17 +457,17 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        return self._state is OPEN
+        return self._state == OPEN
 
     @property
     def is_prepared(self) -> bool:
-        return self._state is PREPARED
+        return self._state == PREPARED
 
     def __enter__(self) -> Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._state is not OPEN:
+        if self._state != OPEN:
             return
         if kind is not None:
             self.rollback()
