@@ -36,12 +36,12 @@ def excuse(failure: BaseException, *, patches: bool) -> str | None:
 
 
 def _is_raised_at_the_door(traceback: TracebackType | None) -> bool:
-    """The test itself made the call that was refused."""
+    """The test itself made the call that was refused; the setter of a property leaves no trace."""
     inside = 0
     while traceback is not None:
         inside = inside + 1 if _is_product(traceback) else 0
         traceback = traceback.tb_next
-    return inside == 1
+    return inside <= 1
 
 
 def _is_product(traceback: TracebackType) -> bool:

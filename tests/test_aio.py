@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 import forebay.aio
+from compiled import interpreted
 from forebay import (
     Closed,
     DestinationPolicy,
@@ -45,6 +46,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     assert said.stdout.split() == ["False", "True"]
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("kind", "twin", "missing"),
     [
@@ -174,6 +176,7 @@ BAD_CALLS: list[Callable[[Any, Any], Any]] = [
 ]
 
 
+@interpreted
 @pytest.mark.parametrize("call", BAD_CALLS)
 def test_bad_input_is_refused_in_the_same_words(call: Callable[[Any, Any], Any]) -> None:
     async def main() -> None:

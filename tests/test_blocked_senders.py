@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from compiled import interpreted
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
 from forebay.dispatch import space_line
 from forebay.dispatch.space_line import SpaceLine, Waiting
@@ -183,6 +184,7 @@ def test_a_call_may_refuse_to_wait_where_the_policy_would() -> None:
     assert full.value.stored == 0
 
 
+@interpreted
 @pytest.mark.parametrize("timeout", [-1, "5", True, float("nan"), 1e9])
 def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
     bay = full_store()

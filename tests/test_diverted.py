@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from compiled import interpreted
 from forebay import DestinationPolicy, Message, MessageTooLarge, Queue, SettingsError, StoreFull
 from forebay.store.record import PROPERTIES_BYTES_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
@@ -113,6 +114,7 @@ def test_what_a_full_topic_has_no_room_for_is_a_dead_letter_too() -> None:
     assert bodies(bay.queue("DLQ.prices")) == [b"2", b"3"]
 
 
+@interpreted
 @pytest.mark.parametrize("wrong", [{"priority": 10}, {"persistent": 1}, {"headers": {"a": []}}, {"delay": -1.0}])
 def test_what_makes_no_sense_is_refused_also_where_there_is_no_room(wrong: dict[str, Any]) -> None:
     bay = limited(max_messages=1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from compiled import interpreted
 from forebay import Delivery, DestinationPolicy, Message, SettingsError
 from forebay.store.simulated_disk import SimulatedFile
 from simulated_bay import SimulatedBay
@@ -363,6 +364,7 @@ def test_relocation_carries_times_along() -> None:
     simulated.check()
 
 
+@interpreted
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e10, "5", True])
 def test_expiry_that_cannot_be_is_refused(seconds: Any) -> None:
     simulated = SimulatedBay()
