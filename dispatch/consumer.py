@@ -325,7 +325,8 @@ class Consumer:
                 with engine.lock:
                     self._check_held(rest)
                     try:
-                        rest = rest[self._ack_runs(rest) :]
+                        settled = self._ack_runs(rest)
+                        rest = rest[settled:]
                     finally:
                         self.credit_came()  # for what is settled, also where the rest is refused
                     position = engine.store.journal.end

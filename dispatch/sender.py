@@ -275,7 +275,8 @@ class Sender:
         checked = self._checked(transaction) if transaction is not None else None
         try:
             if type(messages) is list:
-                messages = messages[self._send_plain(messages, ids, checked, deadline) :]
+                sent = self._send_plain(messages, ids, checked, deadline)
+                messages = messages[sent:]
             for message in messages:
                 content = self._content(message, checked)
                 is_timed = message.expires_in is not None or message.delay != 0.0

@@ -53,7 +53,8 @@ def write_user_file(path: PathArgument, content: bytes) -> None:
         try:
             rest = memoryview(content)
             while rest:
-                rest = rest[os.write(descriptor, rest) :]
+                written = os.write(descriptor, rest)
+                rest = rest[written:]
         finally:
             os.close(descriptor)
     except (OSError, TypeError, ValueError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from compiled import interpreted
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.forebay import Forebay
@@ -360,6 +361,7 @@ def test_verify_and_dump_know_the_record() -> None:
     assert judge(list(examine_all(simulated.disk))).findings == ()
 
 
+@interpreted
 def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
     simulated = SimulatedBay(max_file_length="64KiB")
     engine = simulated.engine

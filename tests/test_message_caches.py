@@ -150,7 +150,7 @@ def test_the_charge_is_that_of_what_is_there_whatever_happened(make: Maker, seed
             if (lane, sequence) not in known and cache.put(lane, stored):
                 known[lane, sequence] = stored
         elif action < 0.8:
-            assert cache.take(lane, sequence) is known.pop((lane, sequence), None)
+            assert cache.take(lane, sequence) == known.pop((lane, sequence), None)
         elif action < 0.9:
             cache.give_back(random.randrange(5 * CHARGE))
         elif action < 0.95 and isinstance(cache, HeadQueueCache):
@@ -162,7 +162,7 @@ def test_the_charge_is_that_of_what_is_there_whatever_happened(make: Maker, seed
         assert cache.holder.held_bytes <= 20 * CHARGE, f"seed {seed}, step {step}"
         cache._check()
         budget._check()
-        known = {place: stored for place, stored in known.items() if cache.peek(*place) is stored}
+        known = {place: stored for place, stored in known.items() if cache.peek(*place) == stored}
         assert len(known) == len(cache)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import forebay
+from compiled import interpreted
 from forebay import Message
 from forebay.cache.policy import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermarks
 from simulated_bay import SimulatedBay
@@ -116,6 +117,7 @@ def test_the_rule_taken_has_few_misses_whatever_the_traffic(traffic: object) -> 
     assert miss_share(TAKEN, traffic) < 0.01  # type: ignore[arg-type]
 
 
+@interpreted
 @pytest.mark.parametrize(
     ("other", "traffic"),
     [("equal parts", "3 steps, 5 slow"), ("same seconds", "the fast one changes"), ("fastest first", "8 equal")],
