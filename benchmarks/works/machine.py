@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from forebay.dispatch.sizes import GIB
+from forebay.store import message_store
 from forebay.store.record import crc32
 
 
@@ -26,10 +27,11 @@ def machine() -> str:
 
 
 def software() -> str:
-    """Interpreter, checksum and index."""
+    """Interpreter, whether the floors are machine code, checksum and index."""
     checksum = "isal on" if crc32.__module__.startswith("isal") else "isal off (zlib)"
     version = ".".join(map(str, sys.version_info[:3]))
-    return f"{platform.python_implementation()} {version}, {checksum}, SQLite {sqlite3.sqlite_version}"
+    floors = "" if str(message_store.__file__).endswith(".py") else ", floors compiled by mypyc"
+    return f"{platform.python_implementation()} {version}{floors}, {checksum}, SQLite {sqlite3.sqlite_version}"
 
 
 def file_system(directory: Path) -> str:
