@@ -24,6 +24,7 @@ from ..store.record import RecordDamaged
 from .errors import SparkMissing
 from .fleet import Directories, find_stores
 from .session import require_spark
+from .worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,6 +131,7 @@ def _spread(
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
+            settle()
             for batch in batches:
                 found = [astuple(work(_Job(**row))) for row in batch.to_pylist()]
                 kinds = (pa.string(), pa.int32(), pa.string(), pa.string(), *[pa.int64()] * 4, pa.string())

@@ -28,7 +28,7 @@ from ..store.record import ACK, KIND_NAMES, MESSAGE, RELOCATED, TRANSACTIONAL, R
 from ..store.scan import Found
 from .errors import NotRead
 from .fleet import Part
-from .heads import Heads, Messages, Unusual, directory_of, heads_of, is_run, messages_of, verify_messages
+from .heads import Heads, Messages, Unusual, directory_of, heads_of, messages_of, verify_messages
 from .schema import TIME_MS_MAX, arrow_schema
 
 DAMAGED: Final = "damaged"
@@ -221,23 +221,26 @@ class _Rows:
         self._store_id = header.store_id
         self._names = names
         head = heads.head
-        is_message = head["kind"] == MESSAGE
-        is_ack = is_run(heads)
-        rare = np.flatnonzero(~is_message & ~is_ack)
+        counts = head["count"].astype(np.int64)  # rows of each record: an ack of one run has 1 there
+        slices, runs = heads.slices, heads.runs
         if not request.wanted.relocated:
-            is_message = is_message & (head["flags"] & RELOCATED == 0)
-        is_asked = heads.begin + heads.at >= part.begin
+            is_copy = head["flags"][slices] & RELOCATED != 0
+            if is_copy.any():
+                counts[slices[is_copy]] = 0
+                slices = slices[~is_copy]
+        offsets = heads.begin + heads.at
+        is_asked = offsets >= part.begin
         if part.end is not None:
-            is_asked &= heads.begin + heads.at < part.end
+            is_asked &= offsets < part.end
         if not is_asked.all():
-            is_message, is_ack = is_message & is_asked, is_ack & is_asked
-        self.messages: Messages = messages_of(heads, np.flatnonzero(is_message))
+            counts[~is_asked] = 0
+            slices, runs = slices[is_asked[slices]], runs[is_asked[runs]]
+        self.messages: Messages = messages_of(heads, slices)
         if request.wanted.bodies:
             verify_messages(heads, self.messages)
-        counts = np.where(is_message, head["count"], is_ack).astype(np.int64)
-        self._rare_records = rare
+        self._rare_records = heads.rare
         self._rare: list[Fact] = []
-        for record in rare.tolist():
+        for record in heads.rare.tolist():
             facts = self._rare_rows(record, file)
             if is_asked[record]:
                 counts[record] = len(facts)
@@ -247,12 +250,17 @@ class _Rows:
         """Of each row, its record."""
         if (counts != 1).any():
             self._record = np.repeat(np.arange(len(counts)), counts)
-        self._at_messages = np.flatnonzero(is_message[self._record])
+        self._at_messages = self._rows_of(slices)
         """Which rows are messages, runs of an ack, and the rest."""
-        self._at_runs = np.flatnonzero(is_ack[self._record])
-        is_rare = np.zeros(len(counts), np.bool_)
-        is_rare[rare] = True
-        self._at_rare = np.flatnonzero(is_rare[self._record])
+        self._at_runs = self._rows_of(runs)
+        self._at_rare = self._rows_of(heads.rare)
+
+    def _rows_of(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
+        if isinstance(self._record, slice) or not len(records):
+            return records
+        is_one = np.zeros(len(self._heads.at), np.bool_)
+        is_one[records] = True
+        return np.flatnonzero(is_one[self._record])
 
     def _rare_rows(self, record: int, file: File) -> list[Fact]:
         """Of a record that is neither a slice nor an ack of one run. It may tell names."""
@@ -281,16 +289,21 @@ class _Rows:
     @cached_property
     def _sequences(self) -> NDArray[np.int64]:
         sequences = self._heads.head["first"].astype(np.int64)[self._record]
-        if len(self.messages.place):
+        if self.messages.place.any():
             sequences[self._at_messages] += self.messages.place
         return sequences
 
     @cached_property
     def _is_numbered(self) -> NDArray[np.bool_]:
         """Messages that have a sequence in their slice."""
-        numbered = np.zeros(self.count, np.bool_)
-        numbered[self._at_messages] = self._flags[self._at_messages] & TRANSACTIONAL == 0
+        numbered: NDArray[np.bool_] = (self._flags & TRANSACTIONAL == 0) & self._is_message
         return numbered
+
+    @cached_property
+    def _is_message(self) -> NDArray[np.bool_]:
+        found = np.ones(self.count, np.bool_)
+        found[self._at_runs] = found[self._at_rare] = False
+        return found
 
     @cached_property
     def _lanes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -360,7 +373,7 @@ class _Rows:
         return pa.repeat(pa.scalar(self._request.broker, kind), self.count)
 
     def of_data_log(self, kind: Any) -> Any:
-        return pa.repeat(pa.scalar(self._data_log, kind), self.count)
+        return pa.array(np.full(self.count, self._data_log, np.int32), kind)
 
     def of_problem(self, kind: Any) -> Any:
         return pa.nulls(self.count, kind)
@@ -372,11 +385,11 @@ class _Rows:
         return pa.array(self._heads.head["length"].astype(np.int64)[self._record], kind)
 
     def of_kind(self, kind: Any) -> Any:
-        is_copy = self._flags[self._at_messages] & RELOCATED != 0
-        if len(is_copy) == self.count and not is_copy.any():
+        is_copy = (self._flags & RELOCATED != 0) & self._is_message
+        if not len(self._at_runs) and not is_copy.any():
             return self._texts([_KINDS[0]], _ONE_TEXT, "kind", kind)
-        which = np.full(self.count, 2, np.int64)
-        which[self._at_messages] = is_copy
+        which = is_copy.astype(np.int64)
+        which[self._at_runs] = 2
         return self._texts(list(_KINDS), which, "kind", kind)
 
     def of_destination(self, kind: Any) -> Any:
@@ -408,9 +421,7 @@ class _Rows:
 
     def of_timestamp(self, kind: Any) -> Any:
         times = self._heads.head["timestamp"][self._record].astype(np.int64)
-        is_there = np.zeros(self.count, np.bool_)
-        is_there[self._at_messages] = True
-        is_there &= (times >= 0) & (times <= TIME_MS_MAX)
+        is_there = self._is_message & (times >= 0) & (times <= TIME_MS_MAX)
         times *= 1000
         return pa.array(times, pa.int64(), mask=None if is_there.all() else ~is_there).view(kind)
 

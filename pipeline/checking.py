@@ -11,14 +11,12 @@ from array import array
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from ..store.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, decode_data_log_header
 from ..store.disk import File
-from ..store.record import MESSAGE, RecordDamaged, decode_header
+from ..store.record import RecordDamaged, decode_header
 from ..store.scan import Damage, Found
 from ..store.verify import DataLogFacts, Finding, examine, examine_record
-from .heads import Unusual, directory_of, heads_of, is_run, messages_of, verify_messages
+from .heads import Unusual, directory_of, heads_of, messages_of, verify_messages
 
 
 def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
@@ -42,12 +40,11 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
     names: dict[int, str] = {}
     for heads in heads_of(file, header, offsets):
         head = heads.head
-        slices = np.flatnonzero(head["kind"] == MESSAGE)
-        messages = messages_of(heads, slices)
+        messages = messages_of(heads, heads.slices)
         verify_messages(heads, messages)
         facts.messages += len(messages.record)
         facts.durable = max(facts.durable, int(head["durable"].max()))
-        for record in np.flatnonzero((head["kind"] != MESSAGE) & ~is_run(heads)).tolist():
+        for record in heads.rare.tolist():
             begin = int(heads.at[record])
             part = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
             examine_record(facts, Found(heads.begin + begin, decode_header(part), part), names, array("I"))

@@ -77,6 +77,12 @@ class Heads:
     head: NDArray[Any]
     """Of each, its fields; those of another kind of record make no sense."""
     head_bytes: NDArray[np.int64]
+    slices: NDArray[np.int64]
+    """Which of them hold messages."""
+    runs: NDArray[np.int64]
+    """Which are acks of one run: the only others that come by the million."""
+    rare: NDArray[np.int64]
+    """Which are anything else."""
     next_sequence: int
     """Log sequence of the record behind the last."""
 
@@ -136,11 +142,15 @@ def _gathered(
     region = buffer[: int(bounds[-1])].data
     anywhere = np.ndarray(len(buffer) - _HEAD_BYTES + 1, _BYTES, buffer, strides=(1,))
     gathered = anywhere[at]
-    raw, head = gathered.view(np.uint8).reshape(records, _HEAD_BYTES), gathered.view(_HEAD)
-    kind = head["kind"]
+    head = gathered.view(_HEAD)
+    kind, stored = head["kind"], head["count"]
     is_message = kind == MESSAGE
-    count = np.where(is_message, head["count"] & COUNT_MASK, head["count"])
-    head_bytes = np.where(is_message, SLICE_BYTES + ENTRY_BYTES * count.astype(np.int64), lengths)
+    slices, others = np.flatnonzero(is_message), np.flatnonzero(~is_message)
+    count = stored & COUNT_MASK
+    is_marked = count != stored
+    head_bytes = SLICE_BYTES + ENTRY_BYTES * count.astype(np.int64)
+    if len(others):
+        count[others], head_bytes[others], is_marked[others] = stored[others], lengths[others], False
     words = (np.arange(sequence, sequence + records, dtype=np.uint64) << np.uint64(16)) | np.uint64(MAGIC)
     epochs = head["epoch"]
     if (
@@ -148,34 +158,39 @@ def _gathered(
         or (head["word"] != words).any()
         or (epochs[1:] < epochs[:-1]).any()
         or (head_bytes > lengths).any()
-        or (kind == LOST).any()
-        or ((count != head["count"]) & (head["flags"] & NEVER_IDENTIFIED != 0)).any()
+        or (kind[others] == LOST).any()
+        or (is_marked.any() and (head["flags"][is_marked] & NEVER_IDENTIFIED).any())
         or (is_message & ((count == 0) | (count > SLICE_MESSAGES_MAX))).any()
     ):
         raise Unusual
-    if (_checksums(header.salt, raw, region, at, head_bytes) != head["crc"]).any():
+    if (_checksums(header.salt, gathered, region, at, head_bytes) != head["crc"]).any():
         raise Unusual
     head["count"] = count
-    return Heads(begin, region, at, head, head_bytes, sequence + records)
+    is_run = (kind[others] == ACK) & (count[others] == 1) & (lengths[others] == _ACK_BYTES)
+    return Heads(begin, region, at, head, head_bytes, slices, others[is_run], others[~is_run], sequence + records)
 
 
 def _checksums(
-    salt: int, raw: NDArray[np.uint8], region: memoryview, at: NDArray[np.int64], head_bytes: NDArray[np.int64]
+    salt: int, gathered: NDArray[Any], region: memoryview, at: NDArray[np.int64], head_bytes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
     """Of each head. Those of the usual lengths are taken together."""
     if (head_bytes == _HEAD_BYTES).all():
-        return checksums(raw, _CRC_BYTES, salt)
+        return checksums(_rows(gathered), _CRC_BYTES, salt)
     found = np.empty(len(at), np.uint32)
     is_left = np.ones(len(at), np.bool_)
     for usual in _USUAL_HEADS:
         is_usual = head_bytes == usual
         if is_usual.any():
-            found[is_usual] = checksums(raw[is_usual, :usual], _CRC_BYTES, salt)
+            found[is_usual] = checksums(_rows(gathered[is_usual])[:, :usual], _CRC_BYTES, salt)
             is_left &= ~is_usual
     for record in np.flatnonzero(is_left).tolist():
         begin = int(at[record])
         found[record] = crc32(region[begin + 4 : begin + int(head_bytes[record])], salt)
     return found
+
+
+def _rows(gathered: NDArray[Any]) -> NDArray[np.uint8]:
+    return gathered.view(np.uint8).reshape(len(gathered), _HEAD_BYTES)
 
 
 @dataclass(slots=True)
@@ -228,13 +243,6 @@ def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
     if (sums + head_bytes != head["length"][chosen]).any() or (properties > content).any():
         raise Unusual
     return Messages(record, place, begin, crc, content, properties)
-
-
-def is_run(heads: Heads) -> NDArray[np.bool_]:
-    """Which of them are acks of one run: the only records besides slices that come by the million."""
-    head = heads.head
-    found: NDArray[np.bool_] = (head["kind"] == ACK) & (head["count"] == 1) & (head["length"] == _ACK_BYTES)
-    return found
 
 
 def verify_messages(heads: Heads, messages: Messages) -> None:

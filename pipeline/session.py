@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
+    "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",

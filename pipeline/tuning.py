@@ -20,6 +20,7 @@ from ..dispatch.sizes import parse_size
 from ..store.errors import ForebayError, SettingsError
 from ..store.files import PathArgument
 from .session import require_spark
+from .worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,6 +69,7 @@ def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int |
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
+        settle()
         kinds = (pa.string(), pa.int64(), pa.float64(), *[pa.int64()] * 5, pa.bool_(), pa.string())
         for batch in batches:
             for job in batch.to_pylist():

@@ -8,9 +8,11 @@ from functools import cache
 
 @cache
 def settle() -> None:
-    """Let the garbage collector pass over all that is imported by now.
+    """Let the garbage collector pass over all that is imported.
 
     Spark collects behind each task, which takes 45 ms with PyArrow, NumPy and
     pandas loaded: more than a small task takes.
     """
+    import pandas  # noqa: F401  PyArrow would with the first array, behind this
+
     gc.freeze()

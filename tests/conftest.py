@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from compiled import excuse
+from spark_process import SMALL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         opened = session(
             "local[2]",
             configuration={
-                "spark.sql.shuffle.partitions": "4",
+                **SMALL,
                 "spark.driver.memory": "1g",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             },

@@ -17,7 +17,7 @@ SMALL = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
 }
-"""A JVM that lives for seconds does not gain from being compiled well."""
+"""A JVM that lives for seconds, or a minute, takes longer to compile well than that saves."""
 TASKS = "pyspark.daemon pyspark.worker"
 """What the command line of those says that run tasks; others plan, and feed streams."""
 
