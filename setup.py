@@ -43,7 +43,8 @@ def extensions() -> list[Extension]:
         for module in sorted((NAMED / floor).glob("*.py"))
         if not any(map(module.match, INTERPRETED))
     ]
-    options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
+    # Without the first, the checkout itself, which has an __init__.py, would be the top of each module's name.
+    options = ["--no-namespace-packages", "--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     found: list[Extension] = mypycify([*options, *modules], opt_level="2", debug_level="0", multi_file=True)
     return found
 
