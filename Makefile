@@ -23,6 +23,7 @@ PEERS_VENV := .venv-peers
 WORKS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
+WHEEL_ARGS ?=
 
 # A path given from outside could shadow what was installed.
 unexport PYTHONPATH PYTHONHOME
@@ -113,7 +114,7 @@ clean: ## remove what make made
 # setuptools takes whatever an earlier build left in build/, files deleted since among them.
 wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl
 	rm -rf build dist
-	$(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet --no-deps --wheel-dir dist .
+	$(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet $(WHEEL_ARGS) --no-deps --wheel-dir dist .
 
 # Editable: an import hook to this folder, so that a new file is there at once and tracebacks name the file
 # one edits. (The "strict" mode of setuptools shows type checkers the way, but copies the tree as links when
@@ -129,12 +130,10 @@ $(VENV)/.wheel-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 	$(call install,,$$(echo dist/forebay-*.whl))
 
 # What compiles must be there before the build, which then is not isolated from it. Needs a C compiler.
-$(VENV)/.compiled-%: pyproject.toml setup.py $(SOURCES) $(VENV)/pyvenv.cfg
+$(VENV)/.compiled-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 	@echo "compiling, which takes some minutes"
 	@$(PIP) "setuptools>=77" "mypy==2.4.*"
-	rm -rf build dist
-	FOREBAY_COMPILE=1 $(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet --no-build-isolation --no-deps \
-	    --wheel-dir dist .
+	@FOREBAY_COMPILE=1 $(MAKE) --no-print-directory wheel VENV=$(VENV) WHEEL_ARGS=--no-build-isolation
 	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
 	$(call install,,$$(echo dist/forebay-*.whl))
 

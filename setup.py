@@ -1,6 +1,6 @@
-"""The build. FOREBAY_COMPILE=1 makes the floors machine code by mypyc, from the same source; see `make compiled`.
+"""The build. FOREBAY_COMPILE=1 makes the floors machine code by mypyc, from the same source.
 
-Without it a wheel is pure Python, which is the default everywhere.
+`make test INSTALL=compiled` does so. Without it a wheel is pure Python, which is the default everywhere.
 """
 
 from __future__ import annotations

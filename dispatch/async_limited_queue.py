@@ -11,7 +11,7 @@ from ..store.message import DEFAULT_PRIORITY, Headers, Message
 from .admission import Admission
 from .async_queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .async_transaction import AsyncTransaction, inner_transaction
-from .limited_queue import AdmittedGate, AdmittedQueue, AdmittedTopic
+from .limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
 from .loop_caller import LoopCaller
 from .once import fresh
 from .space_line import deadline_after
@@ -29,7 +29,7 @@ ADMITTED_TOGETHER_MAX: Final = 256
 class AsyncLimitedSender(AsyncSender):
     """As AsyncSender, within `max_messages` and `max_bytes` of its DestinationPolicy."""
 
-    _sender: AdmittedQueue | AdmittedTopic
+    _sender: LimitedQueue | LimitedTopic
 
     @property
     def _admission(self) -> Admission:
@@ -207,16 +207,16 @@ class AsyncLimitedSender(AsyncSender):
 class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):
     """A queue with limits."""
 
-    _sender: AdmittedQueue
+    _sender: LimitedQueue
 
     def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: QueueArea) -> None:
-        super().__init__(bay, caller, AdmittedQueue(caller.engine, area))
+        super().__init__(bay, caller, LimitedQueue(caller.engine, area, AdmittedGate))
 
 
 class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
     """A topic with limits."""
 
-    _sender: AdmittedTopic
+    _sender: LimitedTopic
 
     def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: TopicArea) -> None:
-        super().__init__(bay, caller, AdmittedTopic(caller.engine, area))
+        super().__init__(bay, caller, LimitedTopic(caller.engine, area, AdmittedGate))

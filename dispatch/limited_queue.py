@@ -154,42 +154,6 @@ class Gate:
         self._sender._caller.after_write(self._engine.position())
 
 
-class LimitedQueue(Queue):
-    """A queue with limits."""
-
-    def __init__(self, engine: Engine, area: QueueArea) -> None:
-        super().__init__(engine, area)
-        self.gate = self._make_gate()
-
-    def _make_gate(self) -> Gate:
-        return Gate(self)
-
-    def send(self, body: bytes, **fields: Any) -> str:
-        """See Gate.send."""
-        return self.gate.send(super().send, body, fields)
-
-    def _store(self, *stored: Any) -> None:
-        self.gate.store(super()._store, *stored)
-
-
-class LimitedTopic(Topic):
-    """A topic with limits. What counts is what any subscription needs."""
-
-    def __init__(self, engine: Engine, area: TopicArea) -> None:
-        super().__init__(engine, area)
-        self.gate = self._make_gate()
-
-    def _make_gate(self) -> Gate:
-        return Gate(self)
-
-    def send(self, body: bytes, **fields: Any) -> str:
-        """See Gate.send."""
-        return self.gate.send(super().send, body, fields)
-
-    def _store(self, *stored: Any) -> None:
-        self.gate.store(super()._store, *stored)
-
-
 class AdmittedGate(Gate):
     """A Gate for what was admitted before: `admitted` messages, and no more."""
 
@@ -207,18 +171,34 @@ class AdmittedGate(Gate):
         return count
 
 
-class AdmittedQueue(LimitedQueue):
-    """A queue for what was admitted."""
+class LimitedQueue(Queue):
+    """A queue with limits."""
 
-    def _make_gate(self) -> AdmittedGate:
-        return AdmittedGate(self)
+    def __init__(self, engine: Engine, area: QueueArea, gate_type: type[Gate] = Gate) -> None:
+        super().__init__(engine, area)
+        self.gate = gate_type(self)
+
+    def send(self, body: bytes, **fields: Any) -> str:
+        """See Gate.send."""
+        return self.gate.send(super().send, body, fields)
+
+    def _store(self, *stored: Any) -> None:
+        self.gate.store(super()._store, *stored)
 
 
-class AdmittedTopic(LimitedTopic):
-    """A topic for what was admitted."""
+class LimitedTopic(Topic):
+    """A topic with limits. What counts is what any subscription needs."""
 
-    def _make_gate(self) -> AdmittedGate:
-        return AdmittedGate(self)
+    def __init__(self, engine: Engine, area: TopicArea, gate_type: type[Gate] = Gate) -> None:
+        super().__init__(engine, area)
+        self.gate = gate_type(self)
+
+    def send(self, body: bytes, **fields: Any) -> str:
+        """See Gate.send."""
+        return self.gate.send(super().send, body, fields)
+
+    def _store(self, *stored: Any) -> None:
+        self.gate.store(super()._store, *stored)
 
 
 def _acknowledge(

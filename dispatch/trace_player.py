@@ -93,7 +93,7 @@ class PlayedStore(MessageStore):
                 part.lengths.append(length)
                 region_bytes += length
             parts.append(part)
-        return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)]
+        return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)] if parts else regions
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
         self.reads += len(regions)

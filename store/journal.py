@@ -174,7 +174,7 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of (properties, body) pairs: its offset, and their lengths. As append_one; a large one is alone."""
+        """A slice of pairs: its offset, and lengths. A large one is alone and not copied. REQUIRES: state lock."""
         if not destination:
             raise Closed("the queue")
         lengths = content_lengths(contents)
