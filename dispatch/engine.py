@@ -358,8 +358,9 @@ class Engine(Caller):
             self.store.journal.sync(position)
             if self.unpublished:
                 self._publish()
-        if self.is_checkpoint_due and not self.leave_checkpoint():
-            self.store.checkpoint()
+        store = self.store  # asked here, not by a call: each message comes by twice
+        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not self.leave_checkpoint():
+            store.checkpoint()
         if self.targets.ready:
             self.call_ready()
 
@@ -382,11 +383,6 @@ class Engine(Caller):
             self.unpublished.append((self.store.journal.end, area, messages))
         else:
             self.targets.publish(area, messages)
-
-    @property
-    def is_checkpoint_due(self) -> bool:
-        store = self.store
-        return store.adds >= store.checkpoint_adds or store.index.is_filling
 
     def leave_checkpoint(self) -> bool:
         """Leave the checkpoint that is due to the housekeeper; False: nobody else does it, or not in time."""

@@ -52,7 +52,8 @@ class LoopCaller(Caller):
         if engine.syncs_always and (engine.unpublished or position > engine.store.journal.durable):
             self.owed = max(self.owed, position, 1)
             return
-        if engine.is_checkpoint_due and not engine.leave_checkpoint():
+        store = engine.store
+        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not engine.leave_checkpoint():
             self.owed = max(self.owed, 1)
         if engine.targets.ready:
             engine.call_ready()
