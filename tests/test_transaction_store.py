@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
+from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.engine import Engine
 from forebay.store.branch import Branch, decode_branch, decode_commit, decode_rollback, encode_branch, encode_commit
 from forebay.store.cleanup import removable
@@ -532,6 +532,7 @@ def test_a_kill_after_prepare_leaves_the_branch(sync: str, loses_index: bool, tm
 def test_messages_moved_by_many_threads_are_neither_lost_nor_doubled(sync: str, tmp_path: Path) -> None:
     """Each moves messages in a ring of queues, one transaction a batch, under a limit that is always short."""
     fields: dict[str, Any] = {"memory_limit": "4MiB", "max_file_length": "256KiB", "sync": sync}
+    fields["policies"] = {">": DestinationPolicy(max_attempts=None)}  # or a message of six rollbacks is a dead letter
     names = ("first", "second", "third")
     failures: list[str] = []
     bay = forebay.open(tmp_path, checkpoint_interval_seconds=0.05, cleanup_interval_seconds=0.1, **fields)
