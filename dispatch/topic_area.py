@@ -16,6 +16,7 @@ from ..store.lane import PRIORITIES, Lane
 from ..store.message import HeaderValue
 from ..store.message_store import SWEEP_BLOCKS
 from ..store.reading import StoredMessage
+from ..store.record import RecordDamaged
 from ..store.runs import Runs
 from ..store.subscriptions import Subscriber
 from ..store.topic_lane import NO_RECORD, SubscriptionLane
@@ -58,8 +59,9 @@ class Verdicts:
         """There is none for now."""
         self.begin(NOBODY, NOBODY)
 
-    def is_about(self, priority: int, sequence: int) -> bool:
-        return sequence == self._sequence and priority == self._priority
+    def is_about(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether it is the message, and persistent: of those that are not nobody asks. REQUIRES: the lock."""
+        return area.is_persistent and message[0] == self._sequence and area.lane.priority == self._priority
 
     def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
         """REQUIRES: it is the message; the lock."""
@@ -81,15 +83,20 @@ class SubscriptionInterest(Interest):
         self._verdicts = verdicts
 
     def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+        """See Interest. Of those that are not persistent a subscription has none that it does not want."""
+        return not area.is_persistent or super().wants(area, message)
+
+    def verdict(self, area: LaneArea, message: StoredMessage) -> bool | None:
         """See Interest. A message that is just arriving is judged together with all others who want to know.
 
-        Of those that are not persistent a subscription has none that it does not want.
+        REQUIRES: the lock.
         """
-        if not area.is_persistent:
-            return True
-        if self.selector is None or not self._verdicts.is_about(area.lane.priority, message[0]):
-            return super().wants(area, message)
-        return self._verdicts.matches(self.selector, area, message)
+        if self.selector is None or not self._verdicts.is_about(area, message):
+            return super().verdict(area, message)
+        try:
+            return self._verdicts.matches(self.selector, area, message)
+        except RecordDamaged:
+            return None
 
 
 class TopicArea(QueueArea):

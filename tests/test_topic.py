@@ -477,6 +477,22 @@ def test_a_large_message_that_does_not_match_goes_too(simulated: SimulatedBay) -
     assert len(backlog(simulated, "some", "n = 1")) == 1
 
 
+def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_meanwhile(simulated: SimulatedBay) -> None:
+    topic(simulated).subscribe(durable="some", selector="n >= 0").close()
+    sent = send(simulated, 2)
+    consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
+    engine, area = simulated.engine, simulated.engine.topics.areas["prices"]
+    [target] = consumer.interest.lists
+    with engine.lock:
+        load = engine.loader.begin(target, is_needed=True)
+    assert load is not None and consumer.interest.selector is not None
+    area.verdicts.begin(4, 0)  # a non-persistent message, in another thread
+    assert not area.verdicts.matches(consumer.interest.selector, target.area, (0, b"", b"without a number", 0))
+    engine.loader.finish(load)
+    area.verdicts.end()
+    assert bodies(consumer) == sent
+
+
 # Limits.
 
 
