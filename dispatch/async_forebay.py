@@ -67,6 +67,7 @@ class AsyncForebay:
 
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
+        self._engine.raise_closed()
         area = self._engine.topics.areas.get(check_name(name))
         if area is None:
             area = await self._caller.call(self._engine.topics.topic_area, name)

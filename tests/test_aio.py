@@ -461,8 +461,11 @@ def test_a_closed_store_refuses(tmp_path: Path) -> None:
         bay = LoopBay()
         queue = await bay.aio.queue("orders")
         consumer = await queue.subscribe()
+        await bay.aio.topic("prices")
         bay.bay.close()
-        for call in (queue.send(b"x"), queue.send_many([Message(b"x")]), consumer.take(), consumer.take(timeout=None)):
+        sends = queue.send(b"x"), queue.send_many([Message(b"x")])
+        takes = consumer.take(), consumer.take(timeout=None)
+        for call in (*sends, *takes, bay.aio.queue("orders"), bay.aio.topic("prices"), bay.aio.topic("new")):
             with pytest.raises(Closed):
                 await call
         assert [delivery async for delivery in consumer] == []
