@@ -249,9 +249,9 @@ class Admission:
     def _full(self, size_bytes: int) -> StoreFull:
         policy, area = self._policy, self._area
         what = "queue" if area.is_queue else "topic"
-        if policy.max_messages is not None and area.depth + self._reserved_messages >= policy.max_messages:
+        has_most = policy.max_messages is not None and area.depth + self._reserved_messages >= policy.max_messages
+        if has_most or self._max_bytes is None:  # neither, where room came for others who wait and don't know it yet
             return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {area.name!r}")
-        assert self._max_bytes is not None
         available = max(self._max_bytes - area.depth_bytes - self._reserved_bytes, 0)
         return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {area.name!r}")
 

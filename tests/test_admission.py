@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 
 import forebay
-from forebay import Closed, DestinationPolicy, Forebay, Message, MessageTooLarge, Queue, SettingsError, StoreFull
+from forebay import (
+    Closed,
+    Consumer,
+    DestinationPolicy,
+    Forebay,
+    Message,
+    MessageTooLarge,
+    Queue,
+    SettingsError,
+    StoreFull,
+)
 from forebay.dispatch.admission import Admission
 from simulated_bay import SimulatedBay
 
@@ -190,6 +200,23 @@ def test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_o
     for sender in senders[2:]:
         sender.end()
     assert queue.depth_bytes == 62
+    assert_all_given_back(queue)
+
+
+def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(only_acks_wake: None) -> None:
+    bay = limited(max_messages=1)
+    queue = bay.queue()
+    queue.send(b"1")
+    first = waiting_sender(queue, lambda: queue.send(b"2"))
+    with queue.subscribe() as consumer:
+        Consumer.ack(consumer, consumer.take())  # a LimitedConsumer tells of the room next
+        with pytest.raises(StoreFull, match="max_messages=1"):
+            queue.send(b"3", timeout=0.0)
+        assert any("max_messages=1" in cause.holder for cause in bay.bay.explain(queue).causes)
+        with bay.engine.lock:
+            admission_of(queue).room_came()
+        first.end()
+    assert queue.depth == 1
     assert_all_given_back(queue)
 
 
