@@ -138,8 +138,7 @@ class VolatileLane(PendingLane):
         block = self._blocks.get(self.next_sequence >> BLOCK_SHIFT)
         if self._has_times_ahead or (block is not None and block.times is not None):
             return
-        if not self._account.reserve(TIMES_CHARGE_BYTES):
-            raise StoreFull(TIMES_CHARGE_BYTES, 0, "memory_limit")
+        self._charge(TIMES_CHARGE_BYTES)
         self._has_times_ahead = True
 
     def put_times(self, sequence: int, times: Times) -> None:
@@ -153,13 +152,16 @@ class VolatileLane(PendingLane):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
     def _begin_block(self, number: int) -> None:
-        if self._is_closed:
-            raise Closed("the queue")
-        if not self._account.reserve(BLOCK_CHARGE_BYTES):
-            raise StoreFull(BLOCK_CHARGE_BYTES, 0, "memory_limit")
+        self._charge(BLOCK_CHARGE_BYTES)
         block = self._blocks[number] = VolatileBlock()
         self._numbers.add(number, number)
         self._tail = block.lengths
+
+    def _charge(self, charge_bytes: int) -> None:
+        if self._is_closed:
+            raise Closed("the queue")
+        if not self._account.reserve(charge_bytes):
+            raise StoreFull(charge_bytes, 0, "memory_limit")
 
     def _forget(self, number: int) -> None:
         times = self._blocks.pop(number).times
@@ -317,8 +319,7 @@ class VolatileLane(PendingLane):
 
     def take_turn(self, persistent_sequence: int) -> None:
         """Messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
-        if not self._account.reserve(TURN_CHARGE_BYTES):
-            raise StoreFull(TURN_CHARGE_BYTES, 0, "memory_limit")
+        self._charge(TURN_CHARGE_BYTES)
         self._turns.append(persistent_sequence)
         self._turn_sequences.append(self.next_sequence)
         self.newest_turn = persistent_sequence

@@ -19,6 +19,7 @@ from forebay.dispatch.settings import Settings, SyncMode
 from forebay.store.dump import dump
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.times import NO_TIMES, Times
 from forebay.store.verify import examine_all, judge
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -155,6 +156,23 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     assert engine.store.journal.journal_bytes == before
     assert engine.store.journal.failure is None
     simulated.queue("prices").send(b"1")
+
+
+@pytest.mark.parametrize("times", [NO_TIMES, Times(0, 10**15), Times(10**15, 0)])
+def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_no_memory(times: Times) -> None:
+    simulated = filled(5)
+    queue = simulated.queue()
+    queue.send(b"x", persistent=False)
+    queue.send(b"a later turn")
+    area = queue._area.volatile_areas[4]  # the send has looked it up
+    assert area is not None
+    queue.delete()
+    with simulated.engine.lock, pytest.raises(Closed):
+        if times == NO_TIMES:
+            area.add(0, b"", b"x")
+        else:
+            area.add_timed(0, b"", b"x", times)
+    simulated.check()
 
 
 def test_sender_that_waits_for_room_gets_closed() -> None:
