@@ -333,12 +333,17 @@ class EagerLoader:
         area = self._area
         if not area.targets.reserve(OVERHEAD_BYTES):
             area.make_room(OVERHEAD_BYTES, load.target, least=0)
-            if not area.targets.reserve_again(OVERHEAD_BYTES):
+            if not area.targets.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
                 return
         load.reserved_bytes += OVERHEAD_BYTES
         load.held[sequence] = (sequence, b"", None, 0)
+
+    def _borrow(self, load: Load) -> bool:
+        """Memory for one reference of a list that has nothing, where bookkeeping alone fills it."""
+        has_some = load.reserved_bytes or load.target.direct
+        return not has_some and self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES)
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""

@@ -122,6 +122,8 @@ class Overflow:
         self.account.refill()
         if self.budget.free_bytes >= charge:
             return
+        if not self.account.has_last():
+            raise StoreFull(charge, 0, "memory_limit")
         self.storage.spill((lane.number,), _whole((message,)))
         lane.spilled(message[0], message[0])
 
@@ -274,9 +276,10 @@ class Overflow:
     def audit(self) -> dict[str, int]:
         """What the holders' charges should be, found by walking what is there."""
         lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
+        kept_bytes = self.account.ahead_bytes + self.account.last_bytes
         return {
             "spill_buffer": self.buffer.audit(),
-            "tmp_storage": self.storage.charge_bytes + lanes_bytes + self.account.ahead_bytes,
+            "tmp_storage": self.storage.charge_bytes + lanes_bytes + kept_bytes,
         }
 
     def _check(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
 from random import Random
 
 import pytest
@@ -493,6 +495,26 @@ def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() ->
     others.release(others.held_bytes)
     with queue.subscribe() as consumer:
         assert [delivery.id for delivery in drained(consumer)] == [sent]
+    store.check()
+
+
+def test_messages_whose_places_fill_memory_are_handed_out_while_others_send() -> None:
+    store = SimulatedBay(memory_limit="4MiB")
+    queue, budget = store.queue(), store.engine.budget
+    sent = [queue.send(b"0", persistent=False)]
+    assert budget.holder("others").reserve(budget.free_bytes - 100 * KIB)
+    with pytest.raises(StoreFull, match="memory_limit"):
+        while True:
+            sent.append(queue.send(b"%d" % len(sent), persistent=False))
+    with queue.subscribe() as consumer:
+        taken = []
+        for delivery in islice(drained(consumer), len(sent)):
+            taken.append(delivery.id)
+            with suppress(StoreFull):
+                queue.send(b"x", persistent=False)
+            if not len(taken) % 1000:
+                store.check()
+    assert taken == sent
     store.check()
 
 

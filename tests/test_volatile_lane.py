@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from forebay.cache.budget import Budget
-from forebay.cache.spill_account import AHEAD_BYTES, SpillAccount
+from forebay.cache.spill_account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
 from forebay.cache.spill_buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 from forebay.store.errors import StoreFull
 from forebay.store.volatile_lane import BLOCK_CHARGE_BYTES, NOWHERE, VolatileLane
@@ -150,6 +150,20 @@ def test_a_batch_is_as_large_as_one_write_and_one_message_of_any_size() -> None:
     assert buffer.is_batch(1) and buffer.batch(1) == large[:1]
 
 
+def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
+    budget = Budget(1 << 20)
+    account, lists, other = (SpillAccount(budget.holder("tmp_storage")), *map(budget.holder, ("lists", "other")))
+    arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
+    account.refill()
+    assert other.reserve(budget.free_bytes)
+    assert account.lend(lists, LAST_BYTES) and not account.lend(lists, 1)
+    other.release(100)
+    assert not arrivals.reserve(20)
+    lists.release(LAST_BYTES)
+    assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
+    budget._check()
+
+
 def test_places_can_be_paid_when_memory_is_used_up() -> None:
     budget = Budget(1 << 20)
     account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
@@ -163,5 +177,5 @@ def test_places_can_be_paid_when_memory_is_used_up() -> None:
     account.refill()
     assert account.ahead_bytes == AHEAD_BYTES
     account.release(AHEAD_BYTES - 500)
-    assert account.holder.held_bytes == account.ahead_bytes
+    assert account.holder.held_bytes == account.ahead_bytes + LAST_BYTES
     budget._check()
