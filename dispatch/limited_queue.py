@@ -124,6 +124,7 @@ class Gate:
 
         In a transaction nothing is given up: it is all or nothing.
         """
+        self._engine.raise_closed()  # in the child of a fork nobody would ever make room, or end the wait
         if self.admission.drops and transaction is None:
             return self.admission.admit_or_drop(self._engine, sizes)
         return self.admission.admit(sizes, self._publish, deadline)

@@ -49,7 +49,7 @@ def open_in(directory: Path) -> Forebay:
         sync="never",
         max_file_length="1MiB",
         max_checkpoint_adds=500,
-        policies={">": DestinationPolicy(max_attempts=None)},
+        policies={">": DestinationPolicy(max_attempts=None), "full": DestinationPolicy(max_messages=1)},
     )
 
 
@@ -474,7 +474,8 @@ def in_child(work: Callable[[], None]) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_after_a_fork_the_childs_handles_are_dead_and_the_parent_is_unharmed(tmp_path: Path) -> None:
     bay = open_in(tmp_path)
-    queue = bay.queue("orders")
+    queue, full = bay.queue("orders"), bay.queue("full")
+    full.send(b"x")
     sent = queue.send_many([Message(b"x" * 100)] * 50)
     consumer = queue.subscribe()
     held: list[Delivery] = []
@@ -483,6 +484,7 @@ def test_after_a_fork_the_childs_handles_are_dead_and_the_parent_is_unharmed(tmp
     calls: list[Callable[[], object]] = [
         lambda: queue.send(b"from the child"),
         lambda: queue.send_many([Message(b"from the child")]),
+        lambda: full.send(b"from the child"),
         lambda: bay.queue("new"),
         lambda: queue.subscribe(),
         lambda: consumer.take(),
