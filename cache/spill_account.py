@@ -85,8 +85,8 @@ class SpillAccount:
 
     def give_ahead(self) -> None:
         """What is held ahead is wanted for a message that has no other place."""
-        self.holder.release(self.ahead_bytes)
-        self.ahead_bytes = 0
+        self.holder.release(self.ahead_bytes + self.last_bytes)
+        self.ahead_bytes = self.last_bytes = 0
 
 
 class ArrivalAccount:

@@ -161,6 +161,8 @@ def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
     assert not arrivals.reserve(20)
     lists.release(LAST_BYTES)
     assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
+    account.give_ahead()
+    assert account.holder.held_bytes == 20, "a message that has no other place comes first"
     budget._check()
 
 
