@@ -168,8 +168,6 @@ class PlayedInterest(Interest):
 class PlayedConsumer(Consumer):
     """As much of a Consumer as lists and deliveries know."""
 
-    __slots__ = ("interest", "delivered", "in_flight")
-
     def __init__(self, interest: Interest) -> None:
         self.interest = interest
         self.delivered = 0
