@@ -72,8 +72,8 @@ class AsyncSender:
         if self._caller.ends_turn():
             await asyncio.sleep(0)
 
-        def send() -> str:
-            return self._sender.send(
+        try:
+            own_id = self._sender.send(
                 body,
                 headers=headers,
                 priority=priority,
@@ -85,11 +85,11 @@ class AsyncSender:
                 delay=delay,
                 producer=producer,
             )
-
-        try:
-            own_id = send()
-        except StoreFull as full:
-            own_id = await self._in_line(full, persistent, (len(body),), send, deadline)
+        except StoreFull:
+            ids: list[str] = []
+            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            await self._send_part([message], ids, transaction, deadline)
+            return ids[0]
         if self._caller.owed:
             await self._caller.confirm()
         return own_id

@@ -342,7 +342,7 @@ class SimulatedDisk:
     def list(self, directory: str) -> list[str]:
         """See `Disk.list`."""
         self._call("list", directory)
-        return sorted(name.rpartition("/")[2] for name in self._names if _parent(name) == directory)
+        return sorted(name.rpartition("/")[2] for name in tuple(self._names) if _parent(name) == directory)
 
     def make_directory(self, name: str) -> None:
         """See `Disk.make_directory`."""
@@ -515,7 +515,7 @@ class SimulatedDisk:
         self._discarded = (*self._discarded[-3:], bytes(inode.content))
 
     def _free_bytes(self) -> int:
-        return self.capacity_bytes - sum(len(inode.content) for inode in self._names.values())
+        return self.capacity_bytes - sum(len(inode.content) for inode in tuple(self._names.values()))
 
     def _take_space(self, name: str, growth: int) -> None:
         if growth > 0 and growth > self._free_bytes():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from compiled import interpreted
 from forebay.benchmarks.bench_memory import main
 from forebay.benchmarks.memory.lru import lru_hit_ratio
 from forebay.benchmarks.memory.passes import curve_cost, depth, overflow, play, resizes
@@ -98,6 +99,7 @@ def fake_kahadb(tmp_path: Path) -> Path:
     return folder
 
 
+@interpreted
 def test_report_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_kahadb: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "memory.svg"

@@ -154,7 +154,7 @@ def test_a_batch_waits_and_all_of_it_is_in() -> None:
     got: list[str] = []
     consumer = bay.queue().subscribe()
     while sender.is_alive() or bay.queue().depth:
-        taken = consumer.take(20, timeout=0.1)
+        taken = consumer.take(20)
         got += [delivery.id for delivery in taken]
         if taken:
             consumer.ack(taken)

@@ -141,7 +141,10 @@ class _ReadMessages:
             self.messages += len(found[0])
             return found
 
-        store.read = counted
+        try:
+            store.read = counted
+        except AttributeError:
+            raise SystemExit("what a store reads can be counted in Python only, not in machine code") from None
 
 
 # ---------------------------------------------------------------------- what KahaDB can be compared with
