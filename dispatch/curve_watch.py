@@ -59,7 +59,7 @@ class CurveWatch(Watch):
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (area.published - area.first_sequence) * charge
         self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
-        target.look_at = 0
+        target.look_at = quantum_bytes(waiting, charge)
 
     def look(self, target: TargetList) -> None:
         track = self._tracks[target]
