@@ -376,7 +376,7 @@ class SimulatedDisk:
         """See `Disk.sync_directory`."""
         self._call("sync_directory", name)
         self._directory(name)
-        changes = [change._replace(unsynced=change.unsynced - {name}) for change in self._changes]
+        changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def free_bytes(self) -> int:
@@ -481,7 +481,7 @@ class SimulatedDisk:
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
-        due = [fault for fault in self._faults if fault.is_due(call)]
+        due = self._faults and [fault for fault in self._faults if fault.is_due(call)]
         return due[-1] if due else None
 
     def _call(self, call: str, name: str) -> None:
