@@ -24,6 +24,7 @@ INTERPRETED = (
     "metadata_store.py",
     "settings.py",
     "simulated_disk.py",
+    "simulated_inode.py",
     "volatile_metadata_store.py",
 )
 NAMED = Path("build", "named", "forebay")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -10,7 +9,7 @@ from ..cache.charge import OVERHEAD_BYTES
 from ..cache.curve import Curve, CurveSampler, Track, quantum_bytes
 from ..cache.policy import Shares
 from ..store.errors import SettingsError
-from .settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from .settings import MIN_MEMORY_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from .target_area import TargetArea
@@ -46,9 +45,10 @@ class Watch:
 class CurveWatch(Watch):
     """The one of a store. RAM: about 1 KiB a list, where every limit is too small for it."""
 
-    def __init__(self, targets: TargetArea, settings: Settings, shares_of: Callable[[Settings], Shares]) -> None:
+    def __init__(self, targets: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
+        """shares_at: what follows from a limit; SettingsError where it is too small."""
         self._targets = targets
-        self._sampler = CurveSampler(list(_shares_around(settings, shares_of)))
+        self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
         self._tracks: dict[TargetList, Track] = {}
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
         """What each limit would have granted to each list when they were measured."""
@@ -59,7 +59,7 @@ class CurveWatch(Watch):
         charge = _mean_charge(target, OVERHEAD_BYTES)
         arrived = (area.published - area.first_sequence) * charge
         self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
-        target.look_at = 0
+        target.look_at = quantum_bytes(waiting, charge)
 
     def look(self, target: TargetList) -> None:
         track = self._tracks[target]
@@ -98,14 +98,14 @@ class CurveWatch(Watch):
         return self._sampler.curve()
 
 
-def _shares_around(settings: Settings, shares_of: Callable[[Settings], Shares]) -> list[Shares]:
+def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
     found: list[Shares] = []
     for factor in FACTORS:
-        limit_bytes = int(settings.memory_limit_bytes * factor)
-        if limit_bytes < MIN_MEMORY_LIMIT_BYTES:
+        other_bytes = int(limit_bytes * factor)
+        if other_bytes < MIN_MEMORY_LIMIT_BYTES:
             continue
         try:
-            found.append(shares_of(dataclasses.replace(settings, memory_limit=limit_bytes)))
+            found.append(shares_at(other_bytes))
         except SettingsError:
             continue  # index_cache_size takes more than half of it
     return found

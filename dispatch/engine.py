@@ -172,7 +172,7 @@ class Engine(Caller):
         targets: TargetArea = make(
             self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
-        targets.watch = CurveWatch(targets, self.settings, shares_of)
+        targets.watch = CurveWatch(targets, shares.limit_bytes, partial(shares_of, self.settings))
         return targets
 
     def _charge_whole(self, shares: Shares) -> None:

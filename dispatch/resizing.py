@@ -19,7 +19,7 @@ from ..cache.policy import Shares
 from ..cache.process_memory import return_free_memory
 from ..store.disk import Disk
 from .redelivery import ATTEMPTS_BYTES
-from .settings import MIN_TEMP_LIMIT_BYTES, Settings
+from .settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -38,9 +38,10 @@ PAUSE_SECONDS: Final = 0.01
 """Loads that are under way end within milliseconds: worth waiting for."""
 
 
-def shares_of(settings: Settings) -> Shares:
-    """What follows from these settings."""
-    limit_bytes, index_bytes = settings.memory_limit_bytes, settings.index_cache_size_bytes
+def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
+    """What follows from these settings, or would with that limit. SettingsError: it is too small for the index."""
+    limit_bytes = limit_bytes or settings.memory_limit_bytes
+    index_bytes = index_cache_bytes(settings.index_cache_size, limit_bytes)
     return Shares.of(
         limit_bytes,
         index_bytes=index_bytes,

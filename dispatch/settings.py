@@ -215,7 +215,7 @@ class Settings:
             ),
             "max_file_length_bytes": parse_size("max_file_length", self.max_file_length, minimum=64 * KIB, maximum=GIB),
             "index_page_size_bytes": _index_page_size_bytes(self.index_page_size),
-            "index_cache_size_bytes": _index_cache_size_bytes(self.index_cache_size, memory_limit_bytes),
+            "index_cache_size_bytes": index_cache_bytes(self.index_cache_size, memory_limit_bytes),
         }
         for name, size_bytes in sizes.items():
             object.__setattr__(self, name, size_bytes)  # frozen for everybody else
@@ -303,7 +303,7 @@ def _index_page_size_bytes(value: object) -> int:
     return size_bytes
 
 
-def _index_cache_size_bytes(value: object, memory_limit_bytes: int) -> int:
+def index_cache_bytes(value: object, memory_limit_bytes: int) -> int:
     if value is None:
         return min(memory_limit_bytes // 8, 32 * MIB)
     size_bytes = parse_size("index_cache_size", value, minimum=256 * KIB)

@@ -23,8 +23,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from .disk import is_inside
-
-SECTOR_BYTES: Final = 512
+from .simulated_inode import Arrived, Inode, Luck, always, never
 
 MUTATING_CALLS: Final = frozenset(
     ("create", "write", "sync", "truncate", "preallocate", "rename", "remove", "make_directory", "sync_directory")
@@ -44,160 +43,14 @@ class PowerCut(Enum):
     STALE = "as EXTENDED, but what is missing beyond the synced size reads as something that other files held"
 
 
-_Arrived = Callable[[], bool]
-
-
-class _Luck(NamedTuple):
-    """Who decides what of one file arrived: asked for each version of a sector and each size, the newest first."""
-
-    sector: _Arrived
-    size: _Arrived
-    stale: Callable[[], bytes] | None = None
-    """Gives what lies where sectors beyond the synced size did not arrive; None: zeros."""
-
-
-class _Write(NamedTuple):
-    """A change of a file since its last sync, with what undoes it."""
-
-    offset: int
-    old: bytes
-    """As long as what was written or cut; zeros where the file was shorter."""
-    size_before: int
-    size_after: int
-
-
-class _Inode:
-    """A file's bytes as a reader sees them, with what leads back to those that are durable."""
-
-    __slots__ = ("content", "digest", "lost", "shared", "unsynced")
-
-    def __init__(self, content: bytearray, unsynced: list[_Write], lost: dict[int, bytes], shared: bool) -> None:
-        self.content = content
-        self.digest = 0  # of the content, once somebody asked and until it changes
-        self.unsynced = unsynced
-        self.lost = lost
-        """By sector, what the device holds where a sync failed: the page counts as clean, readers see newer bytes."""
-        self.shared = shared
-        """An image forked from this one, or the one it was forked from, has the same content: copy before a change."""
-
-    def fork(self) -> _Inode:
-        if self is _DIRECTORY:
-            return self
-        self.shared = True
-        inode = _Inode(self.content, self.unsynced.copy(), self.lost.copy(), True)
-        inode.digest = self.digest
-        return inode
-
-    def owned_content(self) -> bytearray:
-        self.digest = 0
-        if self.shared:
-            self.content = bytearray(self.content)
-            self.shared = False
-        return self.content
-
-    def write(self, offset: int, data: bytes) -> None:
-        content = self.owned_content()
-        size = len(content)
-        end = offset + len(data)
-        old = bytes(content[offset:end])
-        if end > size:
-            old = old.ljust(len(data), b"\0")
-            content.extend(bytes(max(0, offset - size)))
-        content[offset:end] = data
-        self.unsynced.append(_Write(offset, old, size, len(content)))
-
-    def resize(self, length: int) -> None:
-        content = self.owned_content()
-        size = len(content)
-        self.unsynced.append(_Write(min(size, length), bytes(content[length:]), size, length))
-        if length < size:
-            del content[length:]
-        else:
-            content.extend(bytes(length - size))
-
-    def sync(self) -> None:
-        if self.lost:
-            for write in self.unsynced:
-                for sector in _sectors(write.offset, write.offset + len(write.old)):
-                    self.lost.pop(sector, None)
-        self.unsynced.clear()
-
-    def lose(self) -> None:
-        """A sync failed: the pages count as clean, and what they held has not arrived. Sizes may still follow."""
-        durable, _ = self._walk_back(_Luck(_never, _always))
-        for write in self.unsynced:
-            for sector in _sectors(write.offset, write.offset + len(write.old)):
-                at = sector * SECTOR_BYTES
-                self.lost.setdefault(sector, bytes(durable[at : at + SECTOR_BYTES]))
-        self.unsynced = [
-            write if write.size_after < write.size_before else write._replace(old=b"")
-            for write in self.unsynced
-            if write.size_after != write.size_before
-        ]
-
-    def has_unsynced(self) -> bool:
-        return bool(self.unsynced or self.lost)
-
-    def after_power_cut(self, luck: _Luck) -> _Inode:
-        content, arrived = self._walk_back(luck)
-        if luck.stale is not None and self.unsynced:
-            stale = luck.stale()
-            synced_size = min(self.unsynced[0].size_before, *(write.size_after for write in self.unsynced))
-            for sector in _sectors(synced_size + SECTOR_BYTES - 1, len(content)):
-                if sector not in arrived:
-                    at = sector * SECTOR_BYTES
-                    piece = stale[at : min(at + SECTOR_BYTES, len(content))]
-                    content[at : at + len(piece)] = piece
-        return _Inode(content, [], {}, False)
-
-    def _walk_back(self, luck: _Luck) -> tuple[bytearray, set[int]]:
-        """Undo, from the newest change on, what had not arrived. Returns what remains, and those sectors that had."""
-        content = bytearray(self.content)
-        size = len(content)
-        largest = max((write.size_before for write in self.unsynced), default=0)
-        content.extend(bytes(max(0, largest - size)))
-        arrived: set[int] = set()
-        size_arrived = False
-        for offset, old, size_before, size_after in reversed(self.unsynced):
-            end = offset + len(old)
-            if size_before != size_after and not size_arrived:
-                size_arrived = luck.size()
-                if not size_arrived:
-                    size = size_before
-                    if size_after < size_before:
-                        # The blocks were never given back, so what was written there since is in others, out of sight.
-                        whole = offset + -offset % SECTOR_BYTES
-                        content[whole:end] = old[whole - offset :]
-                        arrived.difference_update(_sectors(whole, end))
-                        end = min(end, whole)
-            if size_after < size_before and size_arrived:
-                arrived.update(_sectors(offset, size_before))
-                continue
-            for sector in _sectors(offset, end):
-                if sector in arrived:
-                    continue
-                if luck.sector():
-                    arrived.add(sector)
-                    continue
-                start = max(offset, sector * SECTOR_BYTES)
-                stop = min(end, (sector + 1) * SECTOR_BYTES)
-                content[start:stop] = old[start - offset : stop - offset]
-        for sector, device in self.lost.items():
-            if sector not in arrived and not luck.sector():
-                at = sector * SECTOR_BYTES
-                content[at : at + len(device)] = device
-        del content[size:]
-        return content, arrived
-
-
-_DIRECTORY: Final = _Inode(bytearray(), [], {}, True)
+_DIRECTORY: Final = Inode(bytearray(), 0)
 
 
 class _Change(NamedTuple):
     """A change of names, durable when each directory in unsynced was synced. A name with None is gone."""
 
     unsynced: frozenset[str]
-    names: dict[str, _Inode | None]
+    names: dict[str, Inode | None]
 
 
 @dataclass(slots=True)
@@ -222,10 +75,10 @@ class SimulatedFile:
 
     __slots__ = ("_disk", "_inode", "_name", "_position", "_writable")
 
-    def __init__(self, disk: SimulatedDisk, name: str, inode: _Inode, writable: bool) -> None:
+    def __init__(self, disk: SimulatedDisk, name: str, inode: Inode, writable: bool) -> None:
         self._disk = disk
         self._name = name
-        self._inode: _Inode | None = inode
+        self._inode: Inode | None = inode
         self._writable = writable
         self._position = 0
 
@@ -237,7 +90,7 @@ class SimulatedFile:
             if fault.written_bytes:
                 inode.write(self._position, data[: fault.written_bytes])
             raise _error(fault.error, self._name)
-        self._disk._take_space(self._name, self._position + len(data) - len(inode.content))
+        self._disk._take_space(self._name, self._position + len(data) - inode.size)
         inode.write(self._position, data)
         self._position += len(data)
 
@@ -250,7 +103,7 @@ class SimulatedFile:
         """See `File.read`."""
         inode = self._opened()
         self._disk._call("read", self._name)
-        return bytes(memoryview(inode.content)[offset : offset + length])
+        return inode.read(offset, length)
 
     def read_into(self, offset: int, into: memoryview) -> int:
         """See `File.read_into`."""
@@ -271,8 +124,8 @@ class SimulatedFile:
         """See `File.truncate`."""
         inode = self._opened(to_write=True)
         self._disk._call("truncate", self._name)
-        self._disk._take_space(self._name, length - len(inode.content))
-        if length < len(inode.content):
+        self._disk._take_space(self._name, length - inode.size)
+        if length < inode.size:
             self._disk._discard(inode)
         inode.resize(length)
 
@@ -280,21 +133,21 @@ class SimulatedFile:
         """See `File.preallocate`."""
         inode = self._opened(to_write=True)
         self._disk._call("preallocate", self._name)
-        if length > len(inode.content):
-            self._disk._take_space(self._name, length - len(inode.content))
+        if length > inode.size:
+            self._disk._take_space(self._name, length - inode.size)
             inode.resize(length)
 
     def size(self) -> int:
         """See `File.size`."""
         inode = self._opened()
         self._disk._call("size", self._name)
-        return len(inode.content)
+        return inode.size
 
     def close(self) -> None:
         """See `File.close`."""
         self._inode = None
 
-    def _opened(self, *, to_write: bool = False) -> _Inode:
+    def _opened(self, *, to_write: bool = False) -> Inode:
         if self._inode is None or (to_write and not self._writable):
             raise _error(errno.EBADF, self._name)
         return self._inode
@@ -311,10 +164,10 @@ class SimulatedDisk:
         self.calls: dict[str, int] = _NO_CALLS.copy()
         """Calls so far of each kind, failed ones included."""
         self._faults: list[_Fault] = []
-        self._names: dict[str, _Inode] = {}
-        self._durable_names: dict[str, _Inode] = {}
+        self._names: dict[str, Inode] = {}
+        self._durable_names: dict[str, Inode] = {}
         self._changes: list[_Change] = []
-        self._discarded: tuple[bytes, ...] = ()
+        self._discarded: tuple[Inode, ...] = ()
 
     # What the store calls.
 
@@ -325,7 +178,7 @@ class SimulatedDisk:
             return SimulatedFile(self, name, self._file(name), True)
         if name in self._names:
             raise _error(errno.EEXIST, name)
-        inode = _Inode(bytearray(), [], {}, False)
+        inode = Inode(bytearray(), 0)
         self._change({name: inode})
         return SimulatedFile(self, name, inode, True)
 
@@ -376,7 +229,7 @@ class SimulatedDisk:
         """See `Disk.sync_directory`."""
         self._call("sync_directory", name)
         self._directory(name)
-        changes = [change._replace(unsynced=change.unsynced - {name}) for change in self._changes]
+        changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
 
     def free_bytes(self) -> int:
@@ -405,9 +258,9 @@ class SimulatedDisk:
 
         For a kill inside a write, let that write fail with written_bytes first.
         """
-        forks: dict[_Inode, _Inode] = {}
+        forks = {_DIRECTORY: _DIRECTORY}
 
-        def fork(inode: _Inode) -> _Inode:
+        def fork(inode: Inode) -> Inode:
             if inode not in forks:
                 forks[inode] = inode.fork()
             return forks[inode]
@@ -425,16 +278,17 @@ class SimulatedDisk:
     def crash_power(self, random: Random, mode: PowerCut) -> SimulatedDisk:
         """What is there when power returns: all that was synced, and of the rest what mode and random say."""
         if mode is PowerCut.KEPT:
-            return self._cut(_always, lambda: _Luck(_always, _always))
+            return self._cut(always, lambda: Luck(always, always))
         if mode is PowerCut.SYNCED:
-            return self._cut(_never, lambda: _Luck(_never, _never))
+            return self._cut(never, lambda: Luck(never, never))
 
         def stale() -> bytes:
-            return bytes(random.choice([*self._discarded, *(inode.content for inode in self._names.values())]))
+            held = random.choice([*self._discarded, *self._names.values()])
+            return held.read(0, held.size)
 
-        def luck() -> _Luck:
-            size = _coin(random) if mode is PowerCut.ANY else _always
-            return _Luck(_coin(random), size, stale if mode is PowerCut.STALE else None)
+        def luck() -> Luck:
+            size = _coin(random) if mode is PowerCut.ANY else always
+            return Luck(_coin(random), size, stale if mode is PowerCut.STALE else None)
 
         return self._cut(_coin(random), luck)
 
@@ -457,23 +311,19 @@ class SimulatedDisk:
 
     def image(self) -> dict[str, bytes]:
         """All files as a reader sees them, by name: to compare two disks."""
-        return {name: bytes(inode.content) for name, inode in self._names.items() if inode is not _DIRECTORY}
+        return {name: inode.read(0, inode.size) for name, inode in self._names.items() if inode is not _DIRECTORY}
 
     def digest(self) -> int:
         """A number for all files as a reader sees them: to count distinct states. Costs O(bytes of changed files)."""
-        for inode in self._names.values():
-            inode.digest = inode.digest or hash(bytes(inode.content))
-        return hash(frozenset((name, found.digest) for name, found in self._names.items() if found is not _DIRECTORY))
+        return hash(frozenset((name, found.digest()) for name, found in self._names.items() if found is not _DIRECTORY))
 
     def flip_bit(self, name: str, offset: int, bit: int) -> None:
         """Turn one bit over, for readers and on the device alike."""
-        self._file(name).owned_content()[offset] ^= 1 << bit
+        self._file(name).damage(offset, 1)[0] ^= 1 << bit
 
     def zero(self, name: str, offset: int, length: int) -> None:
         """Put zeros over what is there, for readers and on the device alike."""
-        content = self._file(name).owned_content()
-        assert offset + length <= len(content), f"{name} has only {len(content)} bytes"
-        content[offset : offset + length] = bytes(length)
+        self._file(name).damage(offset, length)[:] = bytes(length)
 
     # What both rest on.
 
@@ -481,7 +331,7 @@ class SimulatedDisk:
         self.calls[call] += 1
         if self.on_call is not None and call in MUTATING_CALLS:
             self.on_call(call, name)
-        due = [fault for fault in self._faults if fault.is_due(call)]
+        due = self._faults and [fault for fault in self._faults if fault.is_due(call)]
         return due[-1] if due else None
 
     def _call(self, call: str, name: str) -> None:
@@ -489,7 +339,7 @@ class SimulatedDisk:
         if fault is not None:
             raise _error(fault.error, name)
 
-    def _file(self, name: str) -> _Inode:
+    def _file(self, name: str) -> Inode:
         assert is_inside(name), f"{name!r} leaves the store's directory"
         inode = self._names.get(name)
         if inode is None:
@@ -502,7 +352,7 @@ class SimulatedDisk:
         if name and self._names.get(name) is not _DIRECTORY:
             raise _error(errno.ENOTDIR if name in self._names else errno.ENOENT, name)
 
-    def _change(self, names: dict[str, _Inode | None]) -> None:
+    def _change(self, names: dict[str, Inode | None]) -> None:
         directories = frozenset(_parent(name) for name in names)
         for directory in directories:
             self._directory(directory)
@@ -510,23 +360,23 @@ class SimulatedDisk:
         _apply([change], self._names, lambda change: True)
         self._changes.append(change)
 
-    def _discard(self, inode: _Inode) -> None:
+    def _discard(self, inode: Inode) -> None:
         """Keep the bytes of the last few files that went: they still lie on the device."""
-        self._discarded = (*self._discarded[-3:], bytes(inode.content))
+        self._discarded = (*self._discarded[-3:], inode.fork())
 
     def _free_bytes(self) -> int:
-        return self.capacity_bytes - sum(len(inode.content) for inode in tuple(self._names.values()))
+        return self.capacity_bytes - sum(inode.size for inode in tuple(self._names.values()))
 
     def _take_space(self, name: str, growth: int) -> None:
         if growth > 0 and growth > self._free_bytes():
             raise _error(errno.ENOSPC, name)
 
-    def _cut(self, name_arrived: _Arrived, luck: Callable[[], _Luck]) -> SimulatedDisk:
+    def _cut(self, name_arrived: Arrived, luck: Callable[[], Luck]) -> SimulatedDisk:
         names = self._durable_names.copy()
         _apply(self._changes, names, lambda change: name_arrived())
         image = SimulatedDisk(self.capacity_bytes)
         image._names = {
-            name: inode.after_power_cut(luck()) if inode.has_unsynced() else inode.fork()
+            name: inode.after_power_cut(luck()) if inode.has_unsynced() else _fork(inode)
             for name, inode in names.items()
         }
         image._durable_names = image._names.copy()
@@ -546,8 +396,8 @@ class _Script:
         self._given.append(self._answers[asked] if asked < len(self._answers) else True)
         return self._given[-1]
 
-    def luck(self) -> _Luck:
-        return _Luck(self.answer, self.answer)
+    def luck(self) -> Luck:
+        return Luck(self.answer, self.answer)
 
     def next(self) -> _Script | None:
         """The script that differs in the last yes that can become a no."""
@@ -557,7 +407,7 @@ class _Script:
         return _Script([*answers[:-1], False]) if answers else None
 
 
-def _apply(changes: list[_Change], names: dict[str, _Inode], arrived: Callable[[_Change], bool]) -> list[_Change]:
+def _apply(changes: list[_Change], names: dict[str, Inode], arrived: Callable[[_Change], bool]) -> list[_Change]:
     """Carry out on names the changes that arrived; returns the others, and with each all that were built on it."""
     waiting: list[_Change] = []
     undecided: set[str] = set()
@@ -574,22 +424,14 @@ def _apply(changes: list[_Change], names: dict[str, _Inode], arrived: Callable[[
     return waiting
 
 
-def _always() -> bool:
-    return True
+def _fork(inode: Inode) -> Inode:
+    return inode if inode is _DIRECTORY else inode.fork()
 
 
-def _never() -> bool:
-    return False
-
-
-def _coin(random: Random) -> _Arrived:
+def _coin(random: Random) -> Arrived:
     """A coin of its own bias, for what is rare with a fair one: one file wholly there, another wholly gone."""
     share = random.choice((0.0, 0.25, 0.5, 0.75, 1.0))
     return lambda: random.random() < share
-
-
-def _sectors(start: int, end: int) -> range:
-    return range(start // SECTOR_BYTES, -(-end // SECTOR_BYTES))
 
 
 def _parent(name: str) -> str:

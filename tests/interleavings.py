@@ -30,7 +30,7 @@ from manual_clock import ManualClock
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
 FLOORS = tuple(str(Path(forebay.__file__).with_name(floor)) for floor in ("store", "cache", "dispatch"))
-UNTRACED = ("simulated_disk.py",)
+UNTRACED = ("simulated_disk.py", "simulated_inode.py")
 """Of the library, what stands for the machine: its calls are whole."""
 
 

@@ -22,7 +22,8 @@ from forebay.store.files import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_
 from forebay.store.message import Headers
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
-from forebay.store.simulated_disk import SECTOR_BYTES, SimulatedDisk
+from forebay.store.simulated_disk import SimulatedDisk
+from forebay.store.simulated_inode import SECTOR_BYTES
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 

@@ -9,7 +9,8 @@ from random import Random
 
 import pytest
 
-from forebay.store.simulated_disk import MUTATING_CALLS, SECTOR_BYTES, PowerCut, SimulatedDisk, SimulatedFile
+from forebay.store.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk, SimulatedFile
+from forebay.store.simulated_inode import SECTOR_BYTES
 
 A, B, ZERO = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES, bytes(SECTOR_BYTES)
 
@@ -270,6 +271,29 @@ def test_a_handle_stays_with_the_image_it_was_opened_on() -> None:
     file.append(B)
     file.sync()
     assert (disk.image(), image.image()) == ({"log": A + B}, {"log": A})
+
+
+def test_zeros_at_the_end_of_a_file_cost_nothing() -> None:
+    disk, file = durable(A)
+    size = 1 << 39
+    file.preallocate(size)
+    for image in (disk.crash_process(), disk.crash_power(Random(0), PowerCut.KEPT)):
+        found = image.open("log")
+        assert found.size() == size
+        assert found.read(0, len(A) + 3) == A + bytes(3)
+        assert found.read(size - 3, 10) == bytes(3) and found.read(size, 10) == b""
+        found.truncate(10)
+        assert image.image() == {"log": A[:10]}
+    assert cut(disk, PowerCut.SYNCED) == {"log": A}
+
+
+def test_digest_tells_apart_what_a_reader_does() -> None:
+    written, preallocated, shorter = (durable(A) for _ in range(3))
+    written[1].append(ZERO)
+    preallocated[1].preallocate(2 * SECTOR_BYTES)
+    assert written[0].digest() == preallocated[0].digest() != shorter[0].digest()
+    preallocated[0].flip_bit("log", 2 * SECTOR_BYTES - 1, 7)
+    assert written[0].digest() != preallocated[0].digest()
 
 
 def test_an_image_has_no_faults_no_hook_and_no_calls() -> None:

@@ -334,7 +334,7 @@ class TopicCrashRun:
             mode = random.choice(POWER_CUTS)
             self._place += f" {mode.name}"
             image = disk.crash_power(random, mode)
-            left_bytes = hash(frozenset(image.image().items()))
+            left_bytes = image.digest()
             if left_bytes not in self._left:
                 self._left.add(left_bytes)
                 self._tally.power_cuts.add(left_bytes)
