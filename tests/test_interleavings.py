@@ -11,9 +11,13 @@ from random import Random
 
 import pytest
 
+from compiled import interpreted
 from interleaved_traffic import InterleavedTraffic
 from interleavings import Condition, Lock, Schedule, Stuck, Thread, Turns, any_thread, by_priority
 from manual_clock import ManualClock
+
+pytestmark = interpreted
+"""Locks, conditions and threads of the store are in the place of others, and its lines are stepped through."""
 
 SEEDS = 100
 """Of each ordinary part."""
