@@ -8,6 +8,7 @@ looks at them. Nothing here trusts a length before it has seen the bytes.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 from .errors import SettingsError
@@ -54,7 +55,8 @@ def encode_properties(
         parts += _named(_GROUP, group)
     if producer is not None:
         parts += _named(_PRODUCER, producer)
-    for name, value in (headers or {}).items():
+    fields: Iterable[tuple[object, object]] = (headers or {}).items()  # whatever the caller has put there
+    for name, value in fields:
         if not isinstance(name, str) or not name:
             raise SettingsError(f"a header's name must be a non-empty str, not {type(name).__name__}")
         parts += _value(name, value)
@@ -76,7 +78,7 @@ def _named(tag: int, name: str, *value: bytes) -> list[bytes]:
     return [_KEY.pack(tag, len(encoded)), encoded, *value]
 
 
-def _value(name: str, value: HeaderValue) -> list[bytes]:
+def _value(name: str, value: object) -> list[bytes]:
     if isinstance(value, str):
         try:
             text = value.encode()

@@ -46,6 +46,7 @@ def test_steps_are_the_same_each_time_and_take_only_what_is_there(traffic: Traff
             assert waiting[who] >= 0
 
 
+@interpreted
 @pytest.mark.parametrize("traffic", TRAFFICS, ids=each)
 def test_a_traffic_is_played_whole(traffic: Traffic, tmp_path: Path) -> None:
     steps = list(traffic.steps(TINY))

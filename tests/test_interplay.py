@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import pytest
 
-from compiled import interpreted
 from crash_workload import canonical
 from forebay import DestinationPolicy, Forebay, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.engine import Engine
@@ -364,7 +363,6 @@ def run_seeds(first_seed: int, sync: SyncMode, states: int) -> None:
     print(f"seeds {first_seed} to {seed - 1}, sync={sync}: {seen} states")
 
 
-@interpreted
 @pytest.mark.parametrize("sync", SYNC_MODES)
 def test_nothing_confirmed_is_lost_and_nothing_settled_comes_back_whatever_was_combined(
     sync: SyncMode,
