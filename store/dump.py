@@ -77,18 +77,17 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     that JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: Names = {}
-    torn: Row | None = None
+    torn: list[Row] = []
     for data_log, file in open_data_logs(disk):
-        if torn is not None:
-            yield torn | {"kind": "damaged"}
-            torn = None
         for row in _rows(data_log, file, names, with_headers):
             if row["kind"] == "torn":
-                torn = row
-            else:
-                yield row
-    if torn is not None:
-        yield torn
+                torn.append(row)
+                continue
+            # Not the end of the journal after all: something lies behind it. A data log that is not begun yet does not.
+            yield from (found | {"kind": "damaged"} for found in torn)
+            torn.clear()
+            yield row
+    yield from torn
 
 
 def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool) -> Iterator[Row]:

@@ -138,3 +138,14 @@ def test_headers_of_megabytes_are_read_too() -> None:
     text = "x" * (3 << 20)
     store.queue().send(b"", headers={"text": text})
     assert [row["headers"] for row in rows_of(store.disk, kind="message", with_headers=True)] == [{"text": text}]
+
+
+def test_what_is_torn_is_damage_only_where_a_data_log_behind_it_has_begun() -> None:
+    """While it goes on in the next one, a process has made that, and written neither its header nor the last seal."""
+    disk = two_data_logs()
+    seal = records(disk, 1)[-1][0]
+    disk.flip_bit(data_log_name(1), seal, 0)
+    assert [row["offset"] for row in rows_of(disk, kind="damaged")] == [seal]
+    disk.zero(data_log_name(2), 0, disk.open_for_reading(data_log_name(2)).size())
+    assert [(row["data_log"], row["offset"]) for row in rows_of(disk, kind="torn")] == [(1, seal), (2, 0)]
+    assert not rows_of(disk, kind="damaged")
