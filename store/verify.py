@@ -104,9 +104,34 @@ class Verdict(NamedTuple):
 
 
 def examine_all(disk: Disk) -> Iterator[DataLogFacts]:
-    """Examine each data log of a journal, in order."""
+    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
+
+    The process that owns the journal may have written to its end meanwhile.
+    """
+    unsealed: DataLogFacts | None = None
     for data_log, file in open_data_logs(disk):
+        facts = examine(data_log, file)
+        if unsealed is not None:
+            yield from [unsealed] if facts.header is None else _examined_again(disk, unsealed.data_log)
+        unsealed = None if facts.is_sealed else facts
+        if facts.is_sealed:
+            yield facts
+    if unsealed is not None:
+        yield unsealed
+
+
+def _examined_again(disk: Disk, data_log: int) -> Iterator[DataLogFacts]:
+    try:
+        file = disk.open_for_reading(data_log_name(data_log))
+    except FileNotFoundError:
+        return  # deleted meanwhile
+    except OSError as error:
+        yield examine(data_log, error)
+        return
+    try:
         yield examine(data_log, file)
+    finally:
+        file.close()
 
 
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:

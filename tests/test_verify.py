@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from array import array
 from random import Random
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 import pytest
@@ -22,6 +22,7 @@ from forebay.store.data_log import (
     directory_payload,
     encode_header,
 )
+from forebay.store.disk import Disk, File
 from forebay.store.dump import dump
 from forebay.store.files import data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
@@ -316,3 +317,29 @@ def test_data_log_that_is_listed_and_never_there_is_named_after_three_more_listi
     assert disk.listings == 1 + RELISTINGS_MAX
     rows = list(dump(disk))
     assert (rows[-1]["data_log"], rows[-1]["kind"]) == (3, "damaged")
+
+
+class GoingOn:
+    """A disk whose first data log was not finished when it was looked at, and is when somebody has seen the second."""
+
+    def __init__(self, before: Disk, after: Disk) -> None:
+        self._before, self._now = before, after
+        self._disk = before
+
+    def list(self, directory: str) -> list[str]:
+        return self._now.list(directory)
+
+    def open_for_reading(self, name: str) -> File:
+        if name == data_log_name(2):
+            self._disk = self._now
+        return self._disk.open_for_reading(name)
+
+
+def test_verify_looks_again_at_what_was_written_while_it_looked() -> None:
+    disk, before = two_data_logs(), two_data_logs()
+    last = records(before, 1)[-2][0]
+    before.zero(data_log_name(1), last, before.open_for_reading(data_log_name(1)).size() - last)
+    assert [finding.offset for finding in verdict_of(before).findings] == [last]
+    journal = list(examine_all(cast(Disk, GoingOn(before, disk))))
+    assert [facts.data_log for facts in journal] == [1, 2]
+    assert judge(journal).findings == ()
