@@ -68,7 +68,7 @@ _PIECE_BYTES: Final = 1 << 20
 
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """Every record in journal order. A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live
-    process may leave at the end of the newest data log.
+    process may leave at the end of the journal.
 
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
     names, or numbers where no record before names them. A message that was moved has a row for each place where it

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from .branch import decode_branch, decode_commit, decode_rollback
@@ -121,17 +122,9 @@ def examine_all(disk: Disk) -> Iterator[DataLogFacts]:
 
 
 def _examined_again(disk: Disk, data_log: int) -> Iterator[DataLogFacts]:
-    try:
-        file = disk.open_for_reading(data_log_name(data_log))
-    except FileNotFoundError:
-        return  # deleted meanwhile
-    except OSError as error:
-        yield examine(data_log, error)
-        return
-    try:
-        yield examine(data_log, file)
-    finally:
-        file.close()
+    """Nothing, where it was deleted meanwhile."""
+    with closing(open_data_logs(disk, data_log - 1)) as opened:
+        yield from (examine(found, file) for found, file in islice(opened, 1) if found == data_log)
 
 
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
