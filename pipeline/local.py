@@ -21,9 +21,8 @@ from ..store.lane import Lane
 from ..store.leases import read_leases
 from ..store.onlooker import Look, look
 from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
-from ..store.scan import open_data_logs
 from ..store.state import TOPIC, Destination
-from ..store.verify import examine, judge
+from ..store.verify import examine, examine_all, judge
 from .errors import StoreNotRead
 from .fleet import Directories, Store, disk_of, find_stores, plan
 from .progress import Place, ahead
@@ -129,7 +128,7 @@ def check_store(store: Store, disk: Disk) -> list[Problem]:
         from .checking import examine_by_columns as examine_one
     except ImportError:
         examine_one = examine
-    examined = [examine_one(data_log, file) for data_log, file in open_data_logs(disk)]
+    examined = list(examine_all(disk, examine_one))
     return [Problem(store.broker, *finding) for finding in judge(examined).findings]
 
 

@@ -10,7 +10,7 @@ a process may own the journal meanwhile.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
@@ -102,29 +102,6 @@ class Verdict(NamedTuple):
     tail: Finding | None
     """Where the journal ends for who opens it, if bytes follow: a crash left them, or a process is writing them."""
     tail_bytes: int
-
-
-def examine_all(disk: Disk) -> Iterator[DataLogFacts]:
-    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
-
-    The process that owns the journal may have written to its end meanwhile.
-    """
-    unsealed: DataLogFacts | None = None
-    for data_log, file in open_data_logs(disk):
-        facts = examine(data_log, file)
-        if unsealed is not None:
-            yield from [unsealed] if facts.header is None else _examined_again(disk, unsealed.data_log)
-        unsealed = None if facts.is_sealed else facts
-        if facts.is_sealed:
-            yield facts
-    if unsealed is not None:
-        yield unsealed
-
-
-def _examined_again(disk: Disk, data_log: int) -> Iterator[DataLogFacts]:
-    """Nothing, where it was deleted meanwhile."""
-    with closing(open_data_logs(disk, data_log - 1)) as opened:
-        yield from (examine(found, file) for found, file in islice(opened, 1) if found == data_log)
 
 
 def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
@@ -253,6 +230,30 @@ def _bad_messages(found: Found, names: dict[int, str]) -> str:
         f"{len(found.bad_messages)} of {found.header.entries} messages do not verify: "
         f"{destination}, priority {part.priority}, {where} {sequences}"
     )
+
+
+def examine_all(
+    disk: Disk, examine_one: Callable[[int, File | OSError], DataLogFacts] = examine
+) -> Iterator[DataLogFacts]:
+    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
+
+    The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
+    """
+    unsealed: DataLogFacts | None = None
+    for data_log, file in open_data_logs(disk):
+        facts = examine_one(data_log, file)
+        if unsealed is not None:
+            if facts.header is None:
+                yield unsealed
+            else:
+                with closing(open_data_logs(disk, unsealed.data_log - 1)) as opened:
+                    # Nothing, where it was deleted meanwhile.
+                    yield from (examine_one(*found) for found in islice(opened, 1) if found[0] == unsealed.data_log)
+        unsealed = None if facts.is_sealed else facts
+        if facts.is_sealed:
+            yield facts
+    if unsealed is not None:
+        yield unsealed
 
 
 def judge(journal: Sequence[DataLogFacts]) -> Verdict:
