@@ -118,7 +118,10 @@ def facts(
 
 
 def check(directories: Directories) -> list[Problem]:
-    """Every damaged place of every store, by broker and place. [] where there is none. Reads each byte once."""
+    """Every damaged place of every store, by broker and place. [] where there is none.
+
+    Reads each byte once; again what had no seal, where a later data log has begun.
+    """
     return [problem for store in find_stores(directories) for problem in check_store(store, disk_of(store))]
 
 
