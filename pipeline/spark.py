@@ -8,13 +8,14 @@ and names it in a row.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..store.verify import judge
-from .fleet import Directories, find_stores
-from .local import OnDamage, Problem
+from ..store.disk import Disk
+from ..store.verify import DataLogFacts, judge
+from .fleet import Directories, Store, disk_of, find_stores
+from .local import OnDamage, Problem, check_store
 from .schema import CHECK_COLUMNS, ddl
 from .session import require_spark
 
@@ -44,15 +45,23 @@ def check(spark: SparkSession, directories: Directories) -> DataFrame:
     """Every damaged place: broker, data_log, offset, problem. Empty where there is none. Runs at once."""
     from .checking import from_text
 
-    found: dict[tuple[str, str], list[Any]] = {}
+    found: dict[Store, dict[int, DataLogFacts]] = {}
     for row in _table(spark, directories, "examined", "refuse").collect():
-        found.setdefault((row.broker, row.root), []).append(from_text(row.found))
-    problems = [
-        Problem(broker, *finding)
-        for (broker, _), examined in sorted(found.items())
-        for finding in judge(sorted(examined, key=lambda facts: facts.data_log)).findings
-    ]
+        found.setdefault(Store(row.broker, row.root), {})[row.data_log] = from_text(row.found)
+    problems = [problem for store in sorted(found) for problem in problems_of(store, disk_of(store), found[store])]
     return spark.createDataFrame([tuple(problem) for problem in problems], ddl(CHECK_COLUMNS))
+
+
+def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> list[Problem]:
+    """What tasks found in the data logs of a store, put together.
+
+    They read in no order. So where it does not fit, what had no seal, and what came later, is looked at once more here:
+    beside the process that owns the store, one data log may have been read before it was finished, the next one after,
+    or one that was dropped be gone before the record that says so.
+    """
+    if not judge([found[data_log] for data_log in sorted(found)]).findings:
+        return []
+    return check_store(store, disk, {data_log: facts for data_log, facts in found.items() if facts.is_sealed})
 
 
 def explain_pins(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:

@@ -10,11 +10,12 @@ a process may own the journal meanwhile.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from .branch import decode_branch, decode_commit, decode_rollback
 from .data_log import (
@@ -94,6 +95,9 @@ class DataLogFacts:
 
     def add(self, offset: int, problem: str) -> None:
         self.findings.append(Finding(self.data_log, offset, problem))
+
+
+NOTHING_KNOWN: Final[Mapping[int, DataLogFacts]] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
@@ -233,15 +237,18 @@ def _bad_messages(found: Found, names: dict[int, str]) -> str:
 
 
 def examine_all(
-    disk: Disk, examine_one: Callable[[int, File | OSError], DataLogFacts] = examine
+    disk: Disk,
+    examine_one: Callable[[int, File | OSError], DataLogFacts] = examine,
+    known: Mapping[int, DataLogFacts] = NOTHING_KNOWN,
 ) -> Iterator[DataLogFacts]:
     """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
 
     The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
+    known: what was found before in data logs that had their seal, which are not read again.
     """
     unsealed: DataLogFacts | None = None
     for data_log, file in open_data_logs(disk):
-        facts = examine_one(data_log, file)
+        facts = known.get(data_log) or examine_one(data_log, file)
         if unsealed is not None:
             if facts.header is None:
                 yield unsealed

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
 import forebay
-from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
+from closed_stores import small_bay
+from forebay import Consumer, DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Queue, Settings
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.explain import explain_data_log
 from forebay.pipeline import local
 from forebay.pipeline.fleet import Store, find_stores, plan
+from forebay.pipeline.spark import problems_of
+from forebay.store.files import data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.onlooker import look
+from forebay.store.scan import open_data_logs
 from forebay.store.simulated_disk import SimulatedDisk
+from forebay.store.verify import DataLogFacts, examine, judge
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
 
@@ -155,6 +161,37 @@ def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
     everything = [str(tmp_path / "east"), str(tmp_path / "east" / "a"), str(tmp_path / "*"), str(tmp_path / "west")]
     assert [store.broker for store in find_stores(everything)] == ["a", "b"]
     assert [store.broker for store in find_stores(str(tmp_path / "*" / "b"))] == ["b"]
+
+
+def test_data_logs_examined_at_any_time_beside_their_owner_are_judged_as_one_journal() -> None:
+    hasty = 0
+    for seed in range(30):
+        random = Random(seed)
+        store = small_bay(seed, sync="always")
+        queue = store.queue()
+        with queue.subscribe(prefetch=0) as consumer:
+
+            def work(queue: Queue = queue, consumer: Consumer = consumer, random: Random = random) -> None:
+                for _ in range(random.randrange(4)):
+                    queue.send_many(Message(bytes(2_000)) for _ in range(8))
+                consumer.ack(consumer.take(random.randrange(1, 40), timeout=0))
+
+            for _ in range(5):
+                work()
+            planned = data_logs(store.disk)
+            random.shuffle(planned)
+            found: dict[int, DataLogFacts] = {}
+            for data_log in planned:
+                for number, file in islice(open_data_logs(store.disk, data_log - 1), 1):
+                    if number == data_log:
+                        found[number] = examine(number, file)
+                work()
+                store.bay.cleanup()
+        hasty += bool(judge([found[data_log] for data_log in sorted(found)]).findings)
+        assert problems_of(HERE, store.disk, found) == [], f"seed {seed}"
+        store.disk.flip_bit(data_log_name(data_logs(store.disk)[0]), 100, 0)
+        assert local.check_store(HERE, store.disk), f"seed {seed}"
+    assert hasty > 5
 
 
 def test_backlog_counts_the_producers_whose_ids_count_once(tmp_path: Path) -> None:
