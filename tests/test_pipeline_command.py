@@ -16,6 +16,7 @@ from forebay.__main__ import main
 from forebay.pipeline import java
 from forebay.pipeline.errors import SparkMissing
 from forebay.pipeline.java import JAVA_VERSION_MIN, java_home, java_version
+from forebay.pipeline.session import configuration_of
 from forebay.store.files import data_log_name
 
 
@@ -118,6 +119,16 @@ def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
     environ = {"JAVA_HOME": str(named), "PATH": str(on_path / "bin")}
     assert java_home(environ) == str(named)
     assert java_home({"PATH": str(on_path / "bin")}) is None
+
+
+def test_a_collector_that_the_environment_chose_for_the_jvm_stays_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    assert all("-XX:+UseParallelGC" in configuration_of("local")[option] for option in options)
+    assert configuration_of("local", {options[0]: "-Xss4m"})[options[0]] == "-Xss4m"
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    assert not set(options) & set(configuration_of("local"))
 
 
 def test_java_home_that_is_too_old_gives_way_to_the_path(tmp_path: Path) -> None:
