@@ -55,11 +55,13 @@ def check(spark: SparkSession, directories: Directories) -> DataFrame:
 def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> list[Problem]:
     """What tasks found in the data logs of a store, put together.
 
-    They read in no order. So where it does not fit, what had no seal, and what came later, is looked at once more here:
-    beside the process that owns the store, one data log may have been read before it was finished, the next one after,
-    or one that was dropped be gone before the record that says so.
+    They read in no order. So where it does not fit, this process looks once more at what had no seal and at what came
+    later: beside the one that owns the store, a data log may have been read before it was finished and the next one
+    after, or be gone before the record that drops it was read; and what is damaged may look like the journal's tail as
+    long as the record that knows better was not read.
     """
-    if not judge([found[data_log] for data_log in sorted(found)]).findings:
+    verdict = judge([found[data_log] for data_log in sorted(found)])
+    if not verdict.findings and verdict.tail is None:
         return []
     return check_store(store, disk, {data_log: facts for data_log, facts in found.items() if facts.is_sealed})
 

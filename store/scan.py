@@ -45,25 +45,30 @@ class Damage:
 
 
 def open_data_logs(disk: Disk, after: int = 0) -> Generator[tuple[int, File | OSError], None, None]:
-    """The data logs with ids above `after`, in order: each open until the next is asked for, or why it cannot be."""
+    """The data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
     relistings = 0
+    opened: list[File] = []
     ids = _listed(disk, after)
-    while ids:
-        data_log = ids.pop(0)
-        try:
-            file = disk.open_for_reading(data_log_name(data_log))
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) and relistings < RELISTINGS_MAX:
-                relistings += 1
-                ids = _listed(disk, after)
-                continue
-            yield data_log, error
-        else:
+    try:
+        while ids:
+            data_log = ids.pop(0)
             try:
+                file = disk.open_for_reading(data_log_name(data_log))
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and relistings < RELISTINGS_MAX:
+                    relistings += 1
+                    ids = _listed(disk, after)
+                    continue
+                yield data_log, error
+            else:
+                opened.append(file)
+                if len(opened) > 2:
+                    opened.pop(0).close()
                 yield data_log, file
-            finally:
-                file.close()
-        after, relistings = data_log, 0
+            after, relistings = data_log, 0
+    finally:
+        for file in opened:
+            file.close()
 
 
 def _listed(disk: Disk, after: int) -> list[int]:

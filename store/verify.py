@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -244,23 +243,20 @@ def examine_all(
     """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
 
     The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
-    known: what was found before in data logs that had their seal, which are not read again.
+    known: what was found before in data logs that had their seal: those that are still there are not read again.
     """
-    unsealed: DataLogFacts | None = None
+    unsealed: tuple[DataLogFacts, File | OSError] | None = None
     for data_log, file in open_data_logs(disk):
         facts = known.get(data_log) or examine_one(data_log, file)
         if unsealed is not None:
-            if facts.header is None:
-                yield unsealed
-            else:
-                with closing(open_data_logs(disk, unsealed.data_log - 1)) as opened:
-                    # Nothing, where it was deleted meanwhile.
-                    yield from (examine_one(*found) for found in islice(opened, 1) if found[0] == unsealed.data_log)
-        unsealed = None if facts.is_sealed else facts
+            earlier, still_open = unsealed
+            # Deleted or not: that it was may be written behind what was read of this one.
+            yield earlier if facts.header is None else examine_one(earlier.data_log, still_open)
+        unsealed = None if facts.is_sealed else (facts, file)
         if facts.is_sealed:
             yield facts
     if unsealed is not None:
-        yield unsealed
+        yield unsealed[0]
 
 
 def judge(journal: Sequence[DataLogFacts]) -> Verdict:

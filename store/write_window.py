@@ -41,8 +41,6 @@ def open_window(descriptor: int, begin: int, end: int) -> mmap.mmap:
     """Bytes begin..end of a file; begin is a multiple of the page size. OSError: append by system calls instead."""
     window = mmap.mmap(descriptor, end - begin, offset=begin)
     try:
-        # Or else the first page asked for brings all that the device reads ahead: 8 MiB of zeros, 2 ms at once.
-        window.madvise(mmap.MADV_RANDOM)
         window.madvise(_POPULATE_WRITE)
     except OSError:
         window.close()

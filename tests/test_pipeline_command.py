@@ -16,7 +16,7 @@ from forebay.__main__ import main
 from forebay.pipeline import java
 from forebay.pipeline.errors import SparkMissing
 from forebay.pipeline.java import JAVA_VERSION_MIN, java_home, java_version
-from forebay.pipeline.session import configuration_of
+from forebay.pipeline.session import COLLECTOR, CONFIGURED_BY, configuration_of
 from forebay.store.files import data_log_name
 
 
@@ -121,14 +121,26 @@ def test_java_home_goes_before_the_path(tmp_path: Path) -> None:
     assert java_home({"PATH": str(on_path / "bin")}) is None
 
 
-def test_a_collector_that_the_environment_chose_for_the_jvm_stays_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
-    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+def test_the_jvm_is_told_of_one_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = "spark.driver.extraJavaOptions"
+    for name in CONFIGURED_BY:
         monkeypatch.delenv(name, raising=False)
-    assert all("-XX:+UseParallelGC" in configuration_of("local")[option] for option in options)
-    assert configuration_of("local", {options[0]: "-Xss4m"})[options[0]] == "-Xss4m"
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
-    assert not set(options) & set(configuration_of("local"))
+    assert configuration_of("local[2]")[chosen] == COLLECTOR
+    assert configuration_of("local[2]", {chosen: "-Xss4m"})[chosen] == "-Xss4m"
+    assert chosen not in configuration_of("spark://elsewhere:7077")
+    for name in CONFIGURED_BY:
+        with monkeypatch.context() as context:
+            if name.startswith("spark."):
+                assert chosen not in configuration_of("local[2]", {name: "-XX:+UseZGC"})
+            else:
+                context.setenv(name, "-XX:+UseZGC")
+                assert chosen not in configuration_of("local[2]")
+
+
+def test_the_jvm_knows_the_collector() -> None:
+    home = java_home()
+    java = "java" if home is None else f"{home}/bin/java"
+    assert subprocess.run([java, COLLECTOR, "-version"], capture_output=True, check=False).returncode == 0
 
 
 def test_java_home_that_is_too_old_gives_way_to_the_path(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 import forebay
-from closed_stores import small_bay
-from forebay import Consumer, DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Queue, Settings
+from closed_stores import place_of, small_bay, two_data_logs
+from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.explain import explain_data_log
 from forebay.pipeline import local
@@ -20,6 +20,7 @@ from forebay.pipeline.spark import problems_of
 from forebay.store.files import data_log_name
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.onlooker import look
+from forebay.store.record import MESSAGE
 from forebay.store.scan import open_data_logs
 from forebay.store.simulated_disk import SimulatedDisk
 from forebay.store.verify import DataLogFacts, examine, judge
@@ -163,35 +164,83 @@ def test_each_store_is_found_once_however_it_is_named(tmp_path: Path) -> None:
     assert [store.broker for store in find_stores(str(tmp_path / "*" / "b"))] == ["b"]
 
 
+class Tasks:
+    """A store whose data logs are examined one by one, in any order, while its owner goes on."""
+
+    def __init__(self, seed: int, sync: str) -> None:
+        self._random = Random(seed)
+        self._store = small_bay(seed, sync=sync)
+        self.disk = self._store.disk
+        while len(data_logs(self.disk)) < 4:
+            self._store.queue().send_many(Message(bytes(2_000)) for _ in range(8))
+
+    def _work(self) -> None:
+        random, queue = self._random, self._store.queue()
+        for _ in range(random.randrange(4)):
+            queue.send_many(Message(bytes(2_000)) for _ in range(8))
+        with queue.subscribe(prefetch=0) as consumer:
+            consumer.ack(consumer.take(random.randrange(1, 40), timeout=0))
+        self._store.bay.cleanup()
+
+    def damage(self) -> int:
+        """Turn a bit over in a data log that is not the newest; its number."""
+        data_log = self._random.choice(data_logs(self.disk)[:-1])
+        self.disk.flip_bit(data_log_name(data_log), self._random.randrange(64, 50_000), self._random.randrange(8))
+        assert {problem.data_log for problem in local.check_store(HERE, self.disk)} == {data_log}
+        return data_log
+
+    def run(self) -> dict[int, DataLogFacts]:
+        planned = data_logs(self.disk)
+        self._random.shuffle(planned)
+        found: dict[int, DataLogFacts] = {}
+        for data_log in planned:
+            for number, file in islice(open_data_logs(self.disk, data_log - 1), 1):
+                if number == data_log:
+                    found[number] = examine(number, file)
+            self._work()
+        return found
+
+
 def test_data_logs_examined_at_any_time_beside_their_owner_are_judged_as_one_journal() -> None:
     hasty = 0
-    for seed in range(30):
-        random = Random(seed)
-        store = small_bay(seed, sync="always")
-        queue = store.queue()
-        with queue.subscribe(prefetch=0) as consumer:
-
-            def work(queue: Queue = queue, consumer: Consumer = consumer, random: Random = random) -> None:
-                for _ in range(random.randrange(4)):
-                    queue.send_many(Message(bytes(2_000)) for _ in range(8))
-                consumer.ack(consumer.take(random.randrange(1, 40), timeout=0))
-
-            for _ in range(5):
-                work()
-            planned = data_logs(store.disk)
-            random.shuffle(planned)
-            found: dict[int, DataLogFacts] = {}
-            for data_log in planned:
-                for number, file in islice(open_data_logs(store.disk, data_log - 1), 1):
-                    if number == data_log:
-                        found[number] = examine(number, file)
-                work()
-                store.bay.cleanup()
+    for seed in range(100):
+        tasks = Tasks(seed, ("always", "interval", "never")[seed % 3])
+        found = tasks.run()
         hasty += bool(judge([found[data_log] for data_log in sorted(found)]).findings)
-        assert problems_of(HERE, store.disk, found) == [], f"seed {seed}"
-        store.disk.flip_bit(data_log_name(data_logs(store.disk)[0]), 100, 0)
-        assert local.check_store(HERE, store.disk), f"seed {seed}"
-    assert hasty > 5
+        assert problems_of(HERE, tasks.disk, found) == [], f"seed {seed}"
+    assert hasty > 10
+
+
+def test_damage_is_found_whenever_the_data_logs_beside_it_were_examined() -> None:
+    stayed = 0
+    for seed in range(100):
+        tasks = Tasks(seed, "always")
+        damaged_one = tasks.damage()
+        found = tasks.run()
+        problems = problems_of(HERE, tasks.disk, found)
+        if damaged_one in data_logs(tasks.disk):
+            stayed += 1
+            assert {problem.data_log for problem in problems} == {damaged_one}, f"seed {seed}"
+    assert stayed > 20
+
+
+def test_damage_is_no_tail_because_the_record_that_knows_better_was_not_read() -> None:
+    disk, found = two_data_logs(), {}
+    disk.flip_bit(data_log_name(1), place_of(disk, 1, MESSAGE), 0)
+    for data_log, file in open_data_logs(disk):
+        found[data_log] = examine(data_log, file)
+    [problem] = problems_of(HERE, disk, found)
+    found[1].durable = found[2].durable = 0
+    assert judge([found[1], found[2]]).findings == ()
+    found[2].is_sealed = False
+    assert problems_of(HERE, disk, found) == [problem]
+
+
+def test_what_had_its_seal_is_not_examined_twice() -> None:
+    disk = two_data_logs()
+    found = {data_log: examine(data_log, file) for data_log, file in open_data_logs(disk)}
+    found[1].add(77, "as it was found")
+    assert problems_of(HERE, disk, found) == [local.Problem(HERE.broker, 1, 77, "as it was found")]
 
 
 def test_backlog_counts_the_producers_whose_ids_count_once(tmp_path: Path) -> None:

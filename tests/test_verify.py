@@ -29,7 +29,7 @@ from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, encode
 from forebay.store.scan import RELISTINGS_MAX
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.verify import Verdict, examine_all, judge
+from forebay.store.verify import DataLogFacts, Verdict, examine, examine_all, judge
 from manual_clock import ManualClock
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB")
@@ -324,15 +324,28 @@ class GoingOn:
 
     def __init__(self, before: Disk, after: Disk) -> None:
         self._before, self._now = before, after
-        self._disk = before
+        self.disk = before
 
     def list(self, directory: str) -> list[str]:
         return self._now.list(directory)
 
     def open_for_reading(self, name: str) -> File:
         if name == data_log_name(2):
-            self._disk = self._now
-        return self._disk.open_for_reading(name)
+            self.disk = self._now
+        return cast(File, FileGoingOn(self, name))
+
+
+class FileGoingOn:
+    def __init__(self, going_on: GoingOn, name: str) -> None:
+        self._going_on, self._name = going_on, name
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._going_on.disk.open_for_reading(self._name).read(offset, length)
+
+    def size(self) -> int:
+        return self._going_on.disk.open_for_reading(self._name).size()
+
+    def close(self) -> None: ...
 
 
 def test_verify_looks_again_at_what_was_written_while_it_looked() -> None:
@@ -341,5 +354,29 @@ def test_verify_looks_again_at_what_was_written_while_it_looked() -> None:
     before.zero(data_log_name(1), last, before.open_for_reading(data_log_name(1)).size() - last)
     assert [finding.offset for finding in verdict_of(before).findings] == [last]
     journal = list(examine_all(cast(Disk, GoingOn(before, disk))))
+    assert [facts.data_log for facts in journal] == [1, 2]
+    assert judge(journal).findings == ()
+
+
+def test_data_log_that_went_before_the_second_look_is_not_missed() -> None:
+    """Its deletion is written behind what was already read of the next one."""
+    store = small_bay(1)
+    queue = store.queue()
+    queue.send_many(Message(bytes(2_000)) for _ in range(5))
+
+    def examine_beside_owner(data_log: int, file: File | OSError) -> DataLogFacts:
+        facts = examine(data_log, file)
+        if data_log == 1 and not facts.is_sealed:
+            while not store.disk.exists(data_log_name(2)):
+                queue.send_many(Message(bytes(2_000)) for _ in range(8))
+        elif data_log == 2:
+            with queue.subscribe(prefetch=0) as consumer:
+                consumer.ack(consumer.take(100, timeout=0))
+            store.bay.checkpoint()
+            store.bay.cleanup()
+        return facts
+
+    journal = list(examine_all(cast(Disk, Beside(store.disk, lambda: None, "data-2.log")), examine_beside_owner))
+    assert not store.disk.exists(data_log_name(1))
     assert [facts.data_log for facts in journal] == [1, 2]
     assert judge(journal).findings == ()
