@@ -534,8 +534,8 @@ STORE_BUGS = (
         "store/tmp_file.py",
         (
             "the checksum of a spilled message is not verified",
-            "                if crc32(body, crc32(data[at + _CRC_BYTES : body_at], salt)) == crc:\n",
-            "                if salt >= 0:\n",
+            "                and crc32(view[at + _CRC_BYTES : end], salt) == crc  #",
+            "                and salt >= 0  #",
             "tests/test_tmp_storage_failures.py",
         ),
     ),
