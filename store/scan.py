@@ -8,7 +8,7 @@ halves is a tail, never damage; what it deletes is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,7 +44,7 @@ class Damage:
     """Nothing behind it verifies: a write that a crash, or this moment, caught by halves looks like this."""
 
 
-def open_data_logs(disk: Disk, after: int = 0) -> Generator[tuple[int, File | OSError], None, None]:
+def open_data_logs(disk: Disk, after: int = 0) -> Iterator[tuple[int, File | OSError]]:
     """The data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
     relistings = 0
     opened: list[File] = []

@@ -323,7 +323,7 @@ class GoingOn:
     """A disk whose first data log was not finished when it was looked at, and is when somebody has seen the second."""
 
     def __init__(self, before: Disk, after: Disk) -> None:
-        self._before, self._now = before, after
+        self._now = after
         self.disk = before
 
     def list(self, directory: str) -> list[str]:
