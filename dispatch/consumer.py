@@ -82,6 +82,8 @@ class Consumer:
         self._on_ready = on_ready
         self._is_armed = False
         self._is_closed = False
+        self.is_synchronous = True
+        """The thread that takes loads by itself what it finds missing."""
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""
@@ -136,7 +138,8 @@ class Consumer:
         max_bytes bounds the bodies and headers together, but for the first
         message. timeout=None waits for ever. Never more than `prefetch` leaves.
         O(messages) without a disk read where the eager loader is ahead; else
-        one read of up to 256 KiB, counted as misses. Raises Closed.
+        one load, counted as misses. The loader stands back from a thread that
+        takes and never pauses: that loads for itself. Raises Closed.
         """
         engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
@@ -223,6 +226,8 @@ class Consumer:
                     targets.feed(target)  # the loader may have given it up while memory was short
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
+            if target is not None:
+                targets.standing_back.missed(target)
             if target is not None and not target.is_loading:
                 search.load = engine.loader.begin(target, is_needed=True)
                 if search.load is None and not target.has_supply:

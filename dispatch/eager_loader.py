@@ -110,6 +110,9 @@ class EagerLoader:
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
+                target.loaded_bytes = 0
+                continue
+            if self._area.standing_back.leaves(target):
                 continue
             load = self.begin(target, is_needed=target.interest.is_awaited and not target.direct)
             if load is not None:
@@ -145,6 +148,7 @@ class EagerLoader:
             self._abandon(load)
             return None
         target.load = load
+        target.loaded_bytes += load.reserved_bytes
         return load
 
     def _choose(self, target: TargetList) -> Load | None:

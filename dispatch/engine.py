@@ -54,6 +54,7 @@ from .roster import QUEUE_BYTES, Roster
 from .selector import Selector
 from .settings import Settings
 from .space_line import Space
+from .standing_back import LOOK_SECONDS
 from .statistics import Statistics, TopicStatistics, destination_statistics, statistics_of_topic
 from .target_area import TargetArea
 from .timing import Timing
@@ -135,7 +136,7 @@ class Engine(Caller):
         self.overflow = self._make_overflow(disk, clock)
         assert self.budget.free_bytes == shares.available_bytes
         self.recorder = Recorder(trace, settings, self.lock) if trace is not None else None
-        self.targets = self._make_targets(shares)
+        self.targets = self._make_targets(shares, clock)
         self.loader = EagerLoader(self.targets, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
         self.resizing = Resizing(self, shares)
@@ -167,11 +168,13 @@ class Engine(Caller):
         overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
 
-    def _make_targets(self, shares: Shares) -> TargetArea:
+    def _make_targets(self, shares: Shares, clock: Clock) -> TargetArea:
         make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
         targets: TargetArea = make(
             self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
+        if self.settings.background:
+            targets.standing_back.switch_on(clock)
         targets.watch = CurveWatch(targets, shares.limit_bytes, partial(shares_of, self.settings))
         return targets
 
@@ -473,7 +476,9 @@ class Engine(Caller):
 
     def _load_loop(self) -> None:
         while not self._is_stopping:
-            self._load_wanted.wait()
+            if not self._load_wanted.wait(LOOK_SECONDS if self.targets.standing_back.lists else None):
+                with self.lock:
+                    self.targets.standing_back.look()
             self._load_wanted.clear()
             while not self._is_stopping and self._guarded(self._load):
                 if self.targets.ready:

@@ -30,6 +30,7 @@ from .list_pair import pair, turn
 from .overflow import Overflow
 from .queue_area import Interest, LaneArea, PersistentArea, QueueArea
 from .redelivery import count_hand_outs
+from .standing_back import StandingBack
 from .target_list import TargetList
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class TargetArea:
         self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
+        self.standing_back = StandingBack(self)
         self.wake_loader: Callable[[], None] = lambda: None
         self.heads: HeadLoader
         self.unreadable: deque[tuple[PersistentArea, int]] = deque(maxlen=UNREADABLE_MAX)
@@ -170,6 +172,7 @@ class TargetArea:
         queue.misses += interest.misses
         for target in interest.lists:
             self.hungry.pop(target, None)
+            self.standing_back.forget(target)
             self.waits_for_memory.pop(target, None)
             del self.lists[target]
             self.watch.end(target)
@@ -311,8 +314,8 @@ class TargetArea:
         interest.wake(self.ready)
 
     def feed(self, target: TargetList) -> None:
-        """Let the loader know that a list runs low."""
-        if target not in self.hungry and target.has_supply:
+        """Let the loader know that a list runs low, unless it stands back from it."""
+        if target not in self.hungry and target.has_supply and target not in self.standing_back.lists:
             self.hungry[target] = None
             self.wake_loader()
 
@@ -345,7 +348,7 @@ class TargetArea:
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-            self.feed(target)
+            self.standing_back.runs_low(target)
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return delivery
@@ -365,7 +368,7 @@ class TargetArea:
             if target.direct:
                 max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                    self.feed(target)
+                    self.standing_back.runs_low(target)
                 if len(deliveries) >= most or target.direct:
                     break
             if target.has_supply:

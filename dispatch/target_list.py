@@ -26,6 +26,7 @@ from ..cache.policy import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
+from .standing_back import FED_SECONDS
 
 if TYPE_CHECKING:
     from .eager_loader import Load
@@ -54,6 +55,9 @@ class TargetList:
         "taken_bytes",
         "measured_bytes",
         "look_at",
+        "loaded_bytes",
+        "fed_until",
+        "fed_seconds",
         "wanted_bytes",
         "measured_rate",
         "bytes_per_second",
@@ -85,6 +89,11 @@ class TargetList:
         """Some of what stands here may have expired: look before handing out."""
         self.taken_bytes = 0
         self.measured_bytes = 0
+        self.loaded_bytes = 0
+        """What the loader loaded since the list was full."""
+        self.fed_until = 0.0
+        """Before that time the loader does not stand back from the list again."""
+        self.fed_seconds = FED_SECONDS
         self.look_at = NOWHERE
         """When so many bytes were taken, the curve looks at this list."""
         self.measured_rate: float | None = None

@@ -16,10 +16,13 @@ from functools import partial
 from itertools import count
 from random import Random
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError, TransactionError
+from forebay.dispatch import standing_back
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import Settings
+from forebay.dispatch.target_list import TargetList
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from interleavings import Schedule, Thread, Turns, any_thread, by_priority, in_the_place_of_threading
@@ -119,6 +122,7 @@ class InterleavedTraffic:
         self._time_share = random.choice((0.0, 0.0, 0.0, 0.01))
         line_share = random.choice((0.003, 0.03, 0.1)) if by_line else 0.0
         clock = ManualClock(seed)
+        self._chance = Random(f"standing back {seed}")
         self.turns = Turns(random, _schedule(random), clock, time_share=self._time_share, line_share=line_share)
         self._settings = Settings(
             memory_limit="4MiB",
@@ -149,8 +153,28 @@ class InterleavedTraffic:
 
     def run(self) -> None:
         """Raises what is wrong."""
-        with in_the_place_of_threading(self.turns), _alarmed(self.turns):
+        with in_the_place_of_threading(self.turns), _alarmed(self.turns), self._often_left():
             self.turns.run(self._main)
+
+    @contextmanager
+    def _often_left(self) -> Iterator[None]:
+        """In half of the runs the loader stands back from any list, and chance says whether the consumer pauses."""
+        if self._chance.random() < 0.5:
+            yield
+            return
+        clock, computed, seen = self.turns.clock, 0.0, 0.0
+
+        def computed_seconds() -> tuple[float, float]:
+            nonlocal computed, seen
+            computed += self._chance.choice((0.5, 1.0)) * (clock.monotonic() - seen)
+            seen = clock.monotonic()
+            return computed, computed
+
+        with (
+            patch.object(clock, "computed_seconds", computed_seconds),
+            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS_MAX=0.0, _is_deep=_is_sole),
+        ):
+            yield
 
     def _main(self) -> None:
         random, books = self._random, self._books
@@ -402,6 +426,11 @@ def _alarmed(turns: Turns) -> Iterator[None]:
         logger.propagate = True
         logger.removeHandler(alarm)
         logger.setLevel(level)
+
+
+def _is_sole(target: TargetList) -> bool:
+    """Whatever is behind it: as standing_back._is_deep else."""
+    return target.area.sole is target and target.twin is None
 
 
 def _fork(random: Random) -> Random:

@@ -12,6 +12,8 @@ class ManualClock:
         self._random = Random(seed)
         self._start_ms = start_ms
         self._seconds = 0.0
+        self.computed = (0.0, 0.0)
+        """CPU seconds of whoever calls, and of all."""
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -26,6 +28,9 @@ class ManualClock:
 
     def time_ms(self) -> int:
         return self._start_ms + int(self._seconds * 1000)
+
+    def computed_seconds(self) -> tuple[float, float]:
+        return self.computed
 
     def random_bytes(self, count: int) -> bytes:
         return self._random.randbytes(count)

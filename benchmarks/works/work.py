@@ -22,7 +22,7 @@ from forebay.dispatch.sizes import KIB, MIB
 from . import end_to_end
 from .contention import contended
 from .floor import floor
-from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, WAIT_SECONDS, bodies, opened, store_of
+from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES, WAIT_SECONDS, bodies, opened, store_of, touch_memory
 from .overflow import drained, filled, overflown_memory
 from .reopening import reopen, stuck
 from .stopwatch import Facts, Stopwatch
@@ -30,6 +30,9 @@ from .syncing import synced
 
 DATA_LOG_BYTES: Final = 32 * MIB
 """The default of `max_file_length`."""
+
+RECORD_BYTES: Final = 160
+"""At most what a message and its ack take in the journal besides its content."""
 
 FILL_MESSAGES: Final = 100_000
 _SAMPLES: Final = 40
@@ -85,7 +88,7 @@ class Work:
         """At least what the pass needs on disk, nothing cleaned up meanwhile."""
         if self.kind == "stuck":
             return 2 * self.messages * DATA_LOG_BYTES
-        return (self.messages + self.backlog) * (self.body_bytes + 160) + 128 * MIB
+        return (self.messages + self.backlog) * (self.body_bytes + RECORD_BYTES) + 128 * MIB
 
 
 def run(work: Work, directory: Path) -> Facts:
@@ -139,6 +142,7 @@ def _path(work: Work, directory: Path) -> Facts:
         queue = bay.queue("bench")
         _fill(queue, work.backlog, work)
         bay.checkpoint()
+        touch_memory(directory, work.messages * (work.body_bytes + RECORD_BYTES))
         with queue.subscribe() as consumer:
             cross = _cross_singly if work.batch == 1 else _cross_in_batches
             with Stopwatch() as watch:
