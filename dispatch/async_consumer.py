@@ -56,7 +56,6 @@ class AsyncConsumer:
         self._caller = caller
         self._engine = caller.engine
         self._consumer = consumer
-        consumer.is_synchronous = False
         self._lines = lines
         self._interest = consumer.interest
         self._line = lines.enter(self, self._interest)

@@ -82,8 +82,8 @@ class Consumer:
         self._on_ready = on_ready
         self._is_armed = False
         self._is_closed = False
-        self.is_synchronous = True
-        """The thread that takes loads by itself what it finds missing."""
+        self.is_synchronous = on_ready is None
+        """Threads take that may load what they find missing, and no event loop."""
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""

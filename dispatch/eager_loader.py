@@ -102,7 +102,9 @@ class EagerLoader:
             self.install(load)
 
     def _next(self) -> Load | None:
-        hungry = self._area.hungry
+        hungry, standing_back = self._area.hungry, self._area.standing_back
+        if standing_back.lists:
+            standing_back.look()
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
@@ -110,9 +112,10 @@ class EagerLoader:
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
             if is_fed or target.is_loading or not target.has_supply:
                 del hungry[target]
-                target.loaded_bytes = 0
+                if not target.is_loading:
+                    target.loaded_bytes = 0
                 continue
-            if self._area.standing_back.leaves(target):
+            if standing_back.leaves(target):
                 continue
             load = self.begin(target, is_needed=target.interest.is_awaited and not target.direct)
             if load is not None:

@@ -476,9 +476,7 @@ class Engine(Caller):
 
     def _load_loop(self) -> None:
         while not self._is_stopping:
-            if not self._load_wanted.wait(LOOK_SECONDS if self.targets.standing_back.lists else None):
-                with self.lock:
-                    self.targets.standing_back.look()
+            self._load_wanted.wait(LOOK_SECONDS if self.targets.standing_back.lists else None)
             self._load_wanted.clear()
             while not self._is_stopping and self._guarded(self._load):
                 if self.targets.ready:

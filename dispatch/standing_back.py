@@ -6,11 +6,12 @@ lock two threads take turns, and what one has loaded comes to the other out of
 another core's cache. There a consumer is served sooner when it loads for
 itself, piece by piece, whenever its list is empty.
 
-So a list is left to its consumer on trial, where that costs nothing: when the
-consumer finds the list empty anyway, or when the loader brought much and
-still did not fill it. The clock of the consumer's thread against that of the
-wall says whether it pauses. If so the list is fed as before, and there is no
-trial for a while.
+So a list is left to its consumer on trial, when much was loaded for it and it
+never was full. The clocks of the consumer's thread and of the process against
+that of the wall say whether it pauses. If so the list is fed as before, and
+there is no trial for a while. A thread that computes without the interpreter's
+lock can't be told from one that holds it; but there the loader comes to its
+turns and fills the list.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ if TYPE_CHECKING:
     from .target_area import TargetArea
     from .target_list import TargetList
 
-JUDGED_SECONDS: Final = 0.01
-"""A trial takes so long, and so often who passed is judged again."""
+TRIAL_SECONDS: Final = 0.01
+"""A trial takes so long."""
+JUDGED_SECONDS: Final = 0.05
+"""Who passed is judged again so often: others may hold a thread up for some milliseconds."""
 JUDGED_BYTES: Final = 256 * 1024
 """Between two looks at the clocks."""
-BUSY_SHARE: Final = 0.9
+BUSY_SHARE: Final = 0.85
 """Of that time somebody in the process computes, where the loader has nothing to gain."""
 STEADY_SHARE: Final = 0.5
 """And so much of it whoever takes."""
-PAUSES_MAX: Final = 2
-"""So often in a row a pause is found before the list is fed again: others may hold up a thread once."""
 LOOK_SECONDS: Final = 0.01
 """So often the loader looks whether somebody still takes from the lists that it left."""
 FED_SECONDS: Final = 0.25
@@ -55,12 +56,19 @@ class Trial:
     """What that thread had computed then."""
     all_computed: float = 0.0
     """What the whole process had."""
-    pauses: int = 0
-    """How often in a row it was found to pause."""
+    is_passed: bool = False
     judge_at: int = 0
     """Bytes taken from the list when the clocks are to be looked at again."""
     seen_bytes: int = -1
     """What was taken when the loader looked last."""
+
+
+@dataclass(slots=True)
+class Fed:
+    """Of a list whose consumer was found to pause."""
+
+    until: float
+    seconds: float
 
 
 class StandingBack:
@@ -72,6 +80,8 @@ class StandingBack:
         """None: the loader never stands back."""
         self.lists: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
+        self._fed: dict[TargetList, Fed] = {}
+        self._look_at = 0.0
 
     def switch_on(self, clock: Clock) -> None:
         """There is a thread that loads. Where threads can compute at the same time, nothing would be gained."""
@@ -81,6 +91,7 @@ class StandingBack:
     def forget(self, target: TargetList) -> None:
         """The list is gone."""
         self.lists.pop(target, None)
+        self._fed.pop(target, None)
 
     # ------------------------------------------------------------------ the consumer's thread
 
@@ -95,29 +106,24 @@ class StandingBack:
 
     def missed(self, target: TargetList) -> None:
         """A take found the list empty and is about to load for it, or to wait for the loader."""
-        trial = self.lists.get(target)
-        if trial is not None:
-            self._judge(target, trial)
-        elif self._is_stuck(target):
+        if target not in self.lists and self._is_stuck(target):
             self._leave(target)
 
     def _judge(self, target: TargetList, trial: Trial) -> None:
         assert self._clock is not None
         thread, now = threading.get_ident(), self._clock.monotonic()
         elapsed = now - trial.begun
-        if trial.thread == thread and elapsed < JUDGED_SECONDS:
+        if trial.thread == thread and elapsed < (JUDGED_SECONDS if trial.is_passed else TRIAL_SECONDS):
             return
         computed, all_computed = self._clock.computed_seconds()
         if trial.thread:
             is_busy = all_computed - trial.all_computed >= BUSY_SHARE * elapsed
-            if is_busy and trial.thread == thread and computed - trial.computed >= STEADY_SHARE * elapsed:
-                trial.pauses = 0
-                target.fed_seconds = FED_SECONDS
-            else:
-                trial.pauses += 1
-            if trial.pauses == PAUSES_MAX or not _is_deep(target):
+            is_steady = is_busy and trial.thread == thread and computed - trial.computed >= STEADY_SHARE * elapsed
+            if not is_steady or not _may_be_left(target):
                 self._end(target, now)
                 return
+            trial.is_passed = True
+            self._fed.pop(target, None)
         trial.thread, trial.begun, trial.computed, trial.all_computed = thread, now, computed, all_computed
 
     # ------------------------------------------------------------------ the loader's thread
@@ -125,16 +131,19 @@ class StandingBack:
     def leaves(self, target: TargetList) -> bool:
         """Whether the loader stands back from a list that it was about to load for."""
         if target.direct_bytes * 2 < target.low_watermark_bytes or not self._is_stuck(target):
-            return False
+            return False  # nearly empty: the consumer would have to load before it was judged
         self._leave(target)
         return True
 
     def look(self) -> None:
-        """Feed the lists from which nobody has taken since the last look."""
+        """If it is time: feed the lists from which nobody has taken since the last look."""
         assert self._clock is not None
         now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
         for target, trial in list(self.lists.items()):
-            if trial.seen_bytes == target.taken_bytes or not _is_deep(target):
+            if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):
                 self._end(target, now)
             else:
                 trial.seen_bytes = target.taken_bytes
@@ -145,8 +154,8 @@ class StandingBack:
         """Much was loaded for the list and it never was full, so its consumer may be one that does not pause."""
         if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
             return False
-        is_left = _is_deep(target) and all(consumer.is_synchronous for consumer in target.interest.consumers)
-        return is_left and self._clock.monotonic() >= target.fed_until
+        fed = self._fed.get(target)
+        return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
 
     def _leave(self, target: TargetList) -> None:
         self.lists[target] = Trial()
@@ -155,13 +164,19 @@ class StandingBack:
 
     def _end(self, target: TargetList, now: float) -> None:
         del self.lists[target]
-        target.fed_until = now + target.fed_seconds
-        target.fed_seconds = min(2 * target.fed_seconds, FED_SECONDS_MAX)
+        before = self._fed.get(target)
+        seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
+        self._fed[target] = Fed(now + seconds, seconds)
         target.loaded_bytes = 0
         self._targets.feed(target)
 
 
-def _is_deep(target: TargetList) -> bool:
-    """More is behind it than it may hold, and only it has to do with that: no selector, no dealer, no twin."""
+def _may_be_left(target: TargetList) -> bool:
+    """It is deep, and served by nothing but threads that take: no selector, no dealer, no twin, no event loop."""
     area = target.area
-    return area.sole is target and target.twin is None and area.lane.pending_bytes > target.high_watermark_bytes
+    return (
+        area.sole is target
+        and target.twin is None
+        and area.lane.pending_bytes > target.high_watermark_bytes
+        and all(consumer.is_synchronous for consumer in target.interest.consumers)
+    )

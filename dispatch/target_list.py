@@ -26,7 +26,6 @@ from ..cache.policy import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ..store.reading import StoredMessage
 from ..store.runs import Runs
 from ..store.volatile_lane import NOWHERE
-from .standing_back import FED_SECONDS
 
 if TYPE_CHECKING:
     from .eager_loader import Load
@@ -56,8 +55,6 @@ class TargetList:
         "measured_bytes",
         "look_at",
         "loaded_bytes",
-        "fed_until",
-        "fed_seconds",
         "wanted_bytes",
         "measured_rate",
         "bytes_per_second",
@@ -90,10 +87,7 @@ class TargetList:
         self.taken_bytes = 0
         self.measured_bytes = 0
         self.loaded_bytes = 0
-        """What the loader loaded since the list was full."""
-        self.fed_until = 0.0
-        """Before that time the loader does not stand back from the list again."""
-        self.fed_seconds = FED_SECONDS
+        """What was loaded for it since it was full, or had all that there was."""
         self.look_at = NOWHERE
         """When so many bytes were taken, the curve looks at this list."""
         self.measured_rate: float | None = None

@@ -172,7 +172,7 @@ class InterleavedTraffic:
 
         with (
             patch.object(clock, "computed_seconds", computed_seconds),
-            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS_MAX=0.0, _is_deep=_is_sole),
+            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=_is_sole),
         ):
             yield
 
@@ -429,7 +429,7 @@ def _alarmed(turns: Turns) -> Iterator[None]:
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Whatever is behind it: as standing_back._is_deep else."""
+    """Whatever is behind it: as standing_back._may_be_left else."""
     return target.area.sole is target and target.twin is None
 
 
