@@ -36,13 +36,13 @@ BUSY_SHARE: Final = 0.85
 """Of that time somebody in the process computes, where the loader has nothing to gain."""
 STEADY_SHARE: Final = 0.5
 """And so much of it whoever takes."""
-LOOK_SECONDS: Final = 0.01
+LOOK_SECONDS: Final = 0.025
 """So often the loader looks whether somebody still takes from the lists that it left."""
 FED_SECONDS: Final = 0.25
 """The list of who paused is fed for so long, and twice as long each time that no trial in between found otherwise."""
 FED_SECONDS_MAX: Final = 64.0
 FILLS_MAX: Final = 2
-"""So many times what a list may hold are loaded for it; if it is not full then, its consumer is on trial."""
+"""So many times what a list may hold are loaded for it; if it never was full meanwhile, its consumer is on trial."""
 
 
 @dataclass(slots=True)
