@@ -268,6 +268,27 @@ DISPATCH_BUGS = (
         ),
     ),
     *in_file(
+        "dispatch/standing_back.py",
+        (
+            "a consumer that pauses goes on loading for itself",
+            "            if not is_steady or not _may_be_left(target):\n",
+            "            if not _may_be_left(target):\n",
+            "tests/test_standing_back.py",
+        ),
+        (
+            "a list that nobody takes from stays empty",
+            "            if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):\n",
+            "            if not _may_be_left(target):\n",
+            "tests/test_standing_back.py",
+        ),
+        (
+            "an event loop loads for itself",
+            "        and all(consumer.is_synchronous for consumer in target.interest.consumers)\n",
+            "",
+            "tests/test_standing_back.py",
+        ),
+    ),
+    *in_file(
         "dispatch/engine.py",
         (
             "with always a message is delivered before it is durable",
