@@ -571,7 +571,9 @@ class Engine(Caller):
 
     def die_in_child(self) -> None:
         """After a fork the child's copy must never write: the parent owns the directory."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        made_anew = getattr(self.lock, "_at_fork_reinit", None)
+        if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
+            made_anew()
         self.is_closed = True
         self._is_stopping = True
         self.store.journal.stop()

@@ -21,7 +21,9 @@ from random import Random
 import pytest
 
 import forebay
+from compiled import interpreted
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError
+from simulated_bay import SimulatedBay
 
 KIB = 1024
 PATIENCE_SECONDS = 60.0
@@ -515,3 +517,20 @@ def test_after_a_fork_the_childs_handles_are_dead_and_the_parent_is_unharmed(tmp
         while deliveries := later.take(100):
             left += [delivery.id for delivery in deliveries]
     assert left == sent[10:]
+
+
+@interpreted
+def test_an_engine_whose_lock_cannot_be_made_anew_dies_as_well_and_lets_others_die() -> None:
+    class PlainLock:
+        """As what a host puts in the place of threading."""
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    bay = SimulatedBay()
+    queue = bay.queue()
+    bay.engine.lock = PlainLock()  # type: ignore[assignment]
+    bay.engine.die_in_child()
+    with pytest.raises(Closed):
+        queue.send(b"from the child")
