@@ -83,7 +83,7 @@ class Consumer:
         self._is_armed = False
         self._is_closed = False
         self.is_synchronous = on_ready is None
-        """Threads take that may load what they find missing, and no event loop."""
+        """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""

@@ -171,12 +171,15 @@ class StandingBack:
         self._targets.feed(target)
 
 
+def _is_sole(target: TargetList) -> bool:
+    """Nothing else has to do with its messages: no other interest, no selector, no dealer, no twin."""
+    return target.area.sole is target and target.twin is None
+
+
 def _may_be_left(target: TargetList) -> bool:
-    """It is deep, and served by nothing but threads that take: no selector, no dealer, no twin, no event loop."""
-    area = target.area
+    """It is alone, deep, and served by nothing but threads that take: no event loop."""
     return (
-        area.sole is target
-        and target.twin is None
-        and area.lane.pending_bytes > target.high_watermark_bytes
+        _is_sole(target)
+        and target.area.lane.pending_bytes > target.high_watermark_bytes
         and all(consumer.is_synchronous for consumer in target.interest.consumers)
     )

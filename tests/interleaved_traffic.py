@@ -22,7 +22,6 @@ from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Mess
 from forebay.dispatch import standing_back
 from forebay.dispatch.engine import Engine
 from forebay.dispatch.settings import Settings
-from forebay.dispatch.target_list import TargetList
 from forebay.store.metadata_store import MemoryMetadataStore
 from forebay.store.simulated_disk import PowerCut, SimulatedDisk
 from interleavings import Schedule, Thread, Turns, any_thread, by_priority, in_the_place_of_threading
@@ -172,7 +171,7 @@ class InterleavedTraffic:
 
         with (
             patch.object(clock, "computed_seconds", computed_seconds),
-            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=_is_sole),
+            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=standing_back._is_sole),
         ):
             yield
 
@@ -426,11 +425,6 @@ def _alarmed(turns: Turns) -> Iterator[None]:
         logger.propagate = True
         logger.removeHandler(alarm)
         logger.setLevel(level)
-
-
-def _is_sole(target: TargetList) -> bool:
-    """Whatever is behind it: as standing_back._may_be_left else."""
-    return target.area.sole is target and target.twin is None
 
 
 def _fork(random: Random) -> Random:
