@@ -305,6 +305,8 @@ class Consumer:
         if transaction is not None:
             self._ack_in(transaction, deliveries)
             return
+        if type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
+            deliveries = deliveries[0]
         if type(deliveries) is Delivery:
             area, sequence = deliveries._area, deliveries.sequence
             try:

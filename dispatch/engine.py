@@ -391,7 +391,8 @@ class Engine(Caller):
         """Leave the checkpoint that is due to the housekeeper; False: nobody else does it, or not in time."""
         if not self._threads or self.store.is_checkpoint_urgent:
             return False
-        self._housekeeping_wanted.set()
+        if not self._housekeeping_wanted.is_set():  # asked first: while it comes, each message asks again
+            self._housekeeping_wanted.set()
         return True
 
     def call_ready(self) -> None:

@@ -258,7 +258,8 @@ class LaneArea:
             else:
                 target_area.pending_cache.put_overflow(self.lane.number, message, is_next=True)
         else:
-            target_area.pending_cache.put_overflow(self.lane.number, message, is_next=False)
+            # Where there is room for all, the loader reads what it missed, and has caught up.
+            target_area.pending_cache.put_overflow(self.lane.number, message, is_next=sole.has_room_for_all)
         interest = sole.interest
         if interest.waiting:
             interest.arrived.notify()

@@ -231,7 +231,8 @@ class TargetArea:
                 area.published = sole.frontier = messages[-1][0] + 1
                 self.wake(sole.interest)
                 return
-        if sole is not None and sole.frontier < messages[0][0] and not self.pending_cache.has(area.lane.number):
+        is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
+        if is_behind and not self.pending_cache.has(area.lane.number):
             area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
         else:
             area.arrive_each(messages)

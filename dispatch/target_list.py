@@ -117,6 +117,12 @@ class TargetList:
         return self.frontier < self.area.published or self.references.count > 0 or self.returned.count > 0
 
     @property
+    def has_room_for_all(self) -> bool:
+        """Everything that is pending in its lane would fit under its watermark."""
+        lane = self.area.lane
+        return lane.pending_bytes + lane.pending_messages * OVERHEAD_BYTES <= self.high_watermark_bytes
+
+    @property
     def front(self) -> int:
         """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
         if self.direct:

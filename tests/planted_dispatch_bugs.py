@@ -356,6 +356,12 @@ DISPATCH_BUGS = (
             "",
             "tests/test_fairness.py",
         ),
+        (
+            "a list that lags is chased for ever, although there is room for all",
+            "is_next=sole.has_room_for_all",
+            "is_next=False",
+            "tests/test_pending_cache.py",
+        ),
     ),
     *in_file(
         "dispatch/dealer.py",

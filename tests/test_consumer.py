@@ -322,6 +322,9 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
             for batch in (bad, [bad], [*own, bad], [bad, *own], (own[0], bad)):
                 with pytest.raises(SettingsError):
                     call(consumer, batch)
+        for nested in ([[own[0]]], [own], [(own[0],)]):
+            with pytest.raises(SettingsError):
+                call(consumer, nested)
         for duplicates in ([own[0], own[0]], [*own, own[-1]]):
             with pytest.raises(SettingsError, match="twice"):
                 call(consumer, duplicates)

@@ -15,7 +15,9 @@ from random import Random
 import pytest
 
 from forebay.store import disk as disk_module
-from forebay.store.disk import Disk, File, OsDisk, OsFile
+from forebay.store import os_file
+from forebay.store.disk import Disk, File, OsDisk
+from forebay.store.os_file import OsFile
 from forebay.store.simulated_disk import SimulatedDisk, SimulatedFile
 
 
@@ -358,7 +360,7 @@ def test_syncs_of_files_and_directories_reach_the_system(real: OsDisk, monkeypat
     def remember(descriptor: int) -> None:
         synced.append(os.fstat(descriptor).st_ino)
 
-    monkeypatch.setattr(disk_module, "_flush", remember)
+    monkeypatch.setattr(os_file, "_flush", remember)
     monkeypatch.setattr(os, "fsync", remember)
     real.make_directory("journal")
     file = real.open("journal/log", create=True)
@@ -391,7 +393,7 @@ def test_a_short_write_is_continued_and_nothing_is_written_twice(
     file.append(b"before")
     os_write = os.write
     with monkeypatch.context() as patch:
-        patch.setattr(disk_module, "_write", write)
+        patch.setattr(os_file, "_write", write)
         file.append(b"0123456789")
         patch.setattr(os, "write", one_byte)
         file.append(b"short")
@@ -428,7 +430,7 @@ def test_an_interrupt_after_the_write_does_not_part_the_positions(
     file = real.open("log", create=True)
     file.append(b"before")
     with monkeypatch.context() as patch:
-        patch.setattr(disk_module, "_write", interrupted)
+        patch.setattr(os_file, "_write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             file.append(b"XXXXX")
     file.append(b"after")
@@ -455,7 +457,7 @@ def test_where_the_library_has_no_such_call_appends_work_all_the_same(
         raise OSError("no library")
 
     monkeypatch.setattr(ctypes, "PyDLL", no_library)
-    monkeypatch.setattr(disk_module, "_write", disk_module._write_keeping_the_interpreter_lock())
+    monkeypatch.setattr(os_file, "_write", os_file._write_keeping_the_interpreter_lock())
     file = real.open("log", create=True)
     file.append(b"one")
     file.append(b"two")

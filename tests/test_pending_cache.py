@@ -121,3 +121,40 @@ def test_a_message_behind_a_gap_is_not_kept() -> None:
     bay.queue().subscribe()
     fill(bay, 100)
     assert held_bytes(bay) == 0, "the loader must read what lies before it anyway"
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_where_a_list_has_room_for_all_what_arrives_while_it_lags_is_not_read(is_batch: bool) -> None:
+    """Else a consumer that keeps up with its producer is chased by the loader, one batch behind, for ever."""
+    bay = SimulatedBay(memory_limit="16MiB")
+    ids = fill(bay, 1000)
+    bay.reopen()
+    consumer = bay.queue().subscribe(prefetch=0)
+    for _ in range(100):
+        ids += fill(bay, 2) if is_batch else [bay.queue().send(bytes(600)) for _ in range(2)]
+    (target,) = bay.lists()
+    assert target.has_room_for_all
+    while bay.engine.loader.step():
+        pass
+    assert bay.bay.statistics().caches["pending_cache"].served == 200
+    reads = bay.reads
+    ids += fill(bay, 2)
+    assert not target.has_supply, "it has caught up"
+    deliveries = consumer.take(2000)
+    assert [delivery.id for delivery in deliveries] == ids
+    assert bay.reads == reads
+    consumer.ack(deliveries)
+    assert held_bytes(bay) == 0
+    bay.check()
+
+
+def test_where_a_list_has_no_room_for_all_what_arrives_behind_a_gap_stays_a_reference() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 20_000)
+    bay.reopen()
+    with bay.queue().subscribe():
+        (target,) = bay.lists()
+        assert not target.has_room_for_all
+        fill(bay, 2)
+        bay.queue().send(bytes(600))
+        assert held_bytes(bay) == 0

@@ -13,8 +13,9 @@ import pytest
 
 import forebay
 from forebay.store import disk as disk_module
-from forebay.store import write_window
-from forebay.store.disk import OsDisk, OsFile
+from forebay.store import os_file, write_window
+from forebay.store.disk import OsDisk
+from forebay.store.os_file import CALLS_FIRST, OsFile
 from forebay.store.write_window import WINDOW_BYTES, keeps_space
 
 SPACE_BYTES = 2 * WINDOW_BYTES + 5000
@@ -44,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(length)
         return os.write(descriptor, data)
 
-    monkeypatch.setattr(disk_module, "_write", write)
+    monkeypatch.setattr(os_file, "_write", write)
     return made
 
 
@@ -65,7 +66,7 @@ def test_between_large_appends_a_window_would_not_be_filled(file: OsFile, calls:
     file.append(bytes(100_000))
     for n in range(100):
         file.append(bytes([n]) * 48)
-    assert calls == [48] * disk_module._CALLS_FIRST
+    assert calls == [48] * CALLS_FIRST
     assert file.read(100_000, 4800) == b"".join(bytes([n]) * 48 for n in range(100))
 
 
@@ -109,12 +110,12 @@ def test_a_file_that_was_cut_is_not_mapped_any_more(file: OsFile, calls: list[in
 def test_where_no_window_can_be_had_appends_are_system_calls(
     file: OsFile, calls: list[int], monkeypatch: pytest.MonkeyPatch, is_error: bool
 ) -> None:
-    def refuse(descriptor: int, begin: int, end: int) -> mmap.mmap:
+    def refuse(descriptor: int, length: int, *, offset: int) -> mmap.mmap:
         raise OSError(errno.EFAULT, "a page cannot be had") if is_error else ValueError("no such map")
 
     file.append(bytes(WINDOW_BYTES - 100))
     calls.clear()
-    monkeypatch.setattr(disk_module, "open_window", refuse)
+    monkeypatch.setattr(mmap, "mmap", refuse)
     file.append(b"x" * 200)
     file.append(b"y" * 200)
     assert calls == [200, 200]
