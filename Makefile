@@ -36,9 +36,9 @@ PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
 SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
-# $(1): options, $(2): what. isal has no wheel for every machine, and building it takes a compiler and nasm.
+# $(1): options, $(2): what. zlib-ng has no wheel for every machine, and building it takes a compiler.
 define install
-@$(PIP) --only-binary isal $(1) "$(2)[dev,fast,tools]" || { \
+@$(PIP) --only-binary zlib-ng $(1) "$(2)[dev,fast,tools]" || { \
     echo "trying once more without the extra 'fast', which only makes checksums quicker"; \
     $(PIP) $(1) "$(2)[dev,tools]"; } || { \
     echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }

@@ -32,12 +32,11 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
-from zlib import crc32 as short_crc32
 
 try:
-    from isal.isal_zlib import crc32 as crc32
-except ImportError:  # the extra "fast" is not installed: the same polynomial, six times slower
-    crc32 = short_crc32
+    from zlib_ng.zlib_ng import crc32 as crc32
+except ImportError:  # the extra "fast" is not installed: the same polynomial, nine times slower
+    from zlib import crc32 as crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")
 HEADER_BYTES: Final = HEADER.size
@@ -299,9 +298,9 @@ _ONE_REST_SLICE: Final = struct.Struct("<IIQIQIQQ")
 def encode_ack(
     salt: int, word: int, epoch: int, durable: int, priority: int, destination: int, first: int, count: int
 ) -> bytes:
-    """An ack of one run: 48 bytes, however long the run. The short checksum takes 60 ns less of so few."""
+    """An ack of one run: 48 bytes, however long the run."""
     rest = _ACK_REST.pack(48, ACK, priority, 1, word, epoch, durable, destination, first, count)
-    return _CRC.pack(short_crc32(rest, salt)) + rest
+    return _CRC.pack(crc32(rest, salt)) + rest
 
 
 def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes) -> bytes:

@@ -28,7 +28,7 @@ def machine() -> str:
 
 def software() -> str:
     """Interpreter, whether the floors are machine code, checksum and index."""
-    checksum = "isal on" if crc32.__module__.startswith("isal") else "isal off (zlib)"
+    checksum = "zlib-ng on" if crc32.__module__.startswith("zlib_ng") else "zlib-ng off (zlib)"
     version = ".".join(map(str, sys.version_info[:3]))
     floors = "" if str(message_store.__file__).endswith(".py") else ", floors compiled by mypyc"
     return f"{platform.python_implementation()} {version}{floors}, {checksum}, SQLite {sqlite3.sqlite_version}"
