@@ -101,7 +101,8 @@ class AsyncLimitedSender(AsyncSender):
             while begin < len(part):
                 first = part[begin]
                 batch = part[begin : begin + ADMITTED_TOGETHER_MAX]
-                batch = batch[: self._fresh(batch, transaction)]
+                fresh = self._fresh(batch, transaction)
+                batch = batch[:fresh]
                 if not batch:
                     assert first.message_id is not None
                     ids.append(first.message_id)

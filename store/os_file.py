@@ -143,7 +143,8 @@ class OsFile:
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+            written = os.write(self._descriptor, rest)  # by itself: mypyc may compute a slice's bound twice
+            rest = rest[written:]
 
     def seek(self, position: int) -> None:
         """See `File.seek`."""

@@ -35,6 +35,9 @@ MAY_TOUCH_THE_SYSTEM = {
     "cache/process_memory.py",
 }
 
+# Calls that change nothing. mypyc may compute the bounds of a slice twice.
+REPEATABLE_CALLS = {"int", "len", "max", "min"}
+
 EXECUTING_MODULES = {"dill", "marshal", "pickle", "shelve"}
 EXECUTING_CALLS = {"eval", "exec", "__import__"}
 
@@ -132,6 +135,14 @@ def executes_nothing_it_reads(source: Source) -> Offences:
             yield line, f"calls {name}"
 
 
+def slices_by_values(source: Source) -> Offences:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Slice):
+            for found in ast.walk(node):
+                if isinstance(found, ast.Call) and ast.unparse(found.func) not in REPEATABLE_CALLS:
+                    yield found.lineno, f"calls {ast.unparse(found.func)} for a slice: name the value first"
+
+
 def prints_nothing(source: Source) -> Offences:
     for line, name in calls(source):
         if name == "print":
@@ -152,6 +163,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
     fits_in_the_head: ALL,
     gets_the_system_from_above: FLOORS,
     executes_nothing_it_reads: PACKAGE,
+    slices_by_values: FLOORS,
     prints_nothing: FLOORS,
     never_sleeps: TESTS,
 }
@@ -163,6 +175,7 @@ PLANTED: dict[Rule, str] = {
     fits_in_the_head: "def long():\n    '''Ten\n    lines.'''\n" + "    x = 1\n" * FUNCTION_LINES_MAX,
     gets_the_system_from_above: "from os import path",
     executes_nothing_it_reads: "eval('1')",
+    slices_by_values: "rest = rest[write(rest) :]",
     prints_nothing: "def f():\n    print(1)",
     never_sleeps: "import time\ntime.sleep(1)",
 }
