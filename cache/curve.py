@@ -214,15 +214,14 @@ class CurveSampler:
                 missed += read
                 direct += taken + read
             direct = max(direct, 0.0)
-            if not outside:
-                if not pending:
-                    kept = min(arriving, max(room - direct, 0.0))
-                    direct += kept
-                    arriving -= kept
-                kept = min(arriving, max(min(share, left - direct) - pending, 0.0))
-                pending += kept
+            if not (pending or outside):
+                kept = min(arriving, max(room - direct, 0.0))
+                direct += kept
                 arriving -= kept
-            outside += arriving
+            near = max(room - direct - pending - outside, 0.0) if outside else arriving
+            kept = min(arriving, near, max(min(share, left - direct) - pending, 0.0))
+            pending += kept
+            outside += arriving - kept
         # The backlog is known better than what became of each part of it.
         surplus = direct + pending + outside - waiting
         if surplus > 0 or outside:

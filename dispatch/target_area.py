@@ -304,7 +304,7 @@ class TargetArea:
                     continue
             is_behind = True
             if not is_kept:
-                is_next = target.frontier == sequence
+                is_next = target.frontier == sequence or target.has_room_for_all
                 is_kept = self.pending_cache.put_overflow(lane, message, is_next=is_next)
             self.feed(target)
             self.wake(interest)

@@ -123,13 +123,16 @@ def test_a_message_behind_a_gap_is_not_kept() -> None:
     assert held_bytes(bay) == 0, "the loader must read what lies before it anyway"
 
 
+@pytest.mark.parametrize("selector", [None, "JMSPriority = 4"])
 @pytest.mark.parametrize("is_batch", [True, False])
-def test_where_a_list_has_room_for_all_what_arrives_while_it_lags_is_not_read(is_batch: bool) -> None:
+def test_where_a_list_has_room_for_all_what_arrives_while_it_lags_is_not_read(
+    is_batch: bool, selector: str | None
+) -> None:
     """Else a consumer that keeps up with its producer is chased by the loader, one batch behind, for ever."""
     bay = SimulatedBay(memory_limit="16MiB")
     ids = fill(bay, 1000)
     bay.reopen()
-    consumer = bay.queue().subscribe(prefetch=0)
+    consumer = bay.queue().subscribe(selector=selector, prefetch=0)
     for _ in range(100):
         ids += fill(bay, 2) if is_batch else [bay.queue().send(bytes(600)) for _ in range(2)]
     (target,) = bay.lists()
