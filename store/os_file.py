@@ -13,7 +13,7 @@ from collections.abc import Callable
 from mmap import ALLOCATIONGRANULARITY, mmap
 from typing import Final
 
-from .write_window import WINDOW_BYTES, open_window
+from .write_window import WINDOW_BYTES, map_file, move_window
 
 CALLS_FIRST: Final = 32
 
@@ -62,7 +62,7 @@ class OsFile:
         "_descriptor",
         "_position",
         "_written_to",
-        "_window",
+        "_map",
         "_window_begin",
         "_window_end",
         "_keeps_space",
@@ -76,7 +76,8 @@ class OsFile:
         self._position = 0
         self._written_to = 0
         """Where the descriptor itself stands: what went through the window has not moved it."""
-        self._window: mmap | None = None
+        self._map: mmap | None = None
+        """All that may be mapped; in memory is the window alone."""
         self._window_begin, self._window_end = 0, -1
         self._keeps_space = keeps_space
         self._mappable = 0
@@ -89,8 +90,7 @@ class OsFile:
         position = self._position
         end = position + len(data)
         if end <= self._window_end:
-            begin = self._window_begin
-            self._window[position - begin : end - begin] = data  # type: ignore[index]
+            self._map[position:end] = data  # type: ignore[index]
             self._position = end
         elif end - position < _SMALL_BYTES and end <= self._mappable and self._move_window():
             self.append(data)
@@ -98,26 +98,29 @@ class OsFile:
             self._append_by_call(data)
 
     def _move_window(self) -> bool:
-        """Map the space that comes next; False: it can't be mapped, or not yet."""
+        """Have the space that comes next in memory; False: it can't be mapped, or not yet."""
         if self._calls_first:
             self._calls_first -= 1
             return False
-        self._close_window()
         begin = self._position // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
         end = min(begin + WINDOW_BYTES, self._mappable)
         try:
-            self._window = open_window(self._descriptor, begin, end)
+            if self._map is None:
+                self._map = map_file(self._descriptor, self._mappable)
+            move_window(self._map, self._window_begin, begin, end)
         except (OSError, ValueError):
-            self._mappable = 0
+            self._unmap()
             return False
         self._window_begin, self._window_end = begin, end
         return True
 
-    def _close_window(self) -> None:
-        self._window_end = -1
-        if self._window is not None:
-            self._window.close()
-            self._window = None
+    def _unmap(self) -> None:
+        """What is mapped behind the end of a file must not be touched."""
+        self._window_begin, self._window_end = 0, -1
+        self._mappable = 0
+        if self._map is not None:
+            self._map.close()
+            self._map = None
 
     def _append_by_call(self, data: bytes) -> None:
         length = len(data)
@@ -148,7 +151,7 @@ class OsFile:
 
     def seek(self, position: int) -> None:
         """See `File.seek`."""
-        self._close_window()
+        self._window_end = -1  # it may lie elsewhere
         self._position = self._written_to = os.lseek(self._descriptor, position, os.SEEK_SET)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -177,8 +180,7 @@ class OsFile:
 
     def truncate(self, length: int) -> None:
         """See `File.truncate`."""
-        self._close_window()  # what is mapped behind the end of a file must not be touched
-        self._mappable = 0
+        self._unmap()
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
@@ -201,8 +203,7 @@ class OsFile:
 
     def close(self) -> None:
         """See `File.close`. A second call does nothing."""
-        self._close_window()
-        self._mappable = 0
+        self._unmap()
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             os.close(descriptor)

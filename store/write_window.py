@@ -1,4 +1,4 @@
-"""Write window: a piece of a preallocated file, mapped, so that a small append is a copy and no system call.
+"""Write window: a piece of a mapped file whose pages are there, so that a small append is a copy and no system call.
 
 A store into a mapped page that the system cannot provide ends the process
 with a signal instead of an error code. So only files are mapped whose space
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 WINDOW_BYTES: Final = 512 * 1024
-"""Making one takes 0.2 to 0.3 ms, most of it the pages, which cost as much one by one."""
+"""Moving it takes 0.2 to 0.3 ms, most of it the pages, which cost as much one by one."""
 
 _MOUNTS: Final = "/proc/self/mountinfo"
 _KEEPING: Final = ("ext4", "xfs")
@@ -37,12 +37,16 @@ def keeps_space(descriptor: int, mounts: str = _MOUNTS) -> bool:
     return False
 
 
-def open_window(descriptor: int, begin: int, end: int) -> mmap.mmap:
-    """Bytes begin..end of a file; begin is a multiple of the page size. OSError: append by system calls instead."""
-    window = mmap.mmap(descriptor, end - begin, offset=begin)
-    try:
-        window.madvise(_POPULATE_WRITE)
-    except OSError:
-        window.close()
-        raise
-    return window
+def map_file(descriptor: int, length: int) -> mmap.mmap:
+    """The first bytes of a file, none of them in memory yet."""
+    return mmap.mmap(descriptor, length)
+
+
+def move_window(mapped: mmap.mmap, old: int, begin: int, end: int) -> None:
+    """Let go of the window that begins at old, and have the pages of begin..end there, to be written.
+
+    Places are multiples of the page size. OSError: append by system calls instead. Keeps the interpreter lock, which
+    a map of each window's own would give up twice.
+    """
+    mapped.madvise(mmap.MADV_DONTNEED, old, WINDOW_BYTES)
+    mapped.madvise(_POPULATE_WRITE, begin, end - begin)

@@ -56,8 +56,8 @@ STORE_BUGS = (
         ),
         (
             "a seek leaves the window where it was",
-            "        self._close_window()\n        self._position = self._written_to = os.lseek",
-            "        self._position = self._written_to = os.lseek",
+            "        self._window_end = -1  # it may lie elsewhere\n",
+            "",
             "tests/test_write_window.py",
         ),
         (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -13,7 +14,7 @@ import pytest
 
 import forebay
 from forebay.store import disk as disk_module
-from forebay.store import os_file, write_window
+from forebay.store import os_file
 from forebay.store.disk import OsDisk
 from forebay.store.os_file import CALLS_FIRST, OsFile
 from forebay.store.write_window import WINDOW_BYTES, keeps_space
@@ -122,14 +123,33 @@ def test_where_no_window_can_be_had_appends_are_system_calls(
     assert file.read(WINDOW_BYTES - 100, 400) == b"x" * 200 + b"y" * 200
 
 
-def test_a_window_whose_pages_the_system_refuses_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the end of the file there are none: the call says so, where touching them would end the process."""
+def test_a_map_whose_pages_the_system_refuses_is_given_back(
+    file: OsFile, calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call says so, where touching them would end the process."""
     monkeypatch.setattr(mmap, "mmap", Refusing)
-    path = tmp_path / "log"
-    path.write_bytes(bytes(mmap.ALLOCATIONGRANULARITY))
-    with path.open("r+b") as opened, pytest.raises(OSError):
-        write_window.open_window(opened.fileno(), 0, mmap.ALLOCATIONGRANULARITY)
+    file.append(b"x" * 200)
+    file.append(b"y" * 200)
     assert Refusing.times_closed == 1
+    assert calls == [200, 200]
+    assert file.read(0, 400) == b"x" * 200 + b"y" * 200
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what is in memory")
+def test_of_a_map_only_the_window_is_in_memory(file: OsFile) -> None:
+    for n in range(SPACE_BYTES // 4096):
+        file.append(bytes([n % 251]) * 4096)
+        if n * 4096 % WINDOW_BYTES == 8192:
+            assert 0 < resident_bytes("/log") <= WINDOW_BYTES
+
+
+def resident_bytes(name: str) -> int:
+    """Of what the process has mapped of a file."""
+    maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
+    (found,) = [part for part in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", maps) if part.split("\n")[0].endswith(name)]
+    rss = re.search(r"^Rss: +(\d+) kB$", found, re.MULTILINE)
+    assert rss is not None
+    return int(rss[1]) * 1024
 
 
 class Refusing(mmap.mmap):
