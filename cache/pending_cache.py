@@ -23,15 +23,15 @@ class PendingCache(MessageCache):
         self._ends: dict[int, int] = {}
         """Of each lane, behind which arrival nothing was turned away, or given back, yet."""
 
-    def put_overflow(self, lane: int, message: StoredMessage, *, is_next: bool) -> bool:
-        """Keep an arrival that a list could not take, if nothing between that list and it has to be read anyway.
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
+        """Keep an arrival that a list could not take, if little or nothing between that list and it has to be read.
 
-        is_next: the list is loaded up to this message. Else the one before it must be here, or have been here when
-        another list took it: behind a gap the loader comes so late that whatever is kept only takes room from what is
-        nearer.
+        is_near: the list is loaded up to this message, or will be soon. Else the one before it must be here, or have
+        been here when another list took it: behind a wide gap the loader comes so late that whatever is kept only
+        takes room from what is nearer.
         """
         sequence = message[0]
-        is_kept = is_next or self._ends.get(lane) == sequence or self.peek(lane, sequence - 1) is not None
+        is_kept = is_near or self._ends.get(lane) == sequence or self.peek(lane, sequence - 1) is not None
         if is_kept and self.put(lane, message):
             self._ends[lane] = sequence + 1
             return True

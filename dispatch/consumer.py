@@ -322,7 +322,8 @@ class Consumer:
                     position = engine.store.journal.end if area.syncs else 0
             except StoreFull as full:
                 self._make_disk_room(full)
-                self.ack(deliveries)
+                if area.in_flight.get(sequence) is deliveries:
+                    self.ack(deliveries)
                 return
             self._caller.after_write(position)
             return

@@ -256,10 +256,10 @@ class LaneArea:
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
             else:
-                target_area.pending_cache.put_overflow(self.lane.number, message, is_next=True)
+                target_area.pending_cache.put_overflow(self.lane.number, message, is_near=True)
         else:
             # Where there is room for all, the loader reads what it missed, and has caught up.
-            target_area.pending_cache.put_overflow(self.lane.number, message, is_next=sole.has_room_for_all)
+            target_area.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
         interest = sole.interest
         if interest.waiting:
             interest.arrived.notify()

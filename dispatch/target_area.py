@@ -304,8 +304,8 @@ class TargetArea:
                     continue
             is_behind = True
             if not is_kept:
-                is_next = target.frontier == sequence or target.has_room_for_all
-                is_kept = self.pending_cache.put_overflow(lane, message, is_next=is_next)
+                is_near = target.frontier == sequence or target.has_room_for_all
+                is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
             self.feed(target)
             self.wake(interest)
         return is_kept if is_behind else is_direct

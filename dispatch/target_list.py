@@ -119,8 +119,8 @@ class TargetList:
     @property
     def has_room_for_all(self) -> bool:
         """Everything that is pending in its lane would fit under its watermark."""
-        lane = self.area.lane
-        return lane.pending_bytes + lane.pending_messages * OVERHEAD_BYTES <= self.high_watermark_bytes
+        messages, content_bytes = self.area.lane.depth
+        return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
 
     @property
     def front(self) -> int:

@@ -119,8 +119,8 @@ class VolatileArea(LaneArea):
     def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
         """The only list is full, or far behind."""
         number = self.lane.number
-        is_next = sole.frontier == message[0] and not sole.references
-        if not self.queue.target_area.pending_cache.put_overflow(number, message, is_next=is_next):
+        is_near = sole.frontier == message[0] and not sole.references
+        if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
             self.overflow.take_in(self.volatile_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:

@@ -63,6 +63,11 @@ class PendingLane:
         self.earliest = [NEVER, NEVER]
         """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
 
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Pending messages and their content bytes."""
+        return self.pending_messages, self.pending_bytes
+
     def is_pending(self, sequence: int) -> bool:
         raise NotImplementedError
 

@@ -358,8 +358,8 @@ DISPATCH_BUGS = (
         ),
         (
             "a list that lags is chased for ever, although there is room for all",
-            "is_next=sole.has_room_for_all",
-            "is_next=False",
+            "is_near=sole.has_room_for_all",
+            "is_near=False",
             "tests/test_pending_cache.py",
         ),
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forebay import Message
+from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.cache.policy import PENDING_CACHE_SHARE
 from simulated_bay import SimulatedBay
 
@@ -161,3 +162,27 @@ def test_where_a_list_has_no_room_for_all_what_arrives_behind_a_gap_stays_a_refe
         fill(bay, 2)
         bay.queue().send(bytes(600))
         assert held_bytes(bay) == 0
+
+
+def test_whether_a_list_has_room_for_all_counts_what_each_message_costs_beside_its_content() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 1, size=1)
+    with bay.queue().subscribe():
+        (target,) = bay.lists()
+        fill(bay, target.high_watermark_bytes // (OVERHEAD_BYTES + 1) - 1, size=1)
+        assert target.has_room_for_all
+        fill(bay, 1, size=1)
+        assert not target.has_room_for_all
+
+
+def test_whether_a_subscription_has_room_for_all_counts_what_was_sent_since_it_last_looked() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    topic = bay.bay.topic("news")
+    with topic.subscribe(durable="slow"):
+        topic.send(bytes(600))
+        (target,) = bay.lists()
+        while topic.send_many(Message(bytes(600)) for _ in range(1000)) and target.has_room_for_all:
+            assert target.area.published < 20_000
+        messages, content_bytes = target.area.lane.depth
+        assert content_bytes == 600 * messages
+        assert content_bytes + OVERHEAD_BYTES * messages > target.high_watermark_bytes
