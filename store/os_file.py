@@ -185,6 +185,7 @@ class OsFile:
 
     def preallocate(self, length: int) -> None:
         """See `File.preallocate`."""
+        self._unmap()  # the map would be too short
         if hasattr(os, "posix_fallocate"):
             try:
                 os.posix_fallocate(self._descriptor, 0, length)

@@ -98,6 +98,17 @@ def test_any_mix_of_sizes_is_one_sequence_of_bytes(file: OsFile, seed: int) -> N
     assert contents(file) == expected, f"seed {seed}"
 
 
+def test_a_file_that_gets_more_space_is_mapped_as_far(file: OsFile, calls: list[int]) -> None:
+    parts = [bytes([n % 251]) * 1000 for n in range(2 * SPACE_BYTES // 1000)]
+    for part in parts[:10]:
+        file.append(part)
+    file.preallocate(2 * SPACE_BYTES)
+    for part in parts[10:]:
+        file.append(part)
+    assert not calls
+    assert contents(file)[: 1000 * len(parts)] == b"".join(parts)
+
+
 def test_a_file_that_was_cut_is_not_mapped_any_more(file: OsFile, calls: list[int]) -> None:
     """What is mapped behind the end of a file would end the process."""
     file.append(b"before")
