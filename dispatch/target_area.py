@@ -304,7 +304,7 @@ class TargetArea:
                     continue
             is_behind = True
             if not is_kept:
-                is_near = target.frontier == sequence or target.has_room_for_all
+                is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
                 is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
             self.feed(target)
             self.wake(interest)

@@ -7,6 +7,7 @@ of some moment, with the event of just then in part where it is not atomic.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
@@ -275,7 +276,11 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
         sent = message_of(number, model.seed)
         assert (delivery.body, dict(delivery.headers), delivery.priority) == (sent.body, sent.headers, sent.priority)
         numbers.append(number)
-    assert len(set(numbers)) == len(numbers), f"twice: {numbers}"
+    places_in_lanes = {(delivery.priority, delivery.sequence) for delivery in deliveries}
+    assert len(places_in_lanes) == len(deliveries), f"one place twice: {numbers}"
+    # What was moved to where it had been was stored there twice: both are found where the first one's ack is lost.
+    twice = {number for number, times in Counter(numbers).items() if times > 1}
+    assert all(is_damaged and (number, name) in model.returned for number in twice), f"twice: {numbers}"
     if not is_damaged:
         places = model.rank
         order = [
