@@ -7,13 +7,13 @@ machine code where the floors are (see setup.py).
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import sys
 from collections.abc import Callable
-from mmap import ALLOCATIONGRANULARITY, mmap
 from typing import Final
 
-from .write_window import WINDOW_BYTES, map_file, move_window
+from .write_window import WINDOW_BYTES, move_window
 
 CALLS_FIRST: Final = 32
 
@@ -76,7 +76,7 @@ class OsFile:
         self._position = 0
         self._written_to = 0
         """Where the descriptor itself stands: what went through the window has not moved it."""
-        self._map: mmap | None = None
+        self._map: mmap.mmap | None = None
         """All that may be mapped; in memory is the window alone."""
         self._window_begin, self._window_end = 0, -1
         self._keeps_space = keeps_space
@@ -102,11 +102,11 @@ class OsFile:
         if self._calls_first:
             self._calls_first -= 1
             return False
-        begin = self._position // ALLOCATIONGRANULARITY * ALLOCATIONGRANULARITY
+        begin = self._position // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
         end = min(begin + WINDOW_BYTES, self._mappable)
         try:
             if self._map is None:
-                self._map = map_file(self._descriptor, self._mappable)
+                self._map = mmap.mmap(self._descriptor, self._mappable)
             move_window(self._map, self._window_begin, begin, end)
         except (OSError, ValueError):
             self._unmap()

@@ -37,11 +37,6 @@ def keeps_space(descriptor: int, mounts: str = _MOUNTS) -> bool:
     return False
 
 
-def map_file(descriptor: int, length: int) -> mmap.mmap:
-    """The first bytes of a file, none of them in memory yet."""
-    return mmap.mmap(descriptor, length)
-
-
 def move_window(mapped: mmap.mmap, old: int, begin: int, end: int) -> None:
     """Let go of the window that begins at old, and have the pages of begin..end there, to be written.
 
