@@ -4,7 +4,7 @@
 # $(VENV). The checkout may have any name: nothing is imported by the name of its folder.
 #
 #   make test PYTHON=/path/to/python     that Python instead of the first new enough one
-#   make test PYTEST_TARGET=tests/test_journal.py
+#   make test PYTEST_TARGET=tests/store/journal/test_journal.py
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
 #   make test INSTALL=compiled           the same against a wheel whose floors mypyc made machine code (see setup.py)
@@ -33,6 +33,7 @@ RUN := $(VENV)/bin/python
 # --confcutdir: pytest would import the root __init__.py as a package named after the folder.
 PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
 # A process for each core; one of them has all tests with Spark.
+HELPERS := tests/support:tests/model:tests/house/planted:tests/crash:tests/store/maintenance:tests/store/inspect:tests/pipeline
 SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
@@ -73,7 +74,7 @@ check: lint test ## what a change must pass
 lint: $(STAMP) ## format, lint, types, direction of imports
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
-	MYPYPATH=$(VENV)/link:tests $(RUN) -m mypy $(VENV)/link/forebay tests
+	MYPYPATH=$(VENV)/link:$(HELPERS) $(RUN) -m mypy $(VENV)/link/forebay tests
 	$(RUN) -c 'from importlinter.cli import lint_imports_command as lint; lint()'
 
 format: $(STAMP) ## let ruff correct what it can

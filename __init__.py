@@ -9,19 +9,18 @@
 ...             delivery.ack()
 """
 
-from forebay.dispatch.consumer import Consumer, ConsumerStatistics
-from forebay.dispatch.delivery import Delivery
-from forebay.dispatch.destination_policy import DestinationPolicy
-from forebay.dispatch.explain import Cause, Explanation
+from forebay.dispatch.config.policy import DestinationPolicy
+from forebay.dispatch.config.settings import Settings, SettingsWarning
+from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
+from forebay.dispatch.core.delivery import Delivery
+from forebay.dispatch.engine.resizing import ResizeReport
+from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
+from forebay.dispatch.explain.disk import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue
-from forebay.dispatch.resizing import ResizeReport
-from forebay.dispatch.settings import Settings, SettingsWarning
-from forebay.dispatch.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.topic import Topic
-from forebay.dispatch.transaction import Transaction
-from forebay.store.cleaner import CleanupReport
+from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.errors import (
     Closed,
     ForebayError,
@@ -36,8 +35,9 @@ from forebay.store.errors import (
     SubscriptionInUse,
     TransactionError,
 )
+from forebay.store.maintenance.cleaner import CleanupReport
 from forebay.store.message import Message
-from forebay.store.recovery import RecoveryReport
+from forebay.store.recovery.recovery import RecoveryReport
 
 __all__ = [
     "Cause",

@@ -113,7 +113,8 @@ def _add_load(load: ArgumentParser) -> None:
 
 
 def _add_pipeline(parser: ArgumentParser) -> None:
-    from forebay.pipeline import bulk_command, command
+    from forebay.pipeline.commands import bulk as bulk_command
+    from forebay.pipeline.commands import questions as command
 
     add_parser = parser.add_subparsers(required=True, metavar="NAME").add_parser
     command.add_commands(add_parser)
@@ -145,13 +146,13 @@ def _dump(arguments: Namespace) -> int:
 
 
 def _plan(arguments: Namespace) -> int:
-    from forebay.dispatch.plan import plan_command
+    from forebay.dispatch.planning.plan import plan_command
 
     return plan_command(arguments, print)
 
 
 def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.activemq import settings_command
+    from forebay.dispatch.config.activemq_importer import settings_command
 
     return settings_command(arguments, print)
 

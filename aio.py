@@ -9,12 +9,12 @@
 ...             await delivery.ack()
 """
 
-from forebay.dispatch.async_consumer import AsyncConsumer as Consumer
-from forebay.dispatch.async_delivery import AsyncDelivery as Delivery
-from forebay.dispatch.async_forebay import AsyncForebay as Forebay
-from forebay.dispatch.async_forebay import open_in_loop as open
-from forebay.dispatch.async_queue import AsyncQueue as Queue
-from forebay.dispatch.async_queue import AsyncTopic as Topic
-from forebay.dispatch.async_transaction import AsyncTransaction as Transaction
+from forebay.dispatch.aio.consumer import AsyncConsumer as Consumer
+from forebay.dispatch.aio.delivery import AsyncDelivery as Delivery
+from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
+from forebay.dispatch.aio.forebay import open_in_loop as open
+from forebay.dispatch.aio.queue import AsyncQueue as Queue
+from forebay.dispatch.aio.queue import AsyncTopic as Topic
+from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
 
 __all__ = ["Consumer", "Delivery", "Forebay", "Queue", "Topic", "Transaction", "open"]

@@ -12,22 +12,27 @@ from setuptools import Extension, setup
 
 FLOORS = ("store", "cache", "dispatch")
 INTERPRETED = (
-    "async_*.py",  # an await costs what it costs
-    "browser.py",  # what these two hold ends when nobody holds it any more
-    "finder.py",
-    "activemq.py",  # not worth it
-    "account.py",  # what follows is there to be inherited from, or handed in
-    "destination_policy.py",
-    "disk.py",
-    "errors.py",
-    "message.py",
-    "metadata_store.py",
-    "settings.py",
-    "simulated_disk.py",
-    "simulated_inode.py",
-    "volatile_metadata_store.py",
-    "facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't
-    "verify.py",
+    "aio/forebay.py",  # an await costs what it costs
+    "aio/queue.py",
+    "aio/limited_queue.py",
+    "aio/consumer.py",
+    "aio/delivery.py",
+    "aio/transaction.py",
+    "admin/browse.py",  # what these two hold ends when nobody holds it any more
+    "admin/finder.py",
+    "config/activemq_importer.py",  # not worth it
+    "store/account.py",  # what follows is there to be inherited from, or handed in
+    "config/policy.py",
+    "config/settings.py",
+    "disk/disk.py",
+    "disk/simulated_disk.py",
+    "disk/simulated_inode.py",
+    "store/errors.py",
+    "store/message.py",
+    "metadata/sqlite.py",
+    "metadata/memory.py",
+    "inspect/facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't
+    "recovery/verify.py",
 )
 NAMED = Path("build", "named", "forebay")
 """The checkout under the package's name, whatever its folder is called."""
@@ -43,7 +48,7 @@ def extensions() -> list[Extension]:
     modules = [
         str(module)
         for floor in FLOORS
-        for module in sorted((NAMED / floor).glob("*.py"))
+        for module in sorted((NAMED / floor).rglob("*.py"))
         if not any(map(module.match, INTERPRETED))
     ]
     # Without the first, the checkout itself, which has an __init__.py, would be the top of each module's name.

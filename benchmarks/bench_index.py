@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.account import Unlimited
-from forebay.store.index import Index
-from forebay.store.lane import Lane
+from forebay.store.index.index import Index
+from forebay.store.index.lane import Lane
 
 MESSAGES = 20_000
 SLICE = [1024] * 256

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.store.disk import OsDisk
-from forebay.store.files import JOURNAL
-from forebay.store.journal import Journal
-from forebay.store.record import STATE
+from forebay.store.disk.disk import OsDisk
+from forebay.store.disk.layout import JOURNAL
+from forebay.store.format.record import STATE
+from forebay.store.journal.journal import Journal
 
 RECORDS = 2000
 SLICES = 40

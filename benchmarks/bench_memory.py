@@ -28,8 +28,8 @@ from forebay.benchmarks.memory.passes import Facts, curve_cost, depth, overflow,
 from forebay.benchmarks.memory.picture import draw
 from forebay.benchmarks.memory.report import Point, report
 from forebay.benchmarks.memory.traffic import TRAFFICS
-from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
-from forebay.dispatch.sizes import MIB, parse_size
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.sizes import MIB, parse_size
 from forebay.store.errors import SettingsError
 
 LIMITS: Final = "8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB"

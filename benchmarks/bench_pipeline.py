@@ -30,11 +30,11 @@ import psutil
 
 import forebay
 from forebay.benchmarks.works.machine import machine, software
-from forebay.dispatch.sizes import GIB, KIB, MIB
+from forebay.dispatch.config.sizes import GIB, KIB, MIB
 from forebay.pipeline import check, rebuild_index, register, session
-from forebay.pipeline.fleet import disk_of, find_stores, plan
-from forebay.pipeline.schema import COLUMNS, ddl
-from forebay.store.files import JOURNAL
+from forebay.pipeline.kernels.fleet import disk_of, find_stores, plan
+from forebay.pipeline.kernels.schema import COLUMNS, ddl
+from forebay.store.disk.layout import JOURNAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,7 +138,7 @@ def link(broker: Path, copy: Path) -> None:
 def report(spark: SparkSession, brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
     """The lines of the report, as they are measured."""
     from forebay.benchmarks.ready_made import ready_made  # not for the plain processes, which know no Spark
-    from forebay.pipeline.source import PARTITION_BYTES
+    from forebay.pipeline.spark.source import PARTITION_BYTES
 
     register(spark)
     measure = Measure(spark, rounds)
@@ -238,7 +238,7 @@ def measure_plain(title: str, brokers: list[Path], processes: int, rounds: int) 
 
 def read(brokers: list[Path]) -> float:
     """Make the batches of these brokers; returns the CPU seconds."""
-    from forebay.pipeline.batches import Request, batches
+    from forebay.pipeline.kernels.batches import Request, batches
 
     begun = time.process_time()
     for store in find_stores(brokers):

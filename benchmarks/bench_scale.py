@@ -23,7 +23,7 @@ from forebay.benchmarks.scale.point import Curve, curves
 from forebay.benchmarks.scale.report import Measured, report
 from forebay.benchmarks.works.machine import file_system, machine, software
 from forebay.benchmarks.works.process import PassFailed
-from forebay.dispatch.sizes import GIB
+from forebay.dispatch.config.sizes import GIB
 from forebay.store.errors import SettingsError
 
 PLACE: Final = Path(__file__).parent

@@ -8,7 +8,7 @@ import pytest
 
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
-from forebay.dispatch.selector import Selector, compile_selector
+from forebay.dispatch.selectors.selector import Selector, compile_selector
 from forebay.store.message import HeaderValue
 
 VALUES: dict[str, HeaderValue] = {"region": "eu", "price": 17, "kind": "order-4711"}

@@ -7,10 +7,10 @@ from functools import partial
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.cache.charge import charge_bytes
-from forebay.dispatch.queue_area import Interest, LaneArea, QueueArea
-from forebay.dispatch.target_list import TargetList
-from forebay.store.reading import StoredMessage
-from forebay.store.runs import Runs
+from forebay.dispatch.core.queue_area import Interest, LaneArea, QueueArea
+from forebay.dispatch.core.target_list import TargetList
+from forebay.store.journal.reading import StoredMessage
+from forebay.store.sequence_set import Runs
 
 MESSAGES = 5000
 BODY = bytes(1024)

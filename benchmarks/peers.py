@@ -34,7 +34,7 @@ from forebay.benchmarks.works.report import report
 from forebay.benchmarks.works.results import write_results
 from forebay.benchmarks.works.stopwatch import Facts
 from forebay.benchmarks.works.work import Work
-from forebay.dispatch.sizes import GIB
+from forebay.dispatch.config.sizes import GIB
 
 PEERS_VARIABLE: Final = "FOREBAY_PEERS"
 MIN_MESSAGES: Final = 100

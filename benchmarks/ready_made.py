@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from forebay.pipeline.fleet import disk_of, find_stores, plan
-from forebay.pipeline.schema import COLUMNS, ddl
-from forebay.pipeline.worker import settle
+from forebay.pipeline.kernels.fleet import disk_of, find_stores, plan
+from forebay.pipeline.kernels.schema import COLUMNS, ddl
+from forebay.pipeline.spark.worker import settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +53,7 @@ class ReadyMadeReader(DataSourceReader):
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from forebay.pipeline.batches import Request, batches
+        from forebay.pipeline.kernels.batches import Request, batches
 
         settle()
         (store,) = find_stores(self._broker)

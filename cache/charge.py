@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..store.reading import StoredMessage
+from ..store.journal.reading import StoredMessage
 
 OVERHEAD_BYTES: Final = 384
 """Measured with tracemalloc and USS for one message on its way through cache, list and delivery: the tuple, two

@@ -14,7 +14,7 @@ message is used once, in order, so its distance is the backlog before it, and
 what is kept is the front. Sampling messages would lose the moments at which a
 list overflows and catches up. So time is sampled: whenever a list has handed
 out QUANTUM_BYTES, and once a second, its backlog is known exactly; for each
-limit the state between two such moments follows by the rules of policy.py,
+limit the state between two such moments follows by the rules of cache/shares.py,
 as for a fluid.
 """
 
@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from . import policy
-from .policy import Shares
+from . import shares as policy
+from .shares import Shares
 
 QUANTUM_BYTES: Final = 128 * 1024
 """A list is looked at when it has handed out so much. Smaller: nearer to the truth, and slower."""

@@ -8,7 +8,7 @@ nothing as deliveries take over. First of all holders to give back.
 
 from __future__ import annotations
 
-from ..store.reading import StoredMessage
+from ..store.journal.reading import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes
 from .message_cache import MessageCache

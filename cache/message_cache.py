@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..store.reading import StoredMessage
-from ..store.runs import Runs
+from ..store.journal.reading import StoredMessage
+from ..store.sequence_set import Runs
 from .budget import Holder
 from .charge import charge_bytes
 

@@ -7,7 +7,7 @@ give back first.
 
 from __future__ import annotations
 
-from ..store.reading import StoredMessage
+from ..store.journal.reading import StoredMessage
 from .budget import Holder
 from .charge import charge_bytes
 from .head_queue_cache import HeadQueueCache

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..cache.memory_guard import MemoryGuard
-from ..cache.process_memory import return_free_memory, unique_set_bytes
-from ..store.cleaner import CleanupReport
+from ..cache.process.guard import MemoryGuard
+from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
-from ..store.disk import OsDisk
+from ..store.disk.disk import OsDisk
+from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
 from ..store.errors import StoreFailed
-from ..store.files import DirectoryLock, PathArgument, archive_root, index_path, store_root
-from ..store.metadata_store import MetadataStore, SqliteMetadataStore
-from ..store.recovery import RecoveryReport
-from ..store.volatile_metadata_store import VolatileMetadataStore
-from .consumer import Consumer
-from .engine import Engine
-from .explain import Explanation, explain
-from .explain_dispatch import explain_subject
-from .limited_queue import LimitedQueue, LimitedTopic
+from ..store.maintenance.cleaner import CleanupReport
+from ..store.metadata.memory import VolatileMetadataStore
+from ..store.metadata.sqlite import MetadataStore, SqliteMetadataStore
+from ..store.recovery.recovery import RecoveryReport
+from .config.settings import Settings, settings_from
+from .consumer.consumer import Consumer
+from .engine.engine import Engine
+from .engine.resizing import ResizeReport
+from .engine.statistics import Statistics
+from .explain.disk import Explanation, explain
+from .explain.queues import explain_subject
+from .planning.recorder import new_trace
+from .producer.limited_queue import LimitedQueue, LimitedTopic
+from .producer.sender import check_name
 from .queue import Queue
-from .recorder import new_trace
-from .resizing import ResizeReport
-from .sender import check_name
-from .settings import Settings, settings_from
-from .statistics import Statistics
 from .topic import Topic
-from .transaction import Transaction
+from .transactions.transaction import Transaction
 
 
 class Forebay:

@@ -11,14 +11,14 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 
 from ..store.clock import SystemClock
-from ..store.disk import OsDisk
-from ..store.dump import dump
+from ..store.disk.disk import OsDisk
+from ..store.disk.layout import JOURNAL, LOCK, data_log_id
 from ..store.errors import SettingsError
-from ..store.files import JOURNAL, LOCK, data_log_id
-from ..store.onlooker import look
-from ..store.verify import DataLogFacts, Verdict, examine_all, judge
-from .explain import Explanation, age_text, explain_data_log, explain_whole, size_text
-from .sizes import MIB
+from ..store.inspect.dump import dump
+from ..store.inspect.read_only import look
+from ..store.recovery.verify import DataLogFacts, Verdict, examine_all, judge
+from .config.sizes import MIB
+from .explain.disk import Explanation, age_text, explain_data_log, explain_whole, size_text
 
 Print = Callable[[str], object]
 """Where a line goes."""

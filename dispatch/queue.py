@@ -7,17 +7,17 @@ from typing import Final
 
 from ..store.errors import Closed, SettingsError
 from ..store.message import Message
-from .consumer import Consumer
-from .deletion import delete
-from .destination_policy import check_prefetch, policy_for
-from .finder import find
-from .mover import move
-from .pause import pause, resume
-from .purge import purge
-from .queue_area import QueueArea
-from .selector import Selector, compile_selector
-from .sender import Sender, check_name
-from .statistics import DestinationStatistics, destination_statistics
+from .admin.deletion import delete
+from .admin.finder import find
+from .admin.move import move
+from .admin.pause import pause, resume
+from .admin.purge import purge
+from .config.policy import check_prefetch, policy_for
+from .consumer.consumer import Consumer
+from .core.queue_area import QueueArea
+from .engine.statistics import DestinationStatistics, destination_statistics
+from .producer.sender import Sender, check_name
+from .selectors.selector import Selector, compile_selector
 
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127

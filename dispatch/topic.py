@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..store.errors import TransactionError
-from .consumer import Consumer
-from .destination_policy import policy_for
+from .config.policy import policy_for
+from .consumer.consumer import Consumer
+from .engine.statistics import TopicStatistics
+from .producer.sender import Sender, check_name
 from .queue import check_subscription
-from .sender import Sender, check_name
-from .statistics import TopicStatistics
-from .topic_area import TopicArea
-from .transaction import Transaction
+from .topics.state import TopicArea
+from .transactions.transaction import Transaction
 
 if TYPE_CHECKING:
-    from .engine import Engine
-    from .fan_out import FanOut
+    from .engine.engine import Engine
+    from .topics.fan_out import FanOut
 
 
 class Topic(Sender):

@@ -6,12 +6,12 @@ Nothing here is imported by `import forebay`, and Spark by nothing before it
 is needed. `forebay.pipeline.local` has the same questions without Spark.
 """
 
-from .archiving import archive, restore
+from .bulk.archive import archive, restore
+from .bulk.tune import recommend_limits
 from .errors import NotRead, SparkMissing, StoreNotRead
 from .loading import load
-from .session import session
-from .spark import backlog, check, explain_pins, facts, rebuild_index, register
-from .tuning import recommend_limits
+from .spark.questions import backlog, check, explain_pins, facts, rebuild_index, register
+from .spark.session import session
 
 __all__ = [
     "NotRead",

@@ -1,7 +1,7 @@
 """load: messages in bulk, for a store that takes them over at its next open, exactly once by load id.
 
 Tasks write parts; one rename by the driver makes them an import set (see
-store/import_set.py). Whatever is killed before that leaves nothing, whatever
+store/ingest/manifest.py). Whatever is killed before that leaves nothing, whatever
 is killed behind it leaves all. What is done again under the same load id finds
 the set, or what the store says of it, and brings nothing.
 """
@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..store.clock import SystemClock
-from ..store.disk import OsDisk
+from ..store.disk.disk import OsDisk
+from ..store.disk.layout import IMPORT, DirectoryLock, PathArgument, store_root, validate_load_id
 from ..store.errors import SettingsError, StoreFailed
-from ..store.files import IMPORT, DirectoryLock, PathArgument, store_root, validate_load_id
-from ..store.import_part import PartFacts, PartsWriter
-from ..store.import_set import PUBLISHED, Manifest, find_load, publish, sweep
-from ..store.imports import SET_ID_BYTES
-from ..store.record import RecordDamaged
-from .rows import LoadedMessage, check_columns, message_of, parse_line
-from .session import require_spark
-from .worker import settle
+from ..store.format.imports import SET_ID_BYTES
+from ..store.format.record import RecordDamaged
+from ..store.ingest.manifest import PUBLISHED, Manifest, find_load, publish, sweep
+from ..store.ingest.part import PartFacts, PartsWriter
+from .kernels.rows import LoadedMessage, check_columns, message_of, parse_line
+from .spark.session import require_spark
+from .spark.worker import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,21 +12,21 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from ..dispatch.explain import explain_data_log
+from ..dispatch.explain.disk import explain_data_log
 from ..store.clock import SystemClock
-from ..store.disk import Disk
+from ..store.disk.disk import Disk
 from ..store.errors import ForebayError, JournalCorrupt
-from ..store.facts import Wanted
-from ..store.lane import Lane
-from ..store.leases import read_leases
-from ..store.onlooker import Look, look
-from ..store.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
-from ..store.state import TOPIC, Destination
-from ..store.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
+from ..store.format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..store.format.state import TOPIC, Destination
+from ..store.index.lane import Lane
+from ..store.inspect.facts import Wanted
+from ..store.inspect.read_only import Look, look
+from ..store.maintenance.leases import read_leases
+from ..store.recovery.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
 from .errors import StoreNotRead
-from .fleet import Directories, Store, disk_of, find_stores, plan
-from .progress import Place, ahead
-from .schema import columns
+from .kernels.fleet import Directories, Store, disk_of, find_stores, plan
+from .kernels.progress import Place, ahead
+from .kernels.schema import columns
 
 OnDamage = Literal["refuse", "report"]
 REPORT: Final = "report"
@@ -107,7 +107,7 @@ def facts(
 
     bodies: headers (JSON) and bodies too. relocated: also the copies that relocation made.
     """
-    from .batches import Request, batches
+    from .kernels.batches import Request, batches
 
     reports = on_damage == REPORT
     asked = columns(bodies=bodies, problems=reports)
@@ -128,7 +128,7 @@ def check(directories: Directories) -> list[Problem]:
 def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NOTHING_KNOWN) -> list[Problem]:
     """Of one store. By columns where numpy is installed, ten times as fast. known: see `examine_all`."""
     try:
-        from .checking import examine_by_columns as examine_one
+        from .kernels.checking import examine_by_columns as examine_one
     except ImportError:
         examine_one = examine
     examined = list(examine_all(disk, examine_one, known))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .lane import Lane, PendingLane
-from .record import DELETE
-from .runs import Runs
-from .state import encode_delete
+from .format.record import DELETE
+from .format.state import encode_delete
+from .index.lane import Lane, PendingLane
+from .sequence_set import Runs
 
 if TYPE_CHECKING:
     from .message_store import MessageStore

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .duplicates import Identity
-from .lane import Lane
-from .record import IDENTIFIED, TIMED
-from .times import Times
+from .format.record import IDENTIFIED, TIMED
+from .format.times import Times
+from .index.deduplication import Identity
+from .index.lane import Lane
 
 if TYPE_CHECKING:
     from .message_store import MessageStore

@@ -3,7 +3,7 @@
 One lock, injected, guards the journal's appends and the index alike ("state
 lock" below). Methods say whether they want it held. What was added survives
 a kill when add returns, and a power cut when `sync` has returned for its
-position. A crash leaves what recovery.py describes.
+position. A crash leaves what recovery/recovery.py describes.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ from contextlib import contextmanager
 from typing import Final
 
 from .account import Account, Unlimited
-from .archive import Archive
-from .attempts import AttemptsTable, runs_max
-from .block import BlockDamaged, Extent, Singles
-from .cleaner import Cleaner, CleanupReport
 from .clock import SteadyClock
-from .disk import Disk
-from .duplicates import Duplicates
+from .disk.disk import Disk
+from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
-from .files import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .imports import Imports
-from .index import Index
-from .journal import OFFSET_BITS, Journal
-from .lane import Lane
-from .leases import Lease, read_leases
-from .mark import Mark, leave_mark, read_mark, write_mark
+from .format.imports import Imports
+from .format.record import ATTEST, DESTINATION, STATE
+from .format.state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
+from .index.block import BlockDamaged, Extent, Singles
+from .index.deduplication import Duplicates
+from .index.delivery_counts import AttemptsTable, runs_max
+from .index.due_times import Timetable
+from .index.index import Index
+from .index.lane import Lane
+from .index.subscriptions import Subscriptions
+from .journal.journal import OFFSET_BITS, Journal
+from .journal.marker import Mark, leave_mark, read_mark, write_mark
+from .journal.reading import Region, StoredMessage, plan_regions, read_regions
+from .journal.reserve import Reserve, limit_bytes
+from .maintenance.archive import Archive
+from .maintenance.cleaner import Cleaner, CleanupReport
+from .maintenance.leases import Lease, read_leases
+from .maintenance.relocation import Relocation
+from .maintenance.retention import Pins
 from .message import id_prefix
-from .metadata_store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
-from .opening import find_store_id, recover
-from .pins import Pins
-from .quarantine import set_aside_message
-from .reading import Region, StoredMessage, plan_regions, read_regions
-from .record import ATTEST, DESTINATION, STATE
-from .recovery import RecoveryReport
+from .metadata.sqlite import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
+from .recovery.opening import find_store_id, recover
+from .recovery.quarantine import set_aside_message
+from .recovery.recovery import RecoveryReport
 from .refusal import Refusal
-from .relocation import Relocation
-from .reserve import Reserve, limit_bytes
-from .state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
 from .store_statistics import StoreStatistics, store_statistics
-from .subscriptions import Subscriptions
-from .timetable import Timetable
 from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")

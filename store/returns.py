@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from .attempts import CountedRun
 from .errors import ForebayError
-from .lane import LANE_MASK, LANE_SHIFT
+from .format.record import RANGES_MAX, RETURN, Returned, returns_payload
+from .index.delivery_counts import CountedRun
+from .index.lane import LANE_MASK, LANE_SHIFT
 from .message_store import MessageStore
-from .record import RANGES_MAX, RETURN, Returned, returns_payload
 
 logger = logging.getLogger("forebay.store")
 

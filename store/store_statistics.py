@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .index import Index
-from .journal import Journal
+from .index.index import Index
+from .journal.journal import Journal
 
 
 class StoreStatistics(NamedTuple):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .duplicates import Identity
+from .format.record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
+from .format.state import Subscription, encode_subscription, encode_unsubscribe
+from .format.times import Times
 from .identified import add_identified
-from .lane import Lane
-from .record import ACK, RANGES_MAX, SUBSCRIBE, UNSUBSCRIBE, Range, ranges_payload
-from .state import Subscription, encode_subscription, encode_unsubscribe
-from .subscriptions import Subscriber
-from .times import Times
-from .topic_lane import NO_RECORD, SubscriptionLane, TopicLane
+from .index.deduplication import Identity
+from .index.lane import Lane
+from .index.subscriptions import Subscriber
+from .index.topic_lane import NO_RECORD, SubscriptionLane, TopicLane
 
 if TYPE_CHECKING:
     from .message_store import MessageStore

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from .branch import (
+from .disk.disk import File
+from .errors import ForebayError, StoreFailed, StoreFull
+from .format.branch import (
     Branch,
     Commit,
     CommittedSlice,
@@ -21,13 +23,7 @@ from .branch import (
     encode_commit,
     encode_rollback,
 )
-from .disk import File
-from .duplicates import Duplicates
-from .errors import ForebayError, StoreFailed, StoreFull
-from .index import Index
-from .journal import OFFSET_BITS, OFFSET_MASK, Journal
-from .lane import LANE_SHIFT, Lane
-from .record import (
+from .format.record import (
     COMMIT,
     ENTRY_BYTES,
     HEADER_BYTES,
@@ -43,8 +39,12 @@ from .record import (
     decode_slice,
     verify_head,
 )
-from .state import State
-from .times import TIMES_BLOCKS, Times, read_times
+from .format.state import State
+from .format.times import TIMES_BLOCKS, Times, read_times
+from .index.deduplication import Duplicates
+from .index.index import Index
+from .index.lane import LANE_SHIFT, Lane
+from .journal.journal import OFFSET_BITS, OFFSET_MASK, Journal
 
 
 class Transactions:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
-
 from compiled import excuse
+from hypothesis import HealthCheck, settings
 from spark_process import SMALL
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def pytest_collection_finish() -> None:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A small local session, shared because a JVM takes seconds to start. Skips where no Java can be had."""
     from forebay.pipeline.errors import SparkMissing
-    from forebay.pipeline.session import session
+    from forebay.pipeline.spark.session import session
 
     # Spark looks for data sources on the path alone, where an editable install has no folder of that name.
     named = tmp_path_factory.mktemp("named")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from .evidence import Check
 from .words import counted, mib

@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 import forebay
-from forebay.cache.process_memory import unique_set_bytes
+from forebay.cache.process.memory import unique_set_bytes
 from forebay.store.errors import ForebayError, SettingsError
 
 from .consuming import Consuming

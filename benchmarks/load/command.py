@@ -18,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES, Settings
-from forebay.dispatch.sizes import format_size
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES, Settings
+from forebay.dispatch.config.sizes import format_size
+from forebay.store.disk.user_file import write_user_file
 from forebay.store.errors import SettingsError
-from forebay.store.user_file import write_user_file
 
 from .. import drawing
 from . import page

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
+from forebay.store.disk.user_file import read_user_file
 from forebay.store.errors import SettingsError
-from forebay.store.user_file import read_user_file
 
 from .words import short
 

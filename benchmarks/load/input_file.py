@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.store.errors import SettingsError
+from forebay.store.format.properties import encode_properties
 from forebay.store.message import DEFAULT_PRIORITY, Message
-from forebay.store.properties import encode_properties
 
 from .scenario import Kind
 from .workload import BATCH_BYTES, Batch, Room

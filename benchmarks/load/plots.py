@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from ..drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, legend, panels, svg, title
 from .words import short

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from .evidence import Check
 from .latency import DELAY, PERCENTILES, SUFFIXES, TITLES, Latency, aggregated

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from forebay.dispatch.sizes import KIB, MIB
+from forebay.dispatch.config.sizes import KIB, MIB
 
 from .schedule import Schedule
 

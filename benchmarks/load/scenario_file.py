@@ -13,10 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
-from forebay.dispatch.sizes import GIB, MIB, is_number
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.sizes import GIB, MIB, is_number
+from forebay.store.disk.user_file import read_user_file
 from forebay.store.errors import SettingsError
-from forebay.store.user_file import read_user_file
 
 from .scenario import DEEDS, KINDS, Act, ConsumerPlan, Scenario
 from .schedule import FORM, Schedule

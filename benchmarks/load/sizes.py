@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from forebay.dispatch.sizes import parse_size
+from forebay.dispatch.config.sizes import parse_size
 from forebay.store.errors import SettingsError
 
 from .workload import MIN_SIZE_BYTES

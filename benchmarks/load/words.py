@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forebay.dispatch.sizes import MIB, format_size
+from forebay.dispatch.config.sizes import MIB, format_size
 
 
 def counted(number: int, noun: str) -> str:

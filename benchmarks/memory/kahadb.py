@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 CASES: Final = {
     "W7-fill": "fill",

@@ -16,10 +16,10 @@ from statistics import median
 from typing import Any, Final
 
 import forebay
-from forebay.cache.process_memory import unique_set_bytes
-from forebay.dispatch.curve_watch import Watch
-from forebay.dispatch.sizes import KIB, MIB
-from forebay.store.volatile_lane import NOWHERE
+from forebay.cache.process.memory import unique_set_bytes
+from forebay.dispatch.config.sizes import KIB, MIB
+from forebay.dispatch.planning.observer import Watch
+from forebay.store.tmp.volatile_lane import NOWHERE
 
 from .traffic import BEGIN, SEND, Step, Traffic
 

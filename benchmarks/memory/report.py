@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from forebay.dispatch.sizes import MIB, format_size
+from forebay.dispatch.config.sizes import MIB, format_size
 
 from .passes import Facts
 from .traffic import Traffic

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from forebay.dispatch.sizes import KIB
+from forebay.dispatch.config.sizes import KIB
 
 SEND: Final = "send"
 TAKE: Final = "take"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from ..load.bounds import USS_ALLOWANCE_BYTES, USS_FACTOR
 from ..works.host import MEMORY_LIMIT_BYTES

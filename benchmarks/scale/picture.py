@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from forebay.dispatch.sizes import KIB, format_size
+from forebay.dispatch.config.sizes import KIB, format_size
 
 from ..drawing import BLUE, GREY, ORANGE, panels, svg, title
 from .figures import ALLOWED_MIB, JUDGED, MEMORY, judged

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from forebay.dispatch.sizes import KIB, MIB
+from forebay.dispatch.config.sizes import KIB, MIB
 
 CHUNK_MESSAGES: Final = 256
 CHUNK_BYTES: Final = 4 * MIB

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from .measured import Measured
 from .plan import (

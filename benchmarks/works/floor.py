@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from forebay.dispatch.sizes import KIB, MIB
-from forebay.store.record import crc32
+from forebay.dispatch.config.sizes import KIB, MIB
+from forebay.store.format.record import crc32
 
 _FILE_BYTES: Final = 32 * MIB
 _BATCH_MESSAGES: Final = 256

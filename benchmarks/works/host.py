@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import forebay
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 MEMORY_LIMIT_BYTES: Final = 64 * MIB
 BATCH_MESSAGES: Final = 256

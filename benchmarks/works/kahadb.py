@@ -21,7 +21,7 @@ from statistics import mean
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from forebay.dispatch.sizes import MIB
+from forebay.dispatch.config.sizes import MIB
 
 from .process import PREFIX, PassFailed
 from .stopwatch import Facts

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from forebay.dispatch.sizes import GIB
+from forebay.dispatch.config.sizes import GIB
 from forebay.store import message_store
-from forebay.store.record import crc32
+from forebay.store.format.record import crc32
 
 
 def machine() -> str:

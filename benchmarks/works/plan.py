@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from forebay.dispatch.settings import MIN_MEMORY_LIMIT_BYTES
-from forebay.dispatch.sizes import KIB, MIB
+from forebay.dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from forebay.dispatch.config.sizes import KIB, MIB
 
 from .host import BATCH_MESSAGES, MEMORY_LIMIT_BYTES
 from .kahadb import LAG, Peer

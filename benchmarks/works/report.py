@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
-from forebay.dispatch.sizes import KIB, MIB
+from forebay.dispatch.config.sizes import KIB, MIB
 
 from .claims import FORMS, Judged, figure, judged
 from .host import MEMORY_LIMIT_BYTES

@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from forebay.dispatch.sizes import KIB
+from forebay.dispatch.config.sizes import KIB
 
 _STATUS: Final = Path("/proc/self/status")
 _FORGET_PEAK: Final = Path("/proc/self/clear_refs")

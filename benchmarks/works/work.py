@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 import forebay
-from forebay.cache.process_memory import unique_set_bytes
-from forebay.dispatch.sizes import KIB, MIB
+from forebay.cache.process.memory import unique_set_bytes
+from forebay.dispatch.config.sizes import KIB, MIB
 
 from . import end_to_end
 from .contention import contended

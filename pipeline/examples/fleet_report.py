@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from forebay.pipeline import local, session
-from forebay.pipeline import spark as by_spark
-from forebay.pipeline.fleet import find_stores
+from forebay.pipeline.kernels.fleet import find_stores
+from forebay.pipeline.spark import questions as by_spark
 
 MIB: Final = 1 << 20
 REASONS: Final = {

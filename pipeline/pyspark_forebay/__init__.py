@@ -1,5 +1,5 @@
 """By this name Spark finds the data source "forebay" by itself; see `forebay.pipeline`."""
 
-from forebay.pipeline.source import ForebaySource as DefaultSource
+from forebay.pipeline.spark.source import ForebaySource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -1,0 +1,1 @@
+"""Non-persistent overflow on its way from RAM to tmp-storage."""

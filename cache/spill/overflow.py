@@ -1,0 +1,294 @@
+"""Overflow: what of the non-persistent messages has no place in lists and caches, on its way to tmp-storage.
+
+A pending message that is not in tmp-storage is in RAM: in a list, a cache, a
+load, a delivery, or in the SpillBuffer here. Whoever would drop the last
+copy hands it over instead. Where tmp-storage takes nothing (it is full, or
+its disk fails), what was accepted stays in the SpillBuffer under the charge
+that it had, and new messages are refused. A crash takes all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, cast
+
+from ...store.disk.disk import Disk
+from ...store.errors import Closed, SpillFailed, StoreFull
+from ...store.index.due_times import VolatileTimetable
+from ...store.journal.reading import StoredMessage
+from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
+from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
+from ...store.tmp.volatile_lane import VolatileLane
+from ..budget import Budget
+from ..charge import charge_bytes
+from ..message_cache import MessageCache
+from ..shares import Shares
+from .account import ArrivalAccount, SpillAccount
+from .buffer import FREEING_BYTES
+from .shared_buffer import SharedSpillBuffer
+
+logger = logging.getLogger("forebay.dispatch")
+
+COMPACTIONS: Final = 16
+"""Steps of rewriting, 256 KiB each, before others get the lock."""
+
+
+class Overflow:
+    """All methods but `read` REQUIRE the state lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        budget: Budget,
+        *,
+        limit_bytes: int,
+        max_file_bytes: int,
+        random_salt: Callable[[], int],
+        paid_buffer_bytes: int,
+    ) -> None:
+        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be looked at.
+
+        paid_buffer_bytes: of the buffer of a write, what whoever pays for the journal's has paid: both write under
+        the state lock.
+        """
+        self.budget = budget
+        self._room_bytes = 0
+        self.account = SpillAccount(budget.holder("tmp_storage"))
+        self._arrivals = ArrivalAccount(self.account, lambda wanted_bytes: self.make_room(wanted_bytes))
+        self.buffer = SharedSpillBuffer(budget.holder("spill_buffer"), 0)
+        self.storage = TmpStorage(
+            disk,
+            self.account,
+            limit_bytes=limit_bytes,
+            max_file_bytes=max_file_bytes,
+            random_salt=random_salt,
+            paid_buffer_bytes=paid_buffer_bytes,
+        )
+        self.lanes: dict[int, VolatileLane] = {}
+        self.timetable = VolatileTimetable()
+        self._buffers = (self.buffer,)
+        self.caches: tuple[MessageCache, ...] = self._buffers
+        """Where a message may be that is in no list: the SpillBuffer, and what others add."""
+        self.make_room: Callable[[int], None] = lambda wanted_bytes: None
+        """Gives memory back that is used for something less urgent."""
+        self.is_closed = False
+
+    def take_shares(self, shares: Shares) -> None:
+        """The memory limit is another one from now on, or the first."""
+        self._room_bytes = shares.spill_room_bytes
+        self.buffer.resize(shares.spill_buffer_bytes)
+        if self.buffer.is_full:
+            self.write_all()
+
+    def lane(self, destination: int, priority: int, pool: int | None = None) -> VolatileLane:
+        """A new one. pool: number of the fan-out whose lanes share what they have no room for."""
+        lane = VolatileLane(self._arrivals, destination, priority)
+        self.lanes[lane.number] = lane
+        if pool is None:
+            self.account.refill()
+        else:
+            lane.pool = pool
+            self.buffer.join(lane.number, pool)
+            self.account.write_for(self.buffer.sharing_lanes_max)
+        return lane
+
+    # ------------------------------------------------------------------ taking in
+
+    def take_in(self, lane: VolatileLane, message: StoredMessage) -> None:
+        """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
+        number = lane.number
+        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
+            self._relieve(lane)
+        if not self.buffer.put(number, message):
+            self.admit(lane, message)
+            if not lane.is_spilled(message[0]):
+                kept = self.buffer.put(number, message)
+                assert kept, "an admitted message finds room"
+
+    def admit(self, lane: VolatileLane, message: StoredMessage) -> None:
+        """Make sure that an arrival can be kept whatever becomes of it. StoreFull, SpillFailed: it can't.
+
+        Either the SpillBuffer has room for it afterwards, or it is spilled already.
+        """
+        if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
+            self._relieve(lane)
+        charge = charge_bytes(message)
+        if self.budget.free_bytes >= charge and not self.account.missing_bytes:
+            return
+        if self.buffer.peek(lane.pool, message[0]) is not None:  # for others, and costs nothing more
+            return
+        self.make_room(max(charge + self.account.missing_bytes, self._room_bytes))
+        self.account.refill()
+        if self.budget.free_bytes >= charge:
+            return
+        if not self.account.has_last():
+            raise StoreFull(charge, 0, "memory_limit")
+        self.storage.spill((lane.number,), _whole((message,)))
+        lane.spilled(message[0], message[0])
+
+    def _relieve(self, lane: VolatileLane) -> None:
+        """Write a batch of the lane, or of what has most."""
+        fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
+        if fullest is not None:
+            self._write(fullest)
+
+    def keep(self, lane: VolatileLane, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these, and of their charge: what is not spilled is kept, or written when it makes a batch."""
+        if self.is_closed:
+            return
+        buffer, number = self.buffer, lane.number
+        for message in messages:
+            sequence = message[0]
+            if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
+                if not buffer.put(number, message, is_moved=True):
+                    self.account.give_ahead()  # a refill has taken that of what was released for this one
+                    kept = buffer.put(number, message, is_moved=True)
+                    assert kept, "what was just released can be reserved again"
+        if buffer.is_batch(lane.pool):
+            self.write(lane)
+
+    def write(self, lane: VolatileLane) -> bool:
+        """Spill what waits of a lane, and of those that share with it, where tmp-storage takes it; whether it did."""
+        return self._write_out(lane.pool)
+
+    def free(self, lane: VolatileLane) -> None:
+        """As write, for memory that is wanted: what may take more than it leaves is not paid from what is ahead."""
+        if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
+            self.write(lane)
+
+    def write_all(self) -> None:
+        for key in self.buffer.lanes:
+            if not self._write_out(key):
+                return
+
+    def write_arriving(self) -> None:
+        """As write_all, where nothing else gives memory: also what some of its lanes have not got yet."""
+        self.buffer.arriving = None
+        self.write_all()
+
+    def _write_out(self, key: int) -> bool:
+        try:
+            while self._write(key):
+                pass
+        except (StoreFull, SpillFailed) as error:
+            logger.debug("kept in RAM: %s", error)
+            return False
+        return True
+
+    def _write(self, key: int) -> bool:
+        """One batch; whether there was one. Nothing has changed where tmp-storage refuses it."""
+        buffer = self.buffer
+        batch = buffer.batch(key)
+        if not batch:
+            return False
+        if buffer.is_pool(key):
+            self._write_shared(key, batch)
+        else:
+            lane = self.lanes[key]
+            runs = lane.only_in_ram(batch)
+            fresh = runs[0] if len(runs) == 1 else [message for run in runs for message in run]
+            self.storage.spill((key,), _whole(fresh))
+            for run in runs:
+                lane.spilled(run[0][0], run[-1][0])
+        buffer.drop(key, batch)
+        self.account.refill()
+        return True
+
+    def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:
+        """Each message once, for all lanes that need it."""
+        holders = self.buffer.holders(pool, batch)
+        held: list[tuple[VolatileLane, Sequence[StoredMessage]]] = []
+        for number, bits in holders:
+            lane = self.lanes[number]
+            runs = lane.only_in_ram([message for at, message in enumerate(batch) if bits >> at & 1])
+            assert sum(map(len, runs)) == bits.bit_count(), "what waits is pending, and nowhere else"
+            held += [(lane, run) for run in runs]
+        self.storage.spill([number for number, _ in holders], _whole(batch), [bits for _, bits in holders])
+        for lane, run in held:
+            lane.spilled(run[0][0], run[-1][0])
+
+    # ------------------------------------------------------------------ removing
+
+    def remove(self, lane: VolatileLane, first: int, last: int) -> int:
+        """These are done; returns how many of them were pending. As MessageStore.remove, but nothing is written."""
+        removed, is_spilled = lane.remove(first, last)
+        if is_spilled:
+            self.storage.remove(lane.number, first, last)
+        for cache in self.caches if lane.is_copied else self._buffers:
+            if cache.may_have(lane.number, last):
+                for sequence in range(first, last + 1):
+                    cache.take(lane.number, sequence)
+        return removed
+
+    def remove_one(self, lane: VolatileLane, sequence: int) -> int:
+        """As remove, for one: the path of every single ack."""
+        removed, is_spilled = lane.remove_one(sequence)
+        if is_spilled:
+            self.storage.remove(lane.number, sequence, sequence)
+        if lane.is_copied or self.buffer.holder.held_bytes:
+            for cache in self.caches:
+                cache.take(lane.number, sequence)
+        return removed
+
+    def drop(self, lane: VolatileLane) -> None:
+        """The lane goes with all that it has."""
+        self.storage.drop(lane.number)
+        is_shared = self.buffer.is_shared(lane.number)
+        self.buffer.forget(lane.number)
+        if is_shared:
+            self.account.write_for(self.buffer.sharing_lanes_max)
+        lane.close()
+        del self.lanes[lane.number]
+
+    # ------------------------------------------------------------------ reading
+
+    def plan(self, lane: VolatileLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
+        """How to read these from tmp-storage; what is not there is passed over. Closed."""
+        if self.is_closed:
+            raise Closed("the store")
+        return self.storage.plan(lane.number, runs, max_messages=1 << 30, max_bytes=1 << 60).regions
+
+    def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """As MessageStore.read. Needs no lock."""
+        return read_regions(regions)
+
+    # ------------------------------------------------------------------ the rest
+
+    def compact(self) -> int:
+        """Give back the space of what is dead between live messages, a few steps; how many were done."""
+        done = 0
+        while done < COMPACTIONS and self.storage.compact() is not None:
+            done += 1
+        return done
+
+    def close(self) -> None:
+        """All of it is gone, and so are the files."""
+        self.is_closed = True
+        for number in self.lanes:
+            self.buffer.forget(number)
+        self.storage.close()
+
+    @property
+    def statistics(self) -> TmpStorageStatistics:
+        return self.storage.statistics
+
+    def audit(self) -> dict[str, int]:
+        """What the holders' charges should be, found by walking what is there."""
+        lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
+        kept_bytes = self.account.ahead_bytes + self.account.last_bytes
+        return {
+            "spill_buffer": self.buffer.audit(),
+            "tmp_storage": self.storage.charge_bytes + lanes_bytes + kept_bytes,
+        }
+
+    def _check(self) -> None:
+        self.buffer._check()
+        self.storage._check()
+        for lane in self.lanes.values():
+            lane._check()
+
+
+def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
+    """None of them is lazy: the SpillBuffer takes none without a body."""
+    return cast("Sequence[SpilledMessage]", messages)

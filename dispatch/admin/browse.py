@@ -1,0 +1,301 @@
+"""Browser: a walk over what is pending in a queue, at any depth, that leaves everything where it is.
+
+It goes priority by priority, the highest first, and up to what was there when
+it began; persistent and other messages of one priority come by arrival. Each
+load is a part of one block, chosen under the state lock and read outside it;
+what RAM has already is not read again. What is pending throughout a walk is
+met exactly once, because a message keeps its sequence; what comes or goes
+meanwhile may be met or not.
+
+One load at a time is in RAM, charged to the holder "browsers" from before it
+is read until the next one. Where memory is short the loads are smaller, down
+to one message, which goes into the caller's own memory as the body of a lazy
+delivery does.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Generator, Iterator
+from itertools import islice
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...cache.budget import Holder
+from ...cache.charge import OVERHEAD_BYTES
+from ...store.format.properties import decode_properties, group_of
+from ...store.format.record import RecordDamaged
+from ...store.index.block import BLOCK_MESSAGES, BLOCK_SHIFT
+from ...store.journal.reading import Region, StoredMessage
+from ...store.message import Message
+from ...store.sequence_set import Runs
+from ...store.tmp.volatile_lane import NOWHERE
+from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..selectors.selector import Selector
+
+if TYPE_CHECKING:
+    from ..core.non_persistent import VolatileArea
+    from ..engine.engine import Engine
+
+logger = logging.getLogger("forebay.dispatch")
+
+_sequence = itemgetter(0)
+
+
+class _Load(NamedTuple):
+    """Messages of one block. held: those that are in RAM, all of them once it is read."""
+
+    last: int
+    held: list[StoredMessage]
+    regions: list[Region]
+    charge: int
+    buffer_bytes: int
+
+
+class Browsers:
+    """All walks of a store, and the memory that they share."""
+
+    def __init__(self, engine: Engine, holder: Holder, reading: Holder) -> None:
+        """holder: pays for loads. reading: for read buffers."""
+        self._engine = engine
+        self._holder = holder
+        self._reading = reading
+        self._given_back: deque[int] = deque()
+        """Charges of loads that nobody holds any more, until somebody has the lock."""
+
+    def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
+        """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
+        is_expired = self._engine.timing.is_expired
+        for area, messages in self.walk(queue, selector):
+            for message in messages:
+                found = as_message(area, message) if not is_expired(message[1]) else None
+                if found is not None:
+                    yield found
+
+    def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
+        """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
+        with self._engine.lock:
+            self._engine.raise_closed()
+            ends = {area: area.published for area in queue.lane_areas()}
+            pairs = list(zip(reversed(queue.areas), reversed(queue.volatile_areas), strict=True))
+        judge = Interest(selector, self._engine.lock)
+        for persistent, volatile in pairs:
+            for area, begin, end in self._stretches(persistent, volatile, ends):
+                for messages in self.loads(area, begin, end):
+                    if selector is not None:
+                        messages[:] = [message for message in messages if _is_wanted(judge, area, message)]
+                    yield area, messages
+
+    def _stretches(
+        self, persistent: LaneArea | None, volatile: VolatileArea | None, ends: dict[LaneArea, int]
+    ) -> Iterator[tuple[LaneArea, int, int]]:
+        """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
+        begins: dict[LaneArea, int] = {area: 0 for area in (persistent, volatile) if area is not None}
+        while True:
+            with self._engine.lock:
+                for area in list(begins):
+                    run = area.lane.pending_run(begins[area], 1)
+                    if run is None or run[0] >= ends[area]:
+                        del begins[area]
+                    else:
+                        begins[area] = run[0]
+                if not begins:
+                    return
+                area, end = next(iter(begins)), NOWHERE
+                if persistent in begins and volatile in begins:
+                    area, end = persistent, volatile.volatile_lane.before(begins[volatile])
+                    if begins[persistent] >= end:
+                        area, end = volatile, volatile.volatile_lane.behind(begins[persistent])
+                end = min(end, ends[area])
+            yield area, begins[area], end
+            begins[area] = end
+
+    def loads(self, area: LaneArea, begin: int, end: int) -> Iterator[list[StoredMessage]]:
+        """Load after load, what is pending of the sequences from begin to before end. REQUIRES: no lock.
+
+        Each list is emptied as soon as the next one is asked for.
+        """
+        while True:
+            with self._engine.lock:
+                load = self._begin(area, begin, end)
+            if load is None:
+                return
+            begin = load.last + 1
+            messages = load.held
+            try:
+                self._read(area, load)
+                yield messages
+            finally:
+                messages.clear()
+                self._let_go(load.charge)
+
+    # ------------------------------------------------------------------ one load
+
+    def _begin(self, area: LaneArea, begin: int, end: int) -> _Load | None:
+        """Choose the next one and reserve its memory. None: nothing is left. REQUIRES: the lock."""
+        engine = self._engine
+        engine.raise_closed()
+        self.settle()
+        room = engine.targets.shares.load_bytes_max
+        while True:
+            runs, content_bytes, count = _choose(area, begin, end, room)
+            if not runs:
+                return None
+            held = self._held(area, runs)
+            missing = _without(runs, held)
+            regions = area.store.plan(area.lane, missing) if missing else []
+            buffer_bytes = max((region.length for region in regions), default=0)
+            # What is in RAM elsewhere counts too: whoever has it may let it go before the caller does.
+            charge = content_bytes + OVERHEAD_BYTES * count
+            if self._reserve(charge, buffer_bytes):
+                return _Load(runs[-1][1], held, regions, charge, buffer_bytes)
+            if count == 1:
+                return _Load(runs[-1][1], held, regions, 0, 0)
+            room = min(room, charge) // 2
+
+    def _reserve(self, charge: int, buffer_bytes: int) -> bool:
+        lacking = charge - self._engine.budget.free_bytes
+        if lacking > 0:
+            self._engine.targets.head_queue_cache.give_back(lacking)
+        if not self._holder.reserve(charge):
+            return False
+        if not self._reading.reserve(buffer_bytes):
+            self._holder.release(charge)
+            return False
+        return True
+
+    def _held(self, area: LaneArea, runs: list[tuple[int, int]]) -> list[StoredMessage]:
+        """Those of them that are in RAM with their bodies, in order."""
+        lane = area.lane.number
+        found: dict[int, StoredMessage] = {}
+        loading: list[dict[int, StoredMessage]] = []
+        first, last = runs[0][0], runs[-1][1]
+        for target in area.queue.lists_over(area):
+            if target.direct and target.direct[-1][0] >= first:
+                at = bisect_left(target.direct, first, key=_sequence)
+                for message in islice(target.direct, at, at + BLOCK_MESSAGES):
+                    if message[0] <= last and message[2] is not None:
+                        found[message[0]] = message
+            if target.load is not None:
+                loading.append(target.load.held)
+        caches = [cache for cache in area.caches if cache.has(lane)]
+        in_flight = area.in_flight
+        if caches or in_flight or loading:
+            for low, high in runs:
+                for sequence in range(low, high + 1):
+                    delivery = in_flight.get(sequence)
+                    if delivery is not None and delivery._body is not None:
+                        found[sequence] = (sequence, delivery._properties, delivery._body, delivery._timestamp)
+                    for cache in caches:
+                        cached = cache.peek(lane, sequence)
+                        if cached is not None:
+                            found[sequence] = cached
+                            cache.served += 1
+                    for held in loading:
+                        loaded = held.get(sequence)
+                        if loaded is not None and loaded[2] is not None:
+                            found[sequence] = loaded
+        return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
+
+    def _read(self, area: LaneArea, load: _Load) -> None:
+        """Bring what is missing into its place. What can't be read is logged and passed over. REQUIRES: no lock."""
+        if not load.regions:
+            return
+        unreadable: list[tuple[int, str]] = []
+        try:
+            messages, unreadable = area.store.read(load.regions)
+        finally:
+            with self._engine.lock:
+                self._reading.release(load.buffer_bytes)
+                unreadable = [found for found in unreadable if area.lane.is_pending(found[0])]
+        for sequence, problem in unreadable:
+            _pass_over(area, sequence, problem)
+        load.held.extend(messages)
+        load.held.sort(key=_sequence)
+
+    # ------------------------------------------------------------------ memory
+
+    def _let_go(self, charge: int) -> None:
+        """The collector may end a walk that was given up, and this thread may hold the lock: never wait for it here."""
+        self._given_back.append(charge)
+        lock = self._engine.lock
+        if lock.acquire(blocking=False):
+            try:
+                self.settle()
+            finally:
+                lock.release()
+
+    def settle(self) -> None:
+        """Release what walks have given back. REQUIRES: the lock."""
+        while self._given_back:
+            self._holder.release(self._given_back.popleft())
+
+
+def _pass_over(area: LaneArea, sequence: int, problem: str) -> None:
+    logger.error("message %s can't be read and is passed over: %s", f"{area.id_prefix}{sequence}", problem)
+
+
+def _is_wanted(judge: Interest, area: LaneArea, message: StoredMessage) -> bool:
+    try:
+        return judge.wants(area, message)
+    except RecordDamaged as damage:
+        _pass_over(area, message[0], str(damage))
+        return False
+
+
+def as_message(area: LaneArea, message: StoredMessage) -> Message | None:
+    """As it was sent, with the id that send returned. None: its headers make no sense, which is logged."""
+    sequence, properties, body, _ = message
+    assert body is not None
+    try:
+        headers, own_id = decode_properties(properties) if properties else ({}, None)
+        group = group_of(properties)
+    except RecordDamaged as damage:
+        _pass_over(area, sequence, str(damage))
+        return None
+    message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
+    return Message(
+        body,
+        headers=headers,
+        priority=area.lane.priority,
+        message_id=message_id,
+        persistent=area.is_persistent,
+        group=group,
+    )
+
+
+def _choose(area: LaneArea, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
+    """(runs, their content bytes, how many messages): pending ones of one block, as many as room has, at least one."""
+    runs: list[tuple[int, int]] = []
+    content_bytes = count = 0
+    while begin < end:
+        found = area.lane.pending_run(begin, BLOCK_MESSAGES)
+        if found is None or found[0] >= end or (runs and found[0] >> BLOCK_SHIFT != runs[0][0] >> BLOCK_SHIFT):
+            break
+        first, last = found[0], min(found[1], end - 1)
+        begin = first
+        for length in area.lane.lengths(first, last):
+            charge = length + OVERHEAD_BYTES
+            if count and charge > room:
+                break
+            room -= charge
+            content_bytes += length
+            count += 1
+            begin += 1
+        if begin > first:
+            runs.append((first, begin - 1))
+        if begin <= last:
+            break
+    return runs, content_bytes, count
+
+
+def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tuple[int, int]]:
+    """What of the runs is not held."""
+    missing = Runs()
+    for first, last in runs:
+        missing.add(first, last)
+    for message in held:
+        missing.remove(message[0], message[0])
+    return list(missing)

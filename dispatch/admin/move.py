@@ -1,0 +1,216 @@
+"""Mover: messages go from one queue to another, each in exactly one of them whatever crash comes between.
+
+A walk brings them in order, a block's part at a time, and each batch moves
+with one commit record of the journal: what it wrote to the new queue counts,
+and what it took from the old one is gone, from the same record on. What is in
+flight, or is a transaction's to decide about, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from ...store.errors import ForebayError, StoreFull
+from ...store.format.branch import Branch
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ...store.format.times import has_times, with_times
+from ...store.index.block import BLOCK_MESSAGES
+from ...store.journal.reading import StoredMessage
+from ...store.sequence_set import Runs
+from ..core.queue_area import LaneArea, PersistentArea, QueueArea
+from ..distribution.grouped import note_groups
+from ..selectors.selector import Selector
+from ..topics.state import remove_unrecorded
+
+if TYPE_CHECKING:
+    from ...store.message_store import MessageStore
+    from ..engine.engine import Engine
+
+BATCH_BLOCKS: Final = 3
+"""Blocks of the index that a batch makes dirty at most: one where it came from, two where it goes."""
+
+
+def move(engine: Engine, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
+    """See Queue.move. REQUIRES: no lock."""
+    moved = 0
+    try:
+        for area, messages in engine.browsers.walk(source, selector):
+            begin = 0
+            while begin < len(messages):
+                if moved == limit:
+                    return moved
+                end = begin + SLICE_MESSAGES_MAX
+                if limit is not None:
+                    end = min(end, begin + limit - moved)
+                considered, taken = _move_admitted(engine, area, to, messages[begin:end])
+                begin += considered
+                moved += taken
+    except ForebayError as error:
+        error.stored = moved + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+        raise
+    return moved
+
+
+def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+    """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
+    if to.admission is None:
+        return len(batch), _move_batch(engine, area, to, batch)
+    sizes = [_content_bytes(message) for message in batch]
+    admitted = to.admission.admit(sizes, lambda: engine.after_write(engine.position()))
+    try:
+        return admitted, _move_batch(engine, area, to, batch[:admitted])
+    finally:
+        to.admission.stored(sizes[:admitted])
+
+
+def make_index_room(store: MessageStore) -> None:
+    """For what a batch brings into the index. StoreFull: a checkpoint found no room. REQUIRES: no lock."""
+    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
+        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+
+
+def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """Move what of a batch is still free; returns how many."""
+    if not area.is_persistent:
+        return _move_volatile(engine, area, to, batch)
+    store = engine.store
+    target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
+    make_index_room(store)
+    with engine.lock:
+        engine.raise_closed()
+        decided = engine.transactions.acknowledged_in(area.lane.number)
+        free = [
+            message
+            for message in batch
+            if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
+        ]
+        if area.is_timed:
+            free = [_with_times(area, message) for message in free]
+        if free:
+            if area.queue.has_groups:
+                note_groups(engine, to)
+            with store.journal.uninterrupted():
+                commit_move(engine, area, target, free)
+        position = store.journal.end
+    engine.after_write(position)
+    return len(free)
+
+
+def _with_times(area: LaneArea, message: StoredMessage) -> StoredMessage:
+    """Its times as they are now: a delay that a transaction began ends when it would have ended."""
+    sequence, properties, body, timestamp = message
+    return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
+
+
+def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+    """As _move_batch, message by message: no crash leaves any of them."""
+    priority = area.lane.priority
+    target = to.volatile_areas[priority] or engine.create_volatile_lane(to, priority)
+    gone = Runs()
+    with engine.lock:
+        engine.raise_closed()
+        if area.queue.has_groups:
+            note_groups(engine, to)
+        try:
+            for sequence, properties, body, timestamp in batch:
+                if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
+                    if has_times(properties):
+                        target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
+                    else:
+                        target.add(timestamp, properties, body)
+                    area.store.remove_one(area.lane, sequence)
+                    gone.add(sequence, sequence)
+        except ForebayError as error:
+            error.stored = gone.count  # type: ignore[attr-defined]
+            raise
+        finally:
+            if gone:
+                engine.unpark(area, gone)
+                engine.targets.forget(area, gone)
+            if area.queue.admission is not None:
+                area.queue.admission.room_came()
+    engine.after_write(0)
+    return gone.count
+
+
+def commit_move(engine: Engine, area: LaneArea, target: PersistentArea, messages: list[StoredMessage]) -> None:
+    """All of them move, or none. REQUIRES: the lock."""
+    transactions = engine.store.transactions
+    gone = _runs_of(messages)
+    is_recorded = engine.store.index.attempts.is_recorded(area.lane.number)
+    branch = transactions.begin()
+    try:
+        written = _write(engine, branch, target, messages)
+        for first, last in gone if is_recorded else ():
+            branch.acknowledge(area.lane.number, first, last)
+        transactions.commit(branch, {position: lengths for position, lengths, _ in written})
+    except ForebayError:
+        with suppress(ForebayError):  # a crash would leave no more of it
+            transactions.rollback(branch)
+        transactions.end(branch.number)
+        raise
+    engine.store.adds += branch.messages
+    for first, last in gone if not is_recorded else ():
+        remove_unrecorded(area, first, last)  # of a subscription that nothing on disk knows
+    engine.unpark(area, gone)
+    engine.targets.forget(area, gone)
+    if area.queue.admission is not None:
+        area.queue.admission.room_came()
+    for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
+        if placed.is_timed:
+            engine.timing.note(target)
+            engine.arrive(target, range(placed.first, placed.first + placed.messages))
+        else:
+            engine.arrive(target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)])
+
+
+def _write(
+    engine: Engine, branch: Branch, target: PersistentArea, messages: list[StoredMessage]
+) -> list[tuple[int, list[int], list[StoredMessage]]]:
+    """Write them as slices that count with the commit: position, lengths and messages of each."""
+    written: list[tuple[int, list[int], list[StoredMessage]]] = []
+    for part in _slices(messages, target.index_lane.slice_room, engine.slice_messages_max):
+        contents = [(properties, body or b"") for _, properties, body, _ in part]
+        is_timed = any(has_times(properties) for properties, _ in contents)
+        lengths = engine.store.transactions.add_slice(
+            branch, target.index_lane, part[0][3], contents, is_timed=is_timed
+        )
+        written.append((branch.last_position, lengths, part))
+    return written
+
+
+def _runs_of(messages: list[StoredMessage]) -> Runs:
+    runs = Runs()
+    first = last = messages[0][0]
+    for message in messages:
+        if message[0] > last + 1:
+            runs.add(first, last)
+            first = message[0]
+        last = message[0]
+    runs.add(first, last)
+    return runs
+
+
+def _slices(messages: list[StoredMessage], room: int, most: int) -> Iterator[list[StoredMessage]]:
+    """Parts that have one timestamp each, and cross no block. room: in the block that they begin in."""
+    part: list[StoredMessage] = []
+    size = 0
+    for message in messages:
+        if part and (
+            message[3] != part[0][3]
+            or len(part) >= min(room, most)
+            or size + _content_bytes(message) > SLICE_CONTENT_BYTES_MAX
+        ):
+            yield part
+            room = room - len(part) or BLOCK_MESSAGES
+            part, size = [], 0
+        part.append(message)
+        size += _content_bytes(message)
+    if part:
+        yield part
+
+
+def _content_bytes(message: StoredMessage) -> int:
+    return len(message[1]) + len(message[2] or b"")

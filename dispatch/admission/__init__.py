@@ -1,0 +1,1 @@
+"""Who may send now: limits of destinations, waiting senders, deduplication, overhead charges."""

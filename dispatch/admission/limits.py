@@ -1,0 +1,266 @@
+"""Admission: how much one destination takes, and who waits for room in it.
+
+A sender reserves its messages before it stores them, so that the limits hold
+whatever other senders do meanwhile. Who finds no room fails or waits, as the
+policy says; those who wait are served in the order in which they came, so a
+large message is not passed by small ones. Nothing here survives the process:
+the depth itself is the store's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from sys import maxsize
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ...store.errors import Closed, MessageTooLarge, StoreFull
+from ..config.policy import DestinationPolicy, is_dead_letter_queue, policy_for
+from ..producer.dropping import drop_oldest
+
+if TYPE_CHECKING:
+    from ..core.queue_area import QueueArea
+    from ..engine.engine import Engine
+
+LOOK_AGAIN_SECONDS: Final = 0.5
+"""Whatever else than an ack makes room is noticed within this time."""
+WARN_SECONDS: Final = 10.0
+"""A sender that waits is logged after so long, and again whenever it has waited twice as long."""
+
+logger = logging.getLogger("forebay.dispatch")
+
+
+class Wakeable(Protocol):
+    """What a sender that waits is woken by."""
+
+    def notify(self) -> None:
+        """Called under the state lock."""
+
+
+@dataclass(slots=True, eq=False)
+class Sender:
+    """One that waits since `began`. `admitted` messages are reserved for it."""
+
+    sizes: Sequence[int]
+    woken: Wakeable
+    began: float
+    deadline: float | None
+    """When it gives up; None: as the policy says."""
+    warn_at: float
+    admitted: int = 0
+
+
+class Admission:
+    """The limits of one queue. The state lock guards it."""
+
+    def __init__(
+        self, area: QueueArea, policy: DestinationPolicy, lock: threading.Lock, monotonic: Callable[[], float]
+    ) -> None:
+        self._area = area
+        self._policy = policy
+        self._max_bytes = policy.max_size_bytes
+        self._lock = lock
+        self._monotonic = monotonic
+        self._reserved_messages = 0
+        self._reserved_bytes = 0
+        self._waiting: deque[Sender] = deque()
+        self._is_closed = False
+        self._closed_what = ""
+
+    def admit(self, sizes: Sequence[int], before_waiting: Callable[[], None], deadline: float | None = None) -> int:
+        """Reserve as many of these messages as there is room for, at least one; how many. REQUIRES: no lock.
+
+        before_waiting is called, without a lock, when there is no room. What
+        is returned must be given to `stored`. deadline: when it gives up;
+        None: as the policy says. Raises StoreFull when the
+        policy says so or its time is up, MessageTooLarge, Closed.
+        """
+        admitted = self.admit_now(sizes, deadline)
+        if admitted:
+            return admitted
+        before_waiting()
+        with self._lock:
+            return self._wait(sizes, deadline)
+
+    def admit_now(self, sizes: Sequence[int], deadline: float | None = None) -> int:
+        """As admit; 0 where the sender must wait. REQUIRES: no lock."""
+        if self._max_bytes is not None and sizes[0] > self._max_bytes:
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+        with self._lock:
+            admitted = 0 if self._waiting else self._reserve(sizes)
+            if not admitted and not self._waits(deadline):
+                raise self._full(sizes[0])
+        return admitted
+
+    def _waits(self, deadline: float | None) -> bool:
+        return self._policy.when_full == "block" if deadline is None else deadline > self._monotonic()
+
+    @property
+    def drops(self) -> bool:
+        """Where there is no room messages are given up."""
+        return self._policy.drops
+
+    @property
+    def diverts(self) -> bool:
+        """They go to the dead-letter queue then."""
+        return self._policy.when_full == "dead_letter"
+
+    def admit_or_drop(self, engine: Engine, sizes: Sequence[int]) -> int:
+        """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
+
+        0: the first of these is to be given up itself; where it is lost with that, it is counted already. Raises
+        MessageTooLarge, StoreFull and StoreFailed of the removals. REQUIRES: no lock.
+        """
+        if self._max_bytes is not None and sizes[0] > self._max_bytes:
+            raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
+        with self._lock:
+            if self._policy.when_full == "drop_oldest" and self._area.is_queue:
+                drop_oldest(engine, self._area, *self._lacking(sizes))
+            admitted = self._reserve(sizes)
+            if not admitted and not self.diverts:
+                self._area.dropped += 1
+        return admitted
+
+    def _lacking(self, sizes: Sequence[int]) -> tuple[int, int]:
+        """(messages, bytes) that must go, so that as many of these have room as an empty queue would take."""
+        area, policy = self._area, self._policy
+        messages = len(sizes) if policy.max_messages is None else min(len(sizes), policy.max_messages)
+        if self._max_bytes is not None:
+            messages = min(messages, sum(1 for total in accumulate(sizes) if total <= self._max_bytes))
+        lacking_messages = lacking_bytes = 0
+        if policy.max_messages is not None:
+            lacking_messages = area.depth + self._reserved_messages + messages - policy.max_messages
+        if self._max_bytes is not None:
+            lacking_bytes = area.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
+        return max(lacking_messages, 0), max(lacking_bytes, 0)
+
+    def stored(self, sizes: Sequence[int]) -> None:
+        """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""
+        with self._lock:
+            self.settle(len(sizes), sum(sizes))
+
+    def settle(self, messages: int, size_bytes: int) -> None:
+        """As stored. REQUIRES: the lock."""
+        self._reserved_messages -= messages
+        self._reserved_bytes -= size_bytes
+        self.room_came()
+
+    def room_came(self) -> None:
+        """Something may have left the queue: serve those who wait. REQUIRES: the lock."""
+        while self._waiting:
+            first = self._waiting[0]
+            first.admitted = self._reserve(first.sizes)
+            if not first.admitted and not self._is_closed:
+                return
+            self._waiting.popleft()
+            first.woken.notify()
+
+    def blocked(self) -> list[tuple[str, Sequence[int], float]]:
+        """Of each that waits, in their order: the limit it waits for, the bytes of its messages, and since when.
+
+        REQUIRES: the lock.
+        """
+        return [(self._full(sender.sizes[0]).limit, sender.sizes, sender.began) for sender in self._waiting]
+
+    def close(self, what: str = "the store") -> None:
+        """Everybody who waits gets Closed. REQUIRES: the lock."""
+        self._is_closed = True
+        self._closed_what = what
+        for sender in self._waiting:
+            sender.woken.notify()
+
+    def _wait(self, sizes: Sequence[int], deadline: float | None) -> int:
+        """REQUIRES: the lock."""
+        woken = threading.Condition(self._lock)
+        sender = self.line_up(sizes, woken, deadline)
+        try:
+            while wait_seconds := self.look(sender):
+                woken.wait(wait_seconds)
+            return sender.admitted
+        except BaseException:
+            self.leave(sender)
+            raise
+        finally:
+            self._area.blocked_seconds += self._monotonic() - sender.began
+
+    def line_up(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> Sender:
+        """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
+
+        REQUIRES: the lock.
+        """
+        now = self._monotonic()
+        sender = Sender(sizes, woken, now, deadline, now + WARN_SECONDS)
+        self._waiting.append(sender)
+        self._area.blocked_sends += 1
+        return sender
+
+    def look(self, sender: Sender) -> float:
+        """0: it is admitted; else seconds after which it must look again, if it is not woken before.
+
+        Raises StoreFull when its time is up, Closed. REQUIRES: the lock.
+        """
+        if self._is_closed:
+            raise Closed(self._closed_what)
+        self.room_came()
+        if sender.admitted:
+            return 0.0
+        now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline
+        if deadline is None and timeout is not None:
+            deadline = sender.began + timeout
+        left = LOOK_AGAIN_SECONDS if deadline is None else deadline - now
+        if left <= 0:
+            raise self._full(sender.sizes[0])
+        if now >= sender.warn_at:
+            waited = now - sender.began
+            sender.warn_at = now + waited
+            logger.warning("a send to %r has waited %.0f s: %s", self._area.name, waited, self._full(sender.sizes[0]))
+        return min(left, LOOK_AGAIN_SECONDS)
+
+    def leave(self, sender: Sender) -> None:
+        """It waits no longer: its place and what was reserved for it are free. REQUIRES: the lock."""
+        if sender in self._waiting:
+            self._waiting.remove(sender)
+        self._reserved_messages -= sender.admitted
+        self._reserved_bytes -= sum(sender.sizes[: sender.admitted])
+        self.room_came()
+
+    def _reserve(self, sizes: Sequence[int]) -> int:
+        """As many of the first as there is room for."""
+        self._area.catch_up()
+        messages_left = bytes_left = maxsize
+        if self._policy.max_messages is not None:
+            messages_left = self._policy.max_messages - self._area.depth - self._reserved_messages
+        if self._max_bytes is not None:
+            bytes_left = self._max_bytes - self._area.depth_bytes - self._reserved_bytes
+        admitted = admitted_bytes = 0
+        for size in sizes:
+            if admitted >= messages_left or admitted_bytes + size > bytes_left:
+                break
+            admitted += 1
+            admitted_bytes += size
+        self._reserved_messages += admitted
+        self._reserved_bytes += admitted_bytes
+        return admitted
+
+    def _full(self, size_bytes: int) -> StoreFull:
+        policy, area = self._policy, self._area
+        what = "queue" if area.is_queue else "topic"
+        has_most = policy.max_messages is not None and area.depth + self._reserved_messages >= policy.max_messages
+        if has_most or self._max_bytes is None:  # neither, where room came for others who wait and don't know it yet
+            return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {area.name!r}")
+        available = max(self._max_bytes - area.depth_bytes - self._reserved_bytes, 0)
+        return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {area.name!r}")
+
+
+def limit(engine: Engine, area: QueueArea) -> None:
+    """A queue or topic that is new to the engine: see whether its policy limits it. REQUIRES: the lock."""
+    policies = engine.settings.policies
+    policy = policy_for(policies, area.name)
+    if policy.when_full == "dead_letter" and is_dead_letter_queue(policies, area.name):
+        policy = replace(policy, when_full="fail")
+    if policy.is_limiting:
+        area.admission = Admission(area, policy, engine.lock, engine.monotonic)

@@ -1,0 +1,204 @@
+"""SpaceLine: senders that wait for disk, for the journal or for tmp-storage, whatever destination they send to.
+
+They stand in one line. The first one tries again when something came free,
+or soon in any case, and the others after it, in order. A send that waits has
+stored nothing of what it waits for; a crash or a cancellation leaves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...store.errors import Closed, SettingsError, StoreFull
+from ..config.policy import TIMEOUT_SECONDS_MAX, policy_for
+from ..config.settings import Settings
+from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, Wakeable
+
+if TYPE_CHECKING:
+    from ..core.queue_area import QueueArea
+    from ..engine.engine import Engine
+
+logger = logging.getLogger("forebay.dispatch")
+
+_FOREVER: Final = float("inf")
+
+
+def deadline_after(timeout: float | None, now: float) -> float | None:
+    """When a call that waits gives up; None: as the policy says. SettingsError for what is no time."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_SECONDS_MAX:
+        raise SettingsError(f"timeout must be seconds as a number from 0 to {TIMEOUT_SECONDS_MAX:,}, not {timeout!r}")
+    return now + timeout
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """One that waits since `began` for room that `full` names."""
+
+    area: QueueArea
+    sizes: Sequence[int]
+    full: StoreFull
+    woken: Wakeable
+    began: float
+    deadline: float
+    next_try: float
+    warn_at: float
+    freed: int = 0
+    """How often something had been freed when it last tried."""
+
+
+class SpaceLine:
+    """The state lock guards it."""
+
+    def __init__(self, lock: threading.Lock, monotonic: Callable[[], float]) -> None:
+        self._lock = lock
+        self._monotonic = monotonic
+        self._waiting: deque[Waiting] = deque()
+        self._is_closed = False
+        self._freed = 0
+
+    def __iter__(self) -> Iterator[Waiting]:
+        """In their order."""
+        return iter(self._waiting)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def deadline(self, area: QueueArea, full: StoreFull, deadline: float | None, settings: Settings) -> float:
+        """When a send there gives up that was just refused. Raises full where it does not wait at all."""
+        now = self._monotonic()
+        if deadline is None:
+            policy = policy_for(settings.policies, area.name)
+            if policy.when_store_full == "block":
+                seconds = policy.block_timeout_seconds
+                deadline = now + seconds if seconds is not None else _FOREVER
+        if deadline is None or deadline <= now:
+            raise full
+        return deadline
+
+    def line_up(
+        self, area: QueueArea, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
+    ) -> Waiting:
+        """Wait behind those who wait already, until `look` says that it may try, or `leave`. REQUIRES: the lock."""
+        now = self._monotonic()
+        next_try = now if not self._waiting else now + LOOK_AGAIN_SECONDS
+        waiting = Waiting(area, sizes, full, woken, now, deadline, next_try, now + WARN_SECONDS)
+        self._waiting.append(waiting)
+        area.blocked_sends += 1
+        return waiting
+
+    def look(self, waiting: Waiting) -> float:
+        """0: it may try now; else seconds after which it must look again, if it is not woken before.
+
+        Raises Closed, and what it was refused with when its time is up. REQUIRES: the lock.
+        """
+        if self._is_closed:
+            raise Closed("the store")
+        now = self._monotonic()
+        is_first = self._waiting[0] is waiting
+        if is_first and now >= waiting.next_try:
+            waiting.freed = self._freed
+            return 0.0
+        if now >= waiting.deadline:
+            raise waiting.full
+        if now >= waiting.warn_at:
+            waited = now - waiting.began
+            waiting.warn_at = now + waited
+            logger.warning("a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full)
+        next_look = waiting.next_try if is_first else now + LOOK_AGAIN_SECONDS
+        return max(min(next_look, waiting.deadline) - now, 0.001)
+
+    def refused(self, waiting: Waiting, full: StoreFull) -> None:
+        """It has tried in vain. REQUIRES: the lock."""
+        waiting.full = full
+        was_freed = waiting.freed != self._freed  # while it tried
+        waiting.next_try = self._monotonic() + (0.0 if was_freed else LOOK_AGAIN_SECONDS)
+
+    def leave(self, waiting: Waiting) -> None:
+        """It waits no longer; the next one may try. REQUIRES: the lock."""
+        waiting.area.blocked_seconds += self._monotonic() - waiting.began
+        self._waiting.remove(waiting)
+        self.room_came()
+
+    def room_came(self) -> None:
+        """Something was freed, or may have been: the first one tries. REQUIRES: the lock."""
+        self._freed += 1
+        if self._waiting:
+            self._waiting[0].next_try = self._monotonic()
+            self._waiting[0].woken.notify()
+
+    def close(self) -> None:
+        """Everybody who waits gets Closed. REQUIRES: the lock."""
+        self._is_closed = True
+        for waiting in self._waiting:
+            waiting.woken.notify()
+
+
+class Space:
+    """Both lines of an engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.journal = SpaceLine(engine.lock, engine.monotonic)
+        self.tmp_storage = SpaceLine(engine.lock, engine.monotonic)
+        engine.overflow.storage.on_room(self.tmp_storage.room_came)
+        engine.store.cleaner.room_came = self.journal.room_came
+
+    def line(self, persistent: bool) -> SpaceLine:
+        return self.journal if persistent else self.tmp_storage
+
+    def free(self) -> None:
+        """Do what may make room, or have it done. REQUIRES: no lock."""
+        engine = self._engine
+        if not engine.housekeeper.ask_for_cleanup():
+            engine.store.delete_unneeded()
+            with engine.lock:
+                engine.overflow.compact()
+
+    def wait(
+        self,
+        line: SpaceLine,
+        area: QueueArea,
+        sizes: Sequence[int],
+        full: StoreFull,
+        deadline: float | None,
+        attempt: Callable[[], None],
+    ) -> None:
+        """Try again until attempt raises no StoreFull. REQUIRES: no lock. Raises full when the time is up, Closed."""
+        engine = self._engine
+        gives_up_at = line.deadline(area, full, deadline, engine.settings)
+        engine.after_write(engine.position())  # who waits may wait for its own messages to be acknowledged
+        woken = threading.Condition(engine.lock)
+        with engine.lock:
+            waiting = line.line_up(area, sizes, full, gives_up_at, woken)
+        try:
+            while True:
+                self.free()
+                with engine.lock:
+                    while wait_seconds := line.look(waiting):
+                        woken.wait(wait_seconds)
+                try:
+                    return attempt()
+                except StoreFull as again:
+                    with engine.lock:
+                        line.refused(waiting, again)
+        finally:
+            with engine.lock:
+                line.leave(waiting)
+
+    def room_came(self) -> None:
+        """REQUIRES: the lock."""
+        self.journal.room_came()
+        self.tmp_storage.room_came()
+
+    def close(self) -> None:
+        """REQUIRES: the lock."""
+        self.journal.close()
+        self.tmp_storage.close()

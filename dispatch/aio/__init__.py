@@ -1,0 +1,1 @@
+"""The same objects for asyncio."""

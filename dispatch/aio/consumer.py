@@ -1,0 +1,311 @@
+"""AsyncConsumer: takes messages of one queue in an event loop and settles them.
+
+No take waits between the hand-out and its return, so a take that is cancelled
+has been given nothing. What a take must load is read by a worker thread; the
+loop waits neither for that nor for any sync.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ...store.errors import Closed, SettingsError
+from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
+from ..core.delivery import Delivery
+from .delivery import AsyncDelivery
+from .loop import LoopCaller
+from .transaction import AsyncTransaction, inner_transaction
+from .wakeups import Bell, WaitingLine
+
+if TYPE_CHECKING:
+    from ..core.queue_area import Interest
+
+RUNS_A_PART: Final = 16
+"""An ack of more runs is done in parts, because each run may need another block of the index."""
+
+
+class ConsumerBell:
+    """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
+
+    def __init__(self, bell: Bell) -> None:
+        self.bell = bell
+        self.called: Callable[[], None] = lambda: None
+        """Called in the loop's thread."""
+
+        self.slow_called: Callable[[], None] = lambda: None
+        """The same, when it has become slow."""
+
+    def __call__(self) -> None:
+        self.bell.ring(self.called)
+
+    def tell_slow(self, consumer: Consumer) -> None:
+        self.bell.ring(self.slow_called)
+
+
+class AsyncConsumer:
+    """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
+
+    def __init__(self, caller: LoopCaller, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
+        consumer._caller = caller  # so that what its acks owe does not make the loop wait
+        bell.called = self.wake
+        consumer.when_closed = partial(bell.bell.ring, self._end)
+        consumer.when_moved = partial(bell.bell.ring, self._move)
+        self._caller = caller
+        self._engine = caller.engine
+        self._consumer = consumer
+        self._lines = lines
+        self._interest = consumer.interest
+        self._line = lines.enter(self, self._interest)
+        self._waits: dict[asyncio.Future[None], bool] = {}
+        """Of its own takes; True: in the line, False: for credit."""
+
+    # ------------------------------------------------------------------ taking
+
+    @property
+    def prefetch(self) -> int:
+        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
+        return self._consumer.prefetch
+
+    @prefetch.setter
+    def prefetch(self, prefetch: int) -> None:
+        self._consumer.prefetch = prefetch
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries not settled yet."""
+        return self._consumer.in_flight
+
+    async def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[AsyncDelivery]:
+        """Up to max_messages deliveries in order, at least one if there is one; [] when timeout seconds have passed.
+
+        As Consumer.take. Takes that wait for the same messages are served in
+        the order in which they came. One that is cancelled was given nothing.
+        """
+        engine = self._engine
+        if type(max_messages) is not int or max_messages < 1:
+            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
+        if timeout or max_bytes is not None:
+            check_bounds(timeout, max_bytes)
+        if self._caller.ends_turn():
+            await asyncio.sleep(0)
+        if timeout == 0 or not self._line.is_busy:
+            with engine.lock:
+                deliveries = self._consumer.take_direct(max_messages, max_bytes)
+            if deliveries:
+                if engine.targets.ready:
+                    engine.call_ready()
+                return [AsyncDelivery(self, delivery) for delivery in deliveries]
+        check_bounds(timeout, max_bytes)
+        deadline = None if timeout is None else self._caller.loop.time() + timeout
+        return await self._take_slowly(Search(max_messages, max_bytes, is_over=timeout == 0), deadline)
+
+    async def _take_slowly(self, search: Search, deadline: float | None) -> list[AsyncDelivery]:
+        """Nothing is in RAM: have it loaded, or wait for it."""
+        engine, consumer = self._engine, self._consumer
+        is_called = False  # out of the line: then it must pass on when it leaves
+        if self._line.is_busy and not search.is_over:
+            search.has_credit = True
+            is_called = await self._wait(search, deadline, was_called=False)
+        try:
+            while True:
+                search.is_over = deadline is not None and self._caller.loop.time() >= deadline
+                with engine.lock:
+                    found = consumer.look(search)
+                    is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
+                    if is_waiting and not (search.has_credit and self._line.is_armed):
+                        consumer.arm()
+                        self._line.is_armed |= search.has_credit
+                if engine.targets.ready:
+                    engine.call_ready()
+                if found is not None:
+                    return [AsyncDelivery(self, delivery) for delivery in found]
+                if search.load is not None:
+                    await self._caller.load(search.load)
+                elif is_waiting:
+                    was_called, is_called = is_called, False
+                    is_called = await self._wait(search, deadline, was_called)
+                else:
+                    return []
+                search.is_scanned = self._interest.selector is not None
+        finally:
+            if is_called:
+                self._line.pass_on()
+
+    async def _wait(self, search: Search, deadline: float | None, was_called: bool) -> bool:
+        """Wait for something to change; whether it was called out of the line."""
+        loop, line, in_line = self._caller.loop, self._line, search.has_credit
+        future: asyncio.Future[None] = loop.create_future()
+        self._waits[future] = in_line
+        if in_line:
+            line.join(future, was_called=was_called)
+        elif was_called:
+            line.pass_on()
+        else:
+            line.call()  # it may have relied on this consumer, which no message wakes while it has no credit
+        timer = None
+        if search.is_coming:
+            timer = loop.call_later(LOAD_WAIT_SECONDS, _wake, future)
+        elif deadline is not None:
+            timer = loop.call_at(deadline, _wake, future)
+        try:
+            await future
+        except BaseException:
+            if in_line and line.leave(future):
+                line.pass_on()
+            raise
+        finally:
+            del self._waits[future]
+            if timer is not None:
+                timer.cancel()
+        return in_line and line.leave(future)
+
+    def wake(self) -> None:
+        """Something came that it may take, messages or credit."""
+        for future, in_line in self._waits.items():
+            if not in_line:
+                _wake(future)
+        self._line.call()
+
+    def _move(self) -> None:
+        """Its messages are dealt from now on: it stands in a line of its own, and what waited in the other looks."""
+        self._lines.exit(self, self._interest)
+        self._interest = self._consumer.interest
+        self._line = self._lines.enter(self, self._interest)
+        for future in self._waits:
+            _wake(future)
+
+    def _end(self) -> None:
+        """It was closed, by whomever: its takes end, and those of others rely on it no more."""
+        for future in self._waits:
+            _wake(future)
+        self._lines.exit(self, self._interest)
+        self._line.call()
+
+    def __aiter__(self) -> AsyncConsumer:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        """Waits for the next message; the iteration ends when the consumer or the store is closed."""
+        try:
+            while True:
+                for delivery in await self.take(1, timeout=None):
+                    return delivery
+        except Closed:
+            raise StopAsyncIteration from None
+
+    # ------------------------------------------------------------------ settling
+
+    async def ack(
+        self,
+        deliveries: AsyncDelivery | Sequence[AsyncDelivery],
+        *,
+        transaction: AsyncTransaction | None = None,
+    ) -> None:
+        """Done with them: after this returns none is ever delivered again. One journal record for each run.
+
+        SettingsError when one of them is another consumer's or was settled
+        before; then none of them is settled. In a transaction it counts with
+        the commit. Acks of one tick share one sync. One that is cancelled may
+        have happened or not.
+        """
+        if transaction is not None:
+            self._consumer.ack(_inner(deliveries), transaction=inner_transaction(transaction))
+            return
+        if type(deliveries) is AsyncDelivery:
+            await self._ack(deliveries._delivery)
+            return
+        batch = _inner(deliveries)
+        parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
+        if len(parts) > 1:
+            with self._engine.lock:
+                self._consumer._check_held(batch)
+        for part in parts:
+            await self._ack(part)
+
+    async def _ack(self, deliveries: Any) -> None:
+        if self._caller.ends_turn():
+            await asyncio.sleep(0)
+        self._consumer.ack(deliveries)
+        if self._caller.owed:
+            await self._caller.confirm()
+
+    async def ack_up_to(self, delivery: AsyncDelivery) -> None:
+        """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
+        self._consumer.ack_up_to(_inner(delivery))
+        if self._caller.owed:
+            await self._caller.confirm()
+
+    async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
+        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
+        self._consumer.nack(_inner(deliveries), delay=delay)
+        if self._caller.owed:
+            await self._caller.confirm()
+
+    # ------------------------------------------------------------------ the rest
+
+    async def close(self) -> None:
+        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
+        self._consumer.close()
+        if self._caller.owed:
+            await self._caller.confirm()
+
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot. O(lists of the interest), no disk."""
+        return self._consumer.statistics()
+
+    async def __aenter__(self) -> AsyncConsumer:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class WaitingLines:
+    """The lines of one loop, one for each interest that its consumers have."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Interest, tuple[WaitingLine, dict[AsyncConsumer, None]]] = {}
+
+    def enter(self, consumer: AsyncConsumer, interest: Interest) -> WaitingLine:
+        line, consumers = self._lines.setdefault(interest, (WaitingLine(), {}))
+        consumers[consumer] = None
+        return line
+
+    def exit(self, consumer: AsyncConsumer, interest: Interest) -> None:
+        """Twice is once."""
+        _, consumers = self._lines.get(interest, (None, {}))
+        consumers.pop(consumer, None)
+        if not consumers:
+            self._lines.pop(interest, None)
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _inner(deliveries: object) -> Any:
+    """What the consumer inside knows, in the place of what it does not know; anything else it refuses itself."""
+    if type(deliveries) is AsyncDelivery:
+        return deliveries._delivery
+    if isinstance(deliveries, list | tuple):
+        return [each._delivery if type(each) is AsyncDelivery else each for each in deliveries]
+    return deliveries
+
+
+def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
+    """The batch in parts of few runs."""
+    begin = runs = 0
+    for at, (before, delivery) in enumerate(zip(batch, batch[1:], strict=False), 1):
+        if type(before) is Delivery and type(delivery) is Delivery and delivery.sequence == before.sequence + 1:
+            continue
+        runs += 1
+        if runs == RUNS_A_PART:
+            yield batch[begin:at]
+            begin, runs = at, 0
+    yield batch[begin:]

@@ -1,0 +1,167 @@
+"""AsyncForebay: one open directory in one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+from ...store.disk.layout import PathArgument
+from ...store.maintenance.cleaner import CleanupReport
+from ...store.recovery.recovery import RecoveryReport
+from ..config.settings import Settings
+from ..engine.resizing import ResizeReport
+from ..engine.statistics import Statistics
+from ..explain.disk import Explanation
+from ..forebay import Forebay, open_forebay
+from ..producer.sender import check_name
+from ..queue import Queue
+from ..topic import Topic
+from .consumer import AsyncConsumer, WaitingLines
+from .limited_queue import AsyncLimitedQueue, AsyncLimitedTopic
+from .loop import WORKERS, LoopCaller, finished
+from .opening import Opening
+from .queue import AsyncQueue, AsyncTopic
+from .transaction import AsyncTransaction
+from .wakeups import Bell
+
+
+class AsyncForebay:
+    """Made by `forebay.aio.open`, or in a running loop from a Forebay that is open. An async context manager.
+
+    It and all that is made from it belong to that loop. `synchronous` is the
+    same directory for threads, and for other loops, at the same time.
+    """
+
+    def __init__(self, bay: Forebay, *, workers: Executor | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        self._synchronous = bay
+        self._workers = workers or _new_workers()
+        self._caller = LoopCaller(bay._engine, loop, self._workers)
+        self._engine = bay._engine
+        self.bell = Bell(loop)
+        self.lines = WaitingLines()
+
+    @property
+    def synchronous(self) -> Forebay:
+        """The same store with the interface for threads. A loop that calls it waits for its syncs and reads."""
+        return self._synchronous
+
+    @property
+    def settings(self) -> Settings:
+        return self._synchronous.settings
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening did."""
+        return self._synchronous.recovery
+
+    async def queue(self, name: str) -> AsyncQueue:
+        """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
+        area = self._engine.queue_area(check_name(name), self._caller)
+        if self._caller.owed:
+            await self._caller.confirm()
+        if area.admission is not None:
+            return AsyncLimitedQueue(self, self._caller, area)
+        return AsyncQueue(self, self._caller, Queue(self._engine, area))
+
+    async def topic(self, name: str) -> AsyncTopic:
+        """The topic of that name, which begins to exist with this call. A queue may have the same name."""
+        self._engine.raise_closed()
+        area = self._engine.topics.areas.get(check_name(name))
+        if area is None:
+            area = await self._caller.call(self._engine.topics.topic_area, name)
+        if area.admission is not None:
+            return AsyncLimitedTopic(self, self._caller, area)
+        return AsyncTopic(self, self._caller, Topic(self._engine, area))
+
+    def destinations(self) -> list[str]:
+        """Names of all queues, sorted."""
+        return self._synchronous.destinations()
+
+    def topics(self) -> list[str]:
+        """Names of all topics, sorted."""
+        return self._synchronous.topics()
+
+    def transaction(self) -> AsyncTransaction:
+        """Begin a transaction, over any queues of this store. StoreFull when memory_limit has no room for it."""
+        return AsyncTransaction(self._caller, self._synchronous.transaction())
+
+    def prepared(self) -> list[AsyncTransaction]:
+        """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
+        return [AsyncTransaction(self._caller, transaction) for transaction in self._synchronous.prepared()]
+
+    async def statistics(self) -> Statistics:
+        """A snapshot. O(destinations + data logs), no disk; in another thread."""
+        return await asyncio.to_thread(self._synchronous.statistics)
+
+    async def checkpoint(self) -> None:
+        """Bring the index on disk up to now, so that the next open has nothing to replay."""
+        await asyncio.to_thread(self._synchronous.checkpoint)
+
+    async def cleanup(self) -> CleanupReport:
+        """Delete or archive the data logs that nothing needs any more, now instead of at the next interval."""
+        return await asyncio.to_thread(self._synchronous.cleanup)
+
+    async def explain(self, subject: int | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
+        """As Forebay.explain, of queues and consumers of this loop."""
+        inner: Any = subject
+        if isinstance(subject, AsyncQueue):
+            inner = subject._sender
+        elif isinstance(subject, AsyncConsumer):
+            inner = subject._consumer
+        return await asyncio.to_thread(self._synchronous.explain, inner)
+
+    async def resize(self, memory_limit: int | str | None) -> ResizeReport:
+        """Another memory_limit from now on, until the next open. As Forebay.resize."""
+        return await asyncio.to_thread(self._synchronous.resize, memory_limit)
+
+    async def step(self) -> int:
+        """Do the background work that is due; how many things were done. For background=False.
+
+        Without it, nothing that was parked by a delay comes back then.
+        """
+        return await asyncio.to_thread(self._synchronous.step)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
+
+        Waiting takes end with Closed. It goes on to its end if it is
+        cancelled. timeout: seconds to wait for each background thread.
+        """
+        try:
+            submitted = self._workers.submit(self._synchronous.close, timeout)
+        except RuntimeError:
+            return  # closed already
+        try:
+            await finished(self._workers, submitted)
+        finally:
+            self._workers.shutdown(wait=False)  # what was submitted is done all the same
+
+    async def __aenter__(self) -> AsyncForebay:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _new_workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(WORKERS, thread_name_prefix="forebay-aio")
+
+
+def open_in_loop(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Opening[AsyncForebay]:
+    """Open a directory in the running loop, making it if it is not there, and recover what a crash left.
+
+    Await it, or enter it with `async with`. As forebay.open, in another thread.
+    """
+
+    async def open_it() -> AsyncForebay:
+        workers = _new_workers()
+        try:
+            submitted = workers.submit(lambda: open_forebay(directory, settings, **fields))
+            return AsyncForebay(await finished(workers, submitted, Forebay.close), workers=workers)
+        except BaseException:
+            workers.shutdown(wait=False)
+            raise
+
+    return Opening(open_it)

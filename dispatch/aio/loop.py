@@ -1,0 +1,136 @@
+"""LoopCaller: one event loop that calls an engine. Nothing that it calls here waits for the disk.
+
+Queues and consumers write in the loop's thread, which is arithmetic and a
+write, as from any other thread. What a confirmed call still owes after that,
+a sync or an urgent checkpoint, is done in a worker thread: once for all that
+was written in one tick of the loop, and once for all that came while the
+worker was busy. A crash finds what it finds after calls of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from ...store.errors import Closed
+from ..core.publisher import Caller
+from ..engine.engine import Engine
+from ..loading.eager import Load
+
+T = TypeVar("T")
+
+WORKERS: Final = 2
+"""One syncs, the other one loads."""
+CALLS_A_TURN: Final = 64
+"""A task that never has to wait lets the others run after so many calls."""
+
+
+class LoopCaller(Caller):
+    """One event loop that calls an engine. Only its thread may."""
+
+    may_wait = False
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor) -> None:
+        self.engine = engine
+        self.loop = loop
+        self.owed = 0
+        """Not 0: the last call is confirmed by `confirm`, up to this position."""
+        self._calls = 0
+        self._workers = workers
+        self._waiting: list[asyncio.Future[None]] = []
+        self._position = 0
+        self._is_under_way = False
+
+    # ------------------------------------------------------------------ what a write owes
+
+    def after_write(self, position: int) -> None:
+        """Do what needs no wait, and note the rest in `owed`."""
+        engine = self.engine
+        if engine.syncs_always and (engine.unpublished or position > engine.store.journal.durable):
+            self.owed = max(self.owed, position, 1)
+            return
+        store = engine.store
+        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not engine.leave_checkpoint():
+            self.owed = max(self.owed, 1)
+        if engine.targets.ready:
+            engine.call_ready()
+
+    def confirm(self) -> asyncio.Future[None]:
+        """Done when all that this tick owes is done; raises what doing it raised."""
+        self._position, self.owed = max(self._position, self.owed), 0
+        future: asyncio.Future[None] = self.loop.create_future()
+        self._waiting.append(future)
+        if not self._is_under_way:
+            self._is_under_way = True
+            self.loop.call_soon(self._begin)
+        return future
+
+    def _begin(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            self._workers.submit(self._settle, self._position, waiting)
+        except RuntimeError:  # closed meanwhile
+            self._end(waiting, Closed("the store"))
+
+    def _settle(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
+        """In a worker thread: what `after_write` does for a thread."""
+        failure: BaseException | None = None
+        try:
+            self.engine.after_write(position)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._end, waiting, failure)
+
+    def _end(self, waiting: list[asyncio.Future[None]], failure: BaseException | None) -> None:
+        for future in waiting:
+            if future.done():
+                continue
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+        self._is_under_way = bool(self._waiting)
+        if self._waiting:
+            # Behind those who were just woken: what they write at once shares the next sync.
+            self.loop.call_soon(self._begin)
+
+    # ------------------------------------------------------------------ turns and threads
+
+    def ends_turn(self) -> bool:
+        """Count a call; True: other tasks should run before it."""
+        self._calls += 1
+        return not self._calls % CALLS_A_TURN
+
+    async def load(self, load: Load) -> None:
+        """Finish a load that a take began. It goes on when the take is cancelled."""
+        if load.regions or load.target.interest.selector is not None:
+            await self.call(self.engine.loader.finish, load)
+        else:
+            self.engine.loader.finish(load)  # nothing of it is read from the disk
+
+    async def call(
+        self, function: Callable[..., T], *arguments: object, undo: Callable[[T], object] | None = None
+    ) -> T:
+        """Call a function in a worker thread. It is called even if the caller is cancelled; then its result is undone.
+
+        Raises Closed where the workers have ended.
+        """
+        try:
+            submitted = self._workers.submit(function, *arguments)
+        except RuntimeError:
+            raise Closed("the store") from None
+        return await finished(self._workers, submitted, undo)
+
+
+async def finished(workers: Executor, submitted: Future[T], undo: Callable[[T], object] | None = None) -> T:
+    """The result of what a worker does. Where the caller is cancelled, it is undone as soon as it is there."""
+    try:
+        return await asyncio.shield(asyncio.wrap_future(submitted))
+    except asyncio.CancelledError:
+        if undo is not None:
+            workers.submit(lambda: undo(submitted.result()))
+        raise

@@ -1,0 +1,380 @@
+"""AsyncQueue and AsyncTopic: send messages in an event loop, and make its consumers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ...store.errors import ForebayError, StoreFull
+from ...store.message import DEFAULT_PRIORITY, Headers, Message
+from ..admission.wait_line import SpaceLine, Waiting, deadline_after
+from ..consumer.consumer import Consumer
+from ..engine.statistics import DestinationStatistics, TopicStatistics
+from ..producer.sender import Sender
+from ..queue import Queue
+from ..topic import Topic
+from .consumer import AsyncConsumer, ConsumerBell
+from .loop import LoopCaller
+from .opening import Opening
+from .transaction import AsyncTransaction, inner_transaction
+from .wakeups import Bell
+
+if TYPE_CHECKING:
+    from .forebay import AsyncForebay
+
+T = TypeVar("T")
+
+PART_MESSAGES_MAX: Final = 2048
+PART_BYTES_MAX: Final = 1 << 21
+"""So much of a batch is written before other tasks run; with sync "always" that much waits in RAM for its sync."""
+
+
+class AsyncSender:
+    """What queue and topic have in common: messages are sent there."""
+
+    def __init__(self, bay: AsyncForebay, caller: LoopCaller, sender: Sender) -> None:
+        sender._caller = caller  # so that what its sends owe does not make the loop wait
+        self._bay = bay
+        self._caller = caller
+        self._engine = caller.engine
+        self._sender = sender
+
+    @property
+    def name(self) -> str:
+        return self._sender.name
+
+    async def send(
+        self,
+        body: bytes,
+        *,
+        headers: Headers | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        message_id: str | None = None,
+        transaction: AsyncTransaction | None = None,
+        persistent: bool = True,
+        group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
+        producer: str | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+
+        As Queue.send. Sends of one tick of the loop share one sync. One that
+        is cancelled may be stored or not; cancelled while it waits for room,
+        it is not.
+        """
+        engine = self._engine
+        deadline = deadline_after(timeout, engine.monotonic()) if timeout is not None else None
+        if self._caller.ends_turn():
+            await asyncio.sleep(0)
+
+        try:
+            own_id = self._sender.send(
+                body,
+                headers=headers,
+                priority=priority,
+                message_id=message_id,
+                transaction=inner_transaction(transaction),
+                persistent=persistent,
+                group=group,
+                expires_in=expires_in,
+                delay=delay,
+                producer=producer,
+            )
+        except StoreFull:
+            ids: list[str] = []
+            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            await self._send_part([message], ids, transaction, deadline)
+            return ids[0]
+        if self._caller.owed:
+            await self._caller.confirm()
+        return own_id
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        transaction: AsyncTransaction | None = None,
+        timeout: float | None = None,
+    ) -> list[str]:
+        """Store messages in order and return their ids.
+
+        As Queue.send_many. After every 2,048 messages or 2 MiB of bodies it
+        waits for the sync, if there is one, and other tasks run. O(messages).
+        """
+        if not isinstance(messages, Iterable):
+            return self._sender.send_many(messages)  # which refuses it
+        engine = self._engine
+        deadline = deadline_after(timeout, engine.monotonic())
+        ids: list[str] = []
+        for part in _parts(messages):
+            if ids or self._caller.ends_turn():
+                await asyncio.sleep(0)
+            await self._send_part(part, ids, transaction, deadline)
+        return ids
+
+    async def _send_part(
+        self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
+    ) -> None:
+        before = len(ids)
+        inner = inner_transaction(transaction)
+
+        def send() -> None:
+            self._sender._send_all(part[len(ids) - before :], ids, inner, None)
+
+        try:
+            try:
+                send()
+            except StoreFull as full:
+                rest = part[len(ids) - before :]
+                sizes = [len(message.body) for message in rest]
+                await self._in_line(full, rest[0].persistent, sizes, send, deadline)
+        except ForebayError as error:
+            error.stored = len(ids)  # type: ignore[attr-defined]
+            raise
+        finally:
+            if self._caller.owed:
+                await self._caller.confirm()
+
+    async def _in_line(
+        self,
+        full: StoreFull,
+        persistent: bool,
+        sizes: Sequence[int],
+        send: Callable[[], T],
+        deadline: float | None,
+    ) -> T:
+        """Try again until there is room. As Space.wait; cancelled, nothing of what is tried is stored."""
+        engine = self._engine
+        line = engine.space.line(persistent)
+        gives_up_at = line.deadline(self._sender._area, full, deadline, engine.settings)
+        self._caller.after_write(engine.position())
+        if self._caller.owed:
+            await self._caller.confirm()
+        woken = Woken(self._bay.bell)
+        with engine.lock:
+            waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
+        try:
+            while True:
+                await self._caller.call(engine.space.free)
+                while wait_seconds := self._look(line, waiting):
+                    await woken.wait(wait_seconds)
+                try:
+                    return send()
+                except StoreFull as again:
+                    with engine.lock:
+                        line.refused(waiting, again)
+        finally:
+            with engine.lock:
+                line.leave(waiting)
+
+    def _look(self, line: SpaceLine, waiting: Waiting) -> float:
+        with self._engine.lock:
+            return line.look(waiting)
+
+    def _subscribe(self, subscribe: Callable[[ConsumerBell], Consumer]) -> AsyncConsumer:
+        bell = ConsumerBell(self._bay.bell)
+        return self._adopt(subscribe(bell), bell)
+
+    def _adopt(self, consumer: Consumer, bell: ConsumerBell) -> AsyncConsumer:
+        return AsyncConsumer(self._caller, consumer, self._bay.lines, bell)
+
+    def __repr__(self) -> str:
+        return repr(self._sender)
+
+
+class AsyncQueue(AsyncSender):
+    """Made by `Forebay.queue`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
+
+    _sender: Queue
+
+    def subscribe(
+        self,
+        *,
+        selector: str | None = None,
+        prefetch: int | None = None,
+        exclusive: bool = False,
+        priority: int = 0,
+        on_slow: Callable[[AsyncConsumer], None] | None = None,
+    ) -> Opening[AsyncConsumer]:
+        """A consumer that competes with the others of this queue for the messages its selector matches.
+
+        Await it, or enter it with `async with`. As Queue.subscribe; there is
+        no on_ready, because a task can wait in `take`. on_slow is called in
+        the loop's thread.
+        """
+
+        async def subscribe() -> AsyncConsumer:
+            bell = ConsumerBell(self._bay.bell)
+            called = on_slow
+            if called is not None and callable(called):
+                called = bell.tell_slow  # type: ignore[assignment]
+            consumer = self._sender.subscribe(
+                selector=selector,
+                prefetch=prefetch,
+                exclusive=exclusive,
+                priority=priority,
+                on_ready=bell,
+                on_slow=called,  # type: ignore[arg-type]
+            )
+            adopted = self._adopt(consumer, bell)
+            if on_slow is not None:
+                bell.slow_called = partial(on_slow, adopted)
+            return adopted
+
+        return Opening(subscribe)
+
+    @property
+    def _synchronous(self) -> Queue:
+        """Of the engine that waits, for worker threads."""
+        return Queue(self._engine, self._sender._area)
+
+    async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
+        """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads."""
+        messages = self._synchronous.browse(selector)
+        lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
+
+        def read() -> Message | None:
+            with lock:
+                return next(messages, None)
+
+        def close() -> None:
+            with lock:
+                messages.close()
+
+        try:
+            while found := await self._caller.call(read):
+                yield found
+        finally:
+            await self._caller.call(close)
+
+    async def find(self, message_id: str) -> Message | None:
+        """The pending message with this id; None: there is none. As Queue.find."""
+        return await asyncio.to_thread(self._synchronous.find, message_id)
+
+    async def purge(self) -> int:
+        """Remove everything that is pending and not in flight; returns how many messages. They never come again."""
+        return await asyncio.to_thread(self._synchronous.purge)
+
+    async def move(self, to: AsyncQueue | str, selector: str | None = None, limit: int | None = None) -> int:
+        """Move what is pending and matches to another queue of this store, in order; returns how many messages.
+
+        As Queue.move. Cancelled, it goes on to its end.
+        """
+        target = to._synchronous if isinstance(to, AsyncQueue) else to
+        return await asyncio.to_thread(self._synchronous.move, target, selector, limit)
+
+    async def delete(self) -> None:
+        """The queue is gone with everything in it; its consumers are closed. As Queue.delete."""
+        await asyncio.to_thread(self._synchronous.delete)
+
+    def pause(self) -> None:
+        """Hand out nothing until `resume`: takes wait. As Queue.pause."""
+        self._sender.pause()
+
+    def resume(self) -> None:
+        """Hand out again, and wake who waits."""
+        self._sender.resume()
+
+    @property
+    def is_paused(self) -> bool:
+        return self._sender.is_paused
+
+    @property
+    def depth(self) -> int:
+        """Messages that are not acknowledged, those in flight included. O(1)."""
+        return self._sender.depth
+
+    @property
+    def depth_bytes(self) -> int:
+        """Their bodies and headers, in bytes. O(1)."""
+        return self._sender.depth_bytes
+
+    def statistics(self) -> DestinationStatistics:
+        """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
+        return self._sender.statistics()
+
+
+class AsyncTopic(AsyncSender):
+    """Made by `Forebay.topic`. Belongs to its loop. Costs nothing to hold and nothing to make again."""
+
+    _sender: Topic
+
+    def subscribe(
+        self, *, durable: str | None = None, selector: str | None = None, prefetch: int | None = None
+    ) -> Opening[AsyncConsumer]:
+        """A consumer of what is sent from now on. Await it, or enter it with `async with`. As Topic.subscribe."""
+
+        async def subscribe() -> AsyncConsumer:
+            bell = ConsumerBell(self._bay.bell)
+
+            def in_thread() -> Consumer:
+                return self._sender.subscribe(durable=durable, selector=selector, prefetch=prefetch, on_ready=bell)
+
+            return self._adopt(await self._caller.call(in_thread, undo=Consumer.close), bell)
+
+        return Opening(subscribe)
+
+    async def unsubscribe(self, durable: str) -> None:
+        """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
+        await self._caller.call(self._sender.unsubscribe, durable)
+
+    def subscriptions(self) -> list[str]:
+        """Names of the durable subscriptions, sorted."""
+        return self._sender.subscriptions()
+
+    def statistics(self) -> TopicStatistics:
+        """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
+        return self._sender.statistics()
+
+
+def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """A batch in parts. What came before something is wrong with it is a part too.
+
+    So is what needs a sync before what needs none, which would overtake it.
+    """
+    part: list[Message] = []
+    part_bytes = 0
+    try:
+        for message in messages:
+            if part and _needs_sync(part[-1]) and not _needs_sync(message):
+                yield part
+                part, part_bytes = [], 0
+            part.append(message)
+            part_bytes += len(message.body) if isinstance(message, Message) else 0
+            if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
+                yield part
+                part, part_bytes = [], 0
+    except Exception:
+        if part:
+            yield part
+        raise
+    if part:
+        yield part
+
+
+def _needs_sync(message: Message) -> bool:
+    return getattr(message, "persistent", True) is not False
+
+
+class Woken:
+    """Wakes one task."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        self._bell.ring(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        self._event.clear()
+        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()

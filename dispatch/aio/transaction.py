@@ -1,0 +1,60 @@
+"""AsyncTransaction: a transaction in an event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..transactions.transaction import Transaction
+from .loop import LoopCaller
+
+
+class AsyncTransaction:
+    """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Belongs to its loop.
+
+    An async context manager, as Transaction is one for threads. Its outcome
+    is written by a worker thread: a call that is cancelled meanwhile happens
+    all the same. A block that is cancelled is rolled back.
+    """
+
+    def __init__(self, caller: LoopCaller, transaction: Transaction) -> None:
+        self._caller = caller
+        self._transaction = transaction
+
+    @property
+    def xid(self) -> bytes | None:
+        """The name that it was prepared under."""
+        return self._transaction.xid
+
+    @property
+    def is_open(self) -> bool:
+        return self._transaction.is_open
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._transaction.is_prepared
+
+    async def commit(self) -> None:
+        """All of it counts from now on; as safe as `sync` promises when this returns. As Transaction.commit."""
+        await self._caller.call(self._transaction.commit)
+
+    async def rollback(self) -> None:
+        """Nothing of it ever was: what it sent is gone, what it acknowledged goes back to its place."""
+        await self._caller.call(self._transaction.rollback)
+
+    async def prepare(self, xid: bytes) -> None:
+        """Make it survive whatever comes, until somebody commits it or rolls it back. As Transaction.prepare."""
+        await self._caller.call(self._transaction.prepare, xid)
+
+    async def __aenter__(self) -> AsyncTransaction:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self._caller.call(self._transaction.__exit__, kind, *rest)
+
+    def __repr__(self) -> str:
+        return repr(self._transaction)
+
+
+def inner_transaction(transaction: AsyncTransaction | None) -> Any:
+    """What the store knows; anything else it refuses itself."""
+    return transaction._transaction if isinstance(transaction, AsyncTransaction) else transaction

@@ -1,0 +1,1 @@
+"""Settings and policies, their defaults, and how an activemq.xml maps to them."""

@@ -1,0 +1,221 @@
+"""DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
+
+A pattern is a destination's name in words divided by ".", where "*" stands
+for any one word and ">", as the last word, for the rest, which may be
+nothing. Of the patterns that match a name the most specific one decides
+alone: policies are not mixed.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from ...store.errors import SettingsError
+from .redelivery import check_redelivery, is_dead_letter_name
+from .sizes import is_number, parse_size
+
+WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
+WhenStoreFull = Literal["block", "fail"]
+Eviction = Literal["oldest", "newest", "lowest_priority", "latest_per_key"]
+
+PREFETCH_MAX: Final = 1_000_000
+TIMEOUT_SECONDS_MAX: Final = 1_000_000
+SWEEP_SECONDS_MIN: Final = 0.1
+DUPLICATE_WINDOW_MAX: Final = 1_000_000
+
+_END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationPolicy:
+    """The rules of the destinations whose names match a pattern of `Settings.policies`."""
+
+    prefetch: int = 1000
+    """Most deliveries that a consumer may hold unsettled, where `subscribe` does not say it; from 0 to 1,000,000.
+    More: fewer waits for acks, more to come again when the consumer dies."""
+
+    max_messages: int | None = None
+    """Messages that a queue or topic may hold, those in flight included; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    max_bytes: int | str | None = None
+    """Their bodies and headers in bytes, or as a size such as "64MiB"; None: no limit of its own.
+    More: a longer backlog before senders are slowed down."""
+
+    when_full: WhenFull = "block"
+    """At a limit: "block" sends until acks make room, "fail" them, "drop_newest", "drop_oldest", or "dead_letter".
+    "block": senders slow down to the pace of consumers. Dropping loses messages, which the statistics count."""
+
+    when_store_full: WhenStoreFull = "fail"
+    """The same where the disk, store_limit or temp_limit is full, whoever filled it: "fail", or "block".
+    "block": senders wait for the consumers of other destinations too."""
+
+    block_timeout_seconds: float | None = None
+    """Seconds that a send waits for room before it raises StoreFull, where it does not say it; None: for ever.
+    More: fewer failed sends, slower to notice that nobody consumes."""
+
+    slow_consumer_seconds: float | None = 30.0
+    """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
+    could have some; None: none is. More: fewer false alarms, slower to notice."""
+    expiry_sweep_seconds: float = 30.0
+    """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
+    More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
+
+    expired_to_dead_letter: bool = False
+    """Whether persistent messages that expire in a queue go to its dead-letter queue instead of being removed.
+    True: nothing is lost unseen, each costs a read and a write, and somebody must empty that queue."""
+
+    subscriber_max_messages: int | None = None
+    """Messages that may wait for a subscriber of a topic without a name, and an eighth more; None: all that come.
+    More: a slow subscriber loses fewer messages, and keeps more of the journal."""
+
+    eviction: Eviction = "oldest"
+    """Which of them go: "oldest", "newest", "lowest_priority", or "latest_per_key", which keeps the newest of each key.
+    "oldest": gaps, and what is new. "newest": what is old. "latest_per_key": 300 bytes of RAM for each that waits."""
+
+    eviction_key: str = "JMSXGroupID"
+    """The header that is a message's key for "latest_per_key"; "JMSXGroupID" is its group.
+    More different values: fewer messages that a newer one makes worthless."""
+
+    duplicate_window: int = 0
+    """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
+    More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
+
+    max_attempts: int | None = 6
+    """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
+    More: failures that pass by themselves cost no message, a poison message costs more work."""
+
+    redelivery_delay_seconds: float = 0.0
+    """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
+    More: fewer attempts while what it needs is down, later delivery once that is back."""
+
+    redelivery_backoff: float = 1.0
+    """By how much that delay grows with each further attempt; it stays below an hour, or the delay itself.
+    More: fewer attempts in a long outage, later delivery at its end."""
+
+    dead_letter_queue: str | None = "DLQ.{name}"
+    """Where dead letters go, with headers that say why; {name} is their destination's name; None: they are discarded.
+    It keeps them, and disk with them, until somebody takes them; they are never given up from there."""
+
+    # max_bytes as a number.
+    max_size_bytes: int | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_prefetch(self.prefetch)
+        if self.max_messages is not None:
+            _check_number("max_messages", self.max_messages, type(self.max_messages) is int and self.max_messages >= 1)
+        max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
+        object.__setattr__(self, "max_size_bytes", max_size_bytes)
+        if self.when_full not in get_args(WhenFull):
+            raise SettingsError(f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}")
+        subscriber_max = self.subscriber_max_messages
+        if subscriber_max is not None:
+            is_right = type(subscriber_max) is int and subscriber_max >= 1
+            _check_number("subscriber_max_messages", subscriber_max, is_right)
+        if self.eviction not in get_args(Eviction):
+            raise SettingsError(f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}")
+        if type(self.eviction_key) is not str or not self.eviction_key:
+            raise SettingsError(f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header")
+        if self.when_store_full not in get_args(WhenStoreFull):
+            raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
+        window = self.duplicate_window
+        if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
+            raise SettingsError(
+                f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
+            )
+        seconds = self.block_timeout_seconds
+        if seconds is not None:
+            _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX))
+        seconds = self.slow_consumer_seconds
+        if seconds is not None:
+            _check_number("slow_consumer_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0)
+
+        seconds = self.expiry_sweep_seconds
+        if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
+            bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
+            raise SettingsError(f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}")
+        if type(self.expired_to_dead_letter) is not bool:
+            raise SettingsError(f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be a bool")
+
+        check_redelivery(
+            self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
+        )
+
+    @property
+    def drops(self) -> bool:
+        """No send is refused or waits: it gives up a message, its own or another one."""
+        return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
+
+    @property
+    def is_limiting(self) -> bool:
+        """Senders may have to wait, or fail."""
+        return self.max_messages is not None or self.max_bytes is not None
+
+
+def _check_number(name: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None")
+
+
+def check_prefetch(prefetch: int) -> None:
+    if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
+        raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
+
+
+def check_policies(policies: object) -> None:
+    """Raise SettingsError unless these are policies by pattern."""
+    given = f"policies={reprlib.repr(policies)}"
+    if not isinstance(policies, Mapping):
+        raise SettingsError(f"{given} must map patterns to DestinationPolicy objects")
+    for pattern, policy in policies.items():
+        problem = pattern_problem(pattern)
+        if problem is None and not isinstance(policy, DestinationPolicy):
+            problem = f"{reprlib.repr(pattern)} must have a DestinationPolicy, not {type(policy).__name__}"
+        if problem is not None:
+            raise SettingsError(f"{given}: {problem}")
+
+
+def pattern_problem(pattern: object) -> str | None:
+    """What is wrong with a pattern; None: nothing."""
+    shown = reprlib.repr(pattern)
+    if not isinstance(pattern, str) or not pattern:
+        return f'a pattern must be a str such as "orders.*", not {shown}'
+    words = pattern.split(".")
+    if ">" in words[:-1]:
+        return f'the pattern {shown} goes on behind ">", which stands for the rest'
+    if any(len(word) > 1 and ("*" in word or ">" in word) for word in words):
+        return f'in the pattern {shown}, "*" and ">" must be whole words, which "." divides'
+    return None
+
+
+def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
+    """That of the most specific pattern; the defaults where none matches. O(patterns).
+
+    Words are compared from the left, a word before "*", "*" before ">", and
+    the name's end before ">".
+    """
+    found = [pattern for pattern in policies if matches(pattern, name)]
+    return policies[max(found, key=_specificity)] if found else DestinationPolicy()
+
+
+def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
+    """Whether some policy sends dead letters there. O(policies)."""
+    return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}, name)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether a valid pattern stands for this name."""
+    wanted, words = pattern.split("."), name.split(".")
+    if wanted[-1] == ">":
+        wanted.pop()
+        words = words[: len(wanted)]
+    return len(wanted) == len(words) and all(word in ("*", actual) for word, actual in zip(wanted, words, strict=True))
+
+
+def _specificity(pattern: str) -> list[int]:
+    words = pattern.split(".")
+    ranks = [{"*": _ANY_WORD, ">": _REST}.get(word, _WORD) for word in words]
+    return ranks if words[-1] == ">" else [*ranks, _END]

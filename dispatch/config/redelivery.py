@@ -1,0 +1,87 @@
+"""RedeliveryRule: how often a message of one destination is delivered, how long it waits in between, and where it goes.
+
+Dead-letter queues end it: a message that fails there comes again for ever, so
+that none goes round in circles.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ...store.errors import SettingsError
+from ...store.format.state import NAME_BYTES_MAX
+from ...store.index.delivery_counts import ATTEMPTS_MAX
+from .sizes import is_number
+
+NAME: Final = "{name}"
+"""In dead_letter_queue, what stands for the destination's name."""
+DELAY_SECONDS_MAX: Final = 1_000_000
+BACKOFF_MAX: Final = 1_000
+BACKOFF_SECONDS_MAX: Final = 3_600.0
+"""To which a delay grows."""
+_EXPONENT_MAX: Final = 64
+"""The delay is at its end long before, and floats are not."""
+
+
+class RedeliveryRule(NamedTuple):
+    """What a policy says for one destination. dead_letter_queue: None: what had its last attempt is discarded."""
+
+    max_attempts: int | None
+    delay_seconds: float
+    backoff: float
+    dead_letter_queue: str | None
+
+    def is_last(self, attempts: int) -> bool:
+        """Whether a message that was delivered so often is delivered no more."""
+        return self.max_attempts is not None and attempts >= self.max_attempts
+
+    def wait_seconds(self, attempts: int) -> float:
+        """How long a message waits that was delivered so often."""
+        grown = self.delay_seconds * self.backoff ** min(attempts - 1, _EXPONENT_MAX)
+        return min(grown, max(self.delay_seconds, BACKOFF_SECONDS_MAX))
+
+
+def check_redelivery(max_attempts: object, delay_seconds: object, backoff: object, dead_letter_queue: object) -> None:
+    """Raise SettingsError unless these can be fields of a policy."""
+    is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
+    if max_attempts is not None and not is_count:
+        raise SettingsError(f"max_attempts={reprlib.repr(max_attempts)} must be 1 to {ATTEMPTS_MAX:,}, or None")
+    if not is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
+        raise SettingsError(
+            f"redelivery_delay_seconds={reprlib.repr(delay_seconds)} must be a number from 0 to {DELAY_SECONDS_MAX:,}"
+        )
+    if not is_number(backoff, 1, BACKOFF_MAX):
+        raise SettingsError(f"redelivery_backoff={reprlib.repr(backoff)} must be a number from 1 to {BACKOFF_MAX:,}")
+    if dead_letter_queue is None:
+        return
+    given = f"dead_letter_queue={reprlib.repr(dead_letter_queue)}"
+    if not isinstance(dead_letter_queue, str) or not dead_letter_queue.isprintable():
+        raise SettingsError(f'{given} must be a name such as "DLQ.{NAME}", or None')
+    if dead_letter_queue.strip() in ("", NAME) or dead_letter_queue.count(NAME) > 1:
+        raise SettingsError(f"{given} must be another name than the queue's, with {NAME} in it once or not at all")
+    try:
+        size = len(dead_letter_queue.encode())
+    except UnicodeEncodeError:
+        raise SettingsError(f"{given} holds half a surrogate pair: it is not text") from None
+    if size > NAME_BYTES_MAX // 2:
+        raise SettingsError(f"{given} is above {NAME_BYTES_MAX // 2} bytes: shorten it")
+
+
+def dead_letter_name(template: str, name: str) -> str:
+    """The dead-letter queue of a destination. Of a name that would be too long only the beginning is in it."""
+    room = NAME_BYTES_MAX - len(template.replace(NAME, "").encode())
+    return template.replace(NAME, name.encode()[:room].decode(errors="ignore"))
+
+
+def is_dead_letter_name(templates: Iterable[str | None], name: str) -> bool:
+    """Whether dead letters of any destination may go there."""
+    return any(template is not None and _is_made(template, name) for template in templates)
+
+
+def _is_made(template: str, name: str) -> bool:
+    before, placeholder, behind = template.partition(NAME)
+    if not placeholder:
+        return name == template
+    return name.startswith(before) and name.endswith(behind) and len(name) > len(before) + len(behind)

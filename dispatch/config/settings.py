@@ -1,0 +1,343 @@
+"""Settings: everything that can be chosen about a store, in one frozen dataclass.
+
+A Settings object that exists is valid: each field and each pair of fields
+is checked at construction, and the first that cannot be honoured is a
+SettingsError with its name and value. Nothing here is written to disk; a
+store opens again with other settings, save for broker_name, which names its
+directory.
+
+Below each field, the first line says its meaning and unit, the second the
+price of choosing otherwise; defaults_table() makes the documentation's table
+of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from ...cache.process.memory import default_limit_bytes
+from ...store.disk.layout import PathArgument, validate_broker_name
+from ...store.errors import SettingsError
+from ...store.index.block import BLOCK_MESSAGES
+from .policy import DestinationPolicy, check_policies
+from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
+
+SyncMode = Literal["always", "interval", "never"]
+
+OnMissing = Literal["refuse", "report"]
+
+MIN_MEMORY_LIMIT_BYTES = 4 * MIB
+"""Below it, write buffers and index blocks leave no room for messages."""
+
+MAX_MESSAGE_BYTES = GIB
+"""No setting admits a larger message: readers refuse a greater length before they allocate."""
+
+MIN_TEMP_LIMIT_BYTES = MIB
+
+_MIN_INTERVAL_SECONDS = 0.001
+_MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every system
+
+
+class SettingsWarning(UserWarning):
+    """A property of another broker's configuration cannot be honoured; the text names it and says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What `forebay.open` takes as keywords, or as one object.
+
+    Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB".
+    Durations are seconds. A size field keeps what was given; the number it
+    stands for is in the attribute that ends in `_bytes`.
+    """
+
+    # Behaviour: what is promised, and what is refused.
+
+    broker_name: str = "localhost"
+    """Name of the store's folder below the directory that is opened.
+    Another name is another store, empty at first."""
+
+    sync: SyncMode = "always"
+    """When a confirmed call reaches the device: "always" before it returns, "interval" soon after, "never" unforced.
+    Not "always": faster, and a kill still loses nothing; a power cut loses an interval, or all that was unwritten."""
+
+    memory_limit: int | str | None = None
+    """Bytes that all caches may hold, at least 4MiB; None: a quarter of the machine's or container's RAM.
+    More: fewer disk reads, a larger process."""
+
+    max_message_bytes: int | str = "64MiB"
+    """Bytes of the largest message accepted, from 1KiB to 1GiB.
+    More: one message may push everything else out of RAM, and takes longer to write and to verify."""
+
+    store_limit: int | str | None = None
+    """Bytes of journal above which sends are refused, or a share such as "80%" of the free disk; None: the disk itself.
+    More: a longer backlog before `StoreFull`, less disk for others."""
+
+    on_missing_data_log: OnMissing = "refuse"
+    """Where durable bytes are missing or damaged: "refuse" to open, or go on without them and "report" each place.
+    "report": the store always opens; what is lost is named once, and a lost ack lets its message come again."""
+
+    temp_limit: int | str = "50%"
+    """Bytes of tmp-storage, at least 1MiB, or a share such as "50%" of the disk that is free when the store opens.
+    More: a longer backlog of non-persistent messages before `StoreFull`, less disk for others."""
+
+    lock_wait_seconds: float = 0.0
+    """Seconds to wait for a directory that another process holds; 0: refuse at once.
+    More: a take-over succeeds without retries, a mistaken second start is noticed later."""
+
+    verify_on_open: bool = False
+    """Whether opening reads the whole journal and refuses with JournalCorrupt where anything in it is damaged.
+    True: opening takes as long as reading the journal. False: old damage shows when the message is loaded."""
+
+    background: bool = True
+    """Whether threads of the library load ahead, checkpoint and clean up.
+    False: no thread is started, and none of that happens but in `step()`, which the host must call."""
+
+    policies: Mapping[str, DestinationPolicy] = field(default_factory=dict, hash=False)
+    """Rules by pattern of destination names, such as {"orders.*": DestinationPolicy(prefetch=10)}.
+    Of the patterns that match, the most specific one decides alone; where none matches, the defaults."""
+
+    archive_data_logs: bool = False
+    """Whether data logs that nothing needs are moved to the archive instead of being deleted.
+    True: they can be looked at later; their disk is free again when somebody empties the archive."""
+
+    archive_directory: str | None = None
+    """Directory in which the archive is a folder of the broker's name; None: `archive/` in the store's folder.
+    Another one may be of another file system: each data log is copied, not renamed."""
+
+    record_trace: str | None = None
+    """File in which traffic is recorded for `forebay plan`, without names, headers or bodies; None: it is not.
+    A file: a message that passes alone writes 13 bytes and costs 5 µs of CPU; in batches a tenth. It ends at 4 GiB."""
+
+    # Performance: the same promises at another price.
+
+    sync_interval_seconds: float = 1.0
+    """Seconds between two syncs with sync="interval".
+    More: fewer syncs, more to lose in a power cut."""
+
+    use_vectored_io: bool = True
+    """Whether the messages of a batch are joined, up to 256 in one record and one write.
+    False: a record and a write for each, at about a fifth of the speed; damage to a record costs one message."""
+
+    map_journal: bool = True
+    """Whether a small append is a copy into mapped memory instead of a system call, on ext4 and XFS under Linux.
+    False: 3 µs more a message; a file system that shuts itself down then fails the store, not the whole process."""
+
+    max_file_length: int | str = "32MiB"
+    """Bytes of a full data log, from 64KiB to 1GiB; a larger message gets a larger file.
+    More: fewer files, and disk given back in larger pieces, later."""
+
+    max_checkpoint_adds: int = 131_072
+    """Messages added since the last checkpoint that force the next one, whatever the time.
+    More: fewer index writes under load, a longer replay after a kill."""
+
+    checkpoint_interval_seconds: float = 5.0
+    """Seconds between two checkpoints.
+    More: fewer index writes, a longer replay after a kill."""
+
+    cleanup_interval_seconds: float = 30.0
+    """Seconds between two looks for data logs that nothing needs any more.
+    More: less work, disk given back later."""
+
+    persistent_index: bool = True
+    """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
+    False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
+
+    index_transaction_adds: int = 1_000_000
+    """References that one transaction of a checkpoint brings into the index on disk, at least 512; a block has 512.
+    Fewer: smaller transactions, and a kill between two of one checkpoint costs a replay of the whole journal."""
+
+    index_page_size: int | str = "16KiB"
+    """Bytes of a page of the index, a power of two from 512B to 64KiB.
+    More: fewer and larger reads, more written for a small change."""
+
+    index_cache_size: int | str | None = None
+    """Bytes of index pages in RAM, a part of memory_limit, from 256KiB to half of it; None: an eighth, at most 32MiB.
+    More: fewer index reads, less room for messages."""
+
+    # The size fields as numbers.
+
+    memory_limit_bytes: int = field(init=False, repr=False)
+    max_message_size_bytes: int = field(init=False, repr=False)
+    max_file_length_bytes: int = field(init=False, repr=False)
+    index_page_size_bytes: int = field(init=False, repr=False)
+    index_cache_size_bytes: int = field(init=False, repr=False)
+    store_limit_bytes: int | None = field(init=False, repr=False)
+    store_limit_share: float | None = field(init=False, repr=False)
+    temp_limit_bytes: int | None = field(init=False, repr=False)
+    temp_limit_share: float | None = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        validate_broker_name(self.broker_name)
+        _check_choice("sync", self.sync, get_args(SyncMode))
+        _check_choice("on_missing_data_log", self.on_missing_data_log, get_args(OnMissing))
+        for name in (
+            "verify_on_open",
+            "background",
+            "use_vectored_io",
+            "map_journal",
+            "persistent_index",
+            "archive_data_logs",
+        ):
+            _check_choice(name, getattr(self, name), (True, False))
+        _check_path("archive_directory", self.archive_directory)
+        _check_path("record_trace", self.record_trace)
+        _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
+        _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
+        _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
+
+        check_policies(self.policies)
+        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+
+        memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
+        memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)
+        share = parse_share("store_limit", self.store_limit)
+        temp_share = parse_share("temp_limit", self.temp_limit)
+        has_store_limit = self.store_limit is not None and share is None
+        sizes: dict[str, int | float | None] = {
+            "store_limit_bytes": parse_size("store_limit", self.store_limit, minimum=MIB) if has_store_limit else None,
+            "store_limit_share": share,
+            "temp_limit_bytes": None
+            if temp_share is not None
+            else parse_size("temp_limit", self.temp_limit, minimum=MIN_TEMP_LIMIT_BYTES),
+            "temp_limit_share": temp_share,
+            "memory_limit_bytes": memory_limit_bytes,
+            "max_message_size_bytes": parse_size(
+                "max_message_bytes", self.max_message_bytes, minimum=KIB, maximum=MAX_MESSAGE_BYTES
+            ),
+            "max_file_length_bytes": parse_size("max_file_length", self.max_file_length, minimum=64 * KIB, maximum=GIB),
+            "index_page_size_bytes": _index_page_size_bytes(self.index_page_size),
+            "index_cache_size_bytes": index_cache_bytes(self.index_cache_size, memory_limit_bytes),
+        }
+        for name, size_bytes in sizes.items():
+            object.__setattr__(self, name, size_bytes)  # frozen for everybody else
+
+    @classmethod
+    def from_activemq(cls, path: PathArgument) -> Settings:
+        """What an `activemq.xml` says, in our words; a SettingsWarning names each property that can't be honoured.
+
+        Reads that file alone and resolves no placeholder. SettingsError, with
+        the line, where it is no such file. `forebay settings FILE` prints the same.
+        """
+        from .activemq_importer import settings_from_activemq
+
+        return settings_from_activemq(path)
+
+
+def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
+    """The given settings, or the defaults, with these fields in their place.
+
+    SettingsError for a name that is no field, with the closest one that is,
+    and for a value that Settings refuses.
+    """
+    known = [entry.name for entry in dataclasses.fields(Settings) if entry.init]
+    for name in fields:
+        if name not in known:
+            raise SettingsError(f"there is no setting {name!r}: {_advice(name, known)}")
+    if settings is None:
+        return Settings(**fields)
+    if not isinstance(settings, Settings):
+        raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}: give fields by name")
+    return dataclasses.replace(settings, **fields)
+
+
+def defaults_table() -> str:
+    """All fields as a Markdown table, for the documentation. Reads this file's own source."""
+    return _table(Settings)
+
+
+def policies_table() -> str:
+    """The fields of DestinationPolicy likewise."""
+    return _table(DestinationPolicy)
+
+
+def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
+    defaults = {
+        entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
+    }
+    rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
+    for name, documentation in _documented_fields(kind):
+        meaning, price = documentation.split("\n")
+        rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
+    return "\n".join(rows)
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    # By type too, because 1 == True.
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+        allowed = " or ".join(_written(choice) for choice in choices)
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
+
+
+def _check_path(name: str, value: object) -> None:
+    if value is not None and (not isinstance(value, str) or not value or "\0" in value):
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters")
+
+
+def _check_seconds(name: str, value: object, *, minimum: float) -> None:
+    # The chained comparison refuses NaN as well.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
+        raise SettingsError(
+            f"{name}={reprlib.repr(value)} must be seconds as a number such as 2.5, "
+            f"from {minimum:g} to {_MAX_SECONDS:,.0f}"
+        )
+
+
+def _check_count(name: str, value: object, *, minimum: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least {minimum}")
+
+
+def _index_page_size_bytes(value: object) -> int:
+    size_bytes = parse_size("index_page_size", value, minimum=512, maximum=64 * KIB)
+    if size_bytes.bit_count() != 1:
+        raise SettingsError(f'index_page_size={reprlib.repr(value)} must be a power of two, such as "16KiB"')
+    return size_bytes
+
+
+def index_cache_bytes(value: object, memory_limit_bytes: int) -> int:
+    if value is None:
+        return min(memory_limit_bytes // 8, 32 * MIB)
+    size_bytes = parse_size("index_cache_size", value, minimum=256 * KIB)
+    if size_bytes > memory_limit_bytes // 2:
+        raise SettingsError(
+            f"index_cache_size={reprlib.repr(value)} must be at most half of memory_limit "
+            f"({format_size(memory_limit_bytes)}): lower it, or raise memory_limit"
+        )
+    return size_bytes
+
+
+def _advice(name: str, known: list[str]) -> str:
+    import difflib
+
+    closest = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
+
+
+def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Those that may be given, with what is said below them."""
+    import ast
+    import inspect
+    import itertools
+
+    definition = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for statement, following in itertools.pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(documentation))):
+                yield name, documentation
+
+
+def _written(value: object) -> str:
+    """As one writes it in a call."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    return f"{value:_}" if type(value) is int else repr(value)

@@ -1,0 +1,76 @@
+"""Sizes: a number of bytes, given as an int or as a string such as "64MiB".
+
+kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s. What is not
+certainly a size is refused, never guessed: "512k", "64" and 1.5 are
+SettingsError. Nothing here is stored.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+
+from ...store.errors import SettingsError
+
+KIB = 2**10
+MIB = 2**20
+GIB = 2**30
+
+_UNIT_BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
+
+# Bounded digits: int() of a longer string is slow, and above 4,300 digits an error of its own.
+_SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_UNIT_BYTES)})")
+_PERCENT = re.compile(r"([0-9]{1,3})%")
+
+
+def is_number(value: object, least: float, most: float) -> bool:
+    """Whether it is an int or a float, no bool and no NaN, from least to most."""
+    return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
+
+
+def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
+    """The bytes that value stands for, fractions of a byte dropped.
+
+    minimum and maximum are bytes and inclusive. SettingsError names the
+    field, the value and what would be accepted.
+    """
+    size_bytes = _to_bytes(value)
+    if size_bytes is None:
+        raise SettingsError(
+            f"{name}={reprlib.repr(value)} is not a size: give bytes as an int, "
+            f'or a string such as "64MiB" (units: {", ".join(_UNIT_BYTES)})'
+        )
+    if size_bytes < minimum or (maximum is not None and size_bytes > maximum):
+        most = "" if maximum is None else f" and at most {format_size(maximum)}"
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be at least {format_size(minimum)}{most}")
+    return size_bytes
+
+
+def parse_share(name: str, value: object) -> float | None:
+    """The share that a percentage such as "80%" stands for, from 1% to 100%; None when value is no percentage."""
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    if not 1 <= int(match[1]) <= 100:
+        raise SettingsError(f"{name}={reprlib.repr(value)} must be from 1% to 100%")
+    return int(match[1]) / 100
+
+
+def format_size(size_bytes: int) -> str:
+    """The shortest exact string that parse_size reads back: "64MiB", "1500B"."""
+    for unit in ("GiB", "MiB", "KiB"):
+        whole, rest = divmod(size_bytes, _UNIT_BYTES[unit])
+        if whole and not rest:
+            return f"{whole}{unit}"
+    return f"{size_bytes}B"
+
+
+def _to_bytes(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or (match := _SIZE.fullmatch(value)) is None:
+        return None
+    whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3)
+    # In integers, because a float would make "2.01MB" 2,009,999 bytes.
+    scale: int = 10 ** len(fraction)
+    return int(whole + fraction) * _UNIT_BYTES[unit] // scale

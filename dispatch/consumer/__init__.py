@@ -1,0 +1,1 @@
+"""Consumers: take, settle, close; detection of slow ones."""

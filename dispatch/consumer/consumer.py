@@ -1,0 +1,555 @@
+"""Consumer: takes messages of one queue and settles them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...store.errors import Closed, SettingsError, StoreFull
+from ..config.policy import check_prefetch, policy_for
+from ..config.sizes import is_number
+from ..core.delivery import Delivery
+from ..core.publisher import Caller
+from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..distribution import exclusive
+from ..loading.eager import Load
+from ..transactions.transaction import Transaction
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+logger = logging.getLogger("forebay.dispatch")
+
+LOAD_WAIT_SECONDS = 5.0
+SECONDS_MAX = 1_000_000_000
+"""Of a timeout or a delay: thirty years, which threading can wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatistics:
+    """A consumer and the TargetLists of its interest. Counts of messages; the watermarks in bytes."""
+
+    direct_entries: int
+    references: int
+    watermark_bytes: int
+    high_watermark_bytes: int
+    misses: int
+    in_flight: int
+    delivered: int
+    is_slow: bool
+    """It has neither taken nor settled anything for `slow_consumer_seconds`, and holds messages or could have some."""
+
+
+@dataclass(slots=True)
+class Search:
+    """A take that found nothing in RAM, and what came of its last round."""
+
+    max_messages: int
+    max_bytes: int | None
+    is_over: bool = False
+    """Its timeout has passed."""
+    is_scanned: bool = False
+    """A part of what there is was examined with its selector already."""
+    is_missed: bool = False
+    """It had to wait for a load."""
+    load: Load | None = None
+    """Begun for it: to be finished without the lock."""
+    is_coming: bool = False
+    """A load is under way, this one or another's."""
+    has_credit: bool = False
+    """It waits for messages, not for room to hold any."""
+
+
+class Consumer:
+    """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: QueueArea,
+        interest: Interest,
+        prefetch: int,
+        on_ready: Callable[[], None] | None,
+    ) -> None:
+        self._engine = engine
+        self._caller: Caller = engine
+        self._queue = queue
+        self.interest = interest
+        self._prefetch = prefetch
+        self._on_ready = on_ready
+        self._is_armed = False
+        self._is_closed = False
+        self.is_synchronous = on_ready is None
+        """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+        self._waits_for_credit = False
+        self._is_held_up = False
+        """It gets nothing, whatever is there."""
+        self._credited = threading.Condition(engine.lock)
+        """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
+        self._collect_one = engine.targets.collect_one
+        self._collect = engine.targets.collect
+        self.priority = 0
+        """Those of higher priority are served first. Read-only for callers."""
+        self.is_exclusive = False
+        """It gets all, or waits to take over. Read-only for callers."""
+        self.on_slow: Callable[[Consumer], None] | None = None
+        """Called, never under a lock, when it has become slow."""
+        self.slow_seconds = policy_for(engine.settings.policies, queue.name).slow_consumer_seconds
+        self.is_slow = False
+        self.moved_at = engine.monotonic()
+        self.seen = (0, 0)
+        """What it had delivered and in flight when somebody last looked whether it is slow."""
+        self.when_moved: Callable[[], None] | None = None
+        """Called under the lock when it has another interest: what an event loop needs to hear."""
+        self.when_closed: Callable[[], None] | None = None
+        """Called under the lock, whoever closes it: what an event loop needs to hear."""
+        self.in_flight = 0
+        """Deliveries not settled yet. Read-only for callers."""
+        self.delivered = 0
+        """Deliveries so far, which numbers them. Read-only for callers."""
+        self.equip()
+
+    # ------------------------------------------------------------------ taking
+
+    @property
+    def prefetch(self) -> int:
+        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
+        return self._prefetch
+
+    @prefetch.setter
+    def prefetch(self, prefetch: int) -> None:
+        check_prefetch(prefetch)
+        engine = self._engine
+        with engine.lock:
+            self._prefetch = prefetch
+            self.credit_came()
+            if self._queue.dealer is not None:
+                self._queue.dealer.woken()
+        engine.call_ready()
+
+    def take(
+        self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
+    ) -> list[Delivery]:
+        """Up to max_messages deliveries in order, at least one if there is one; [] when timeout seconds have passed.
+
+        max_bytes bounds the bodies and headers together, but for the first
+        message. timeout=None waits for ever. Never more than `prefetch` leaves.
+        O(messages) without a disk read where the eager loader is ahead; else
+        one load, counted as misses. The loader stands back from a thread that
+        takes and never pauses: that loads for itself. Raises Closed.
+        """
+        engine = self._engine
+        if type(max_messages) is not int or max_messages < 1:
+            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
+        if max_bytes is not None or (timeout and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
+            check_bounds(timeout, max_bytes)
+        deliveries: list[Delivery]
+        if max_messages == 1:
+            with engine.lock:
+                if not self._is_closed and (self.in_flight < self._prefetch or not self._prefetch):
+                    one = self._collect_one(self)
+                    if one is not None:
+                        return [one]
+        with engine.lock:
+            if self._is_closed:
+                raise Closed("the consumer")
+            most = self._credit(max_messages)
+            deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+        if not deliveries:
+            deliveries = self._take_slowly(max_messages, timeout, max_bytes)
+        if engine.targets.ready:
+            engine.call_ready()
+        return deliveries
+
+    def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
+        """What of it can be handed out without any wait; [] where `look` must go on. REQUIRES: the lock."""
+        if self._is_closed:
+            raise Closed("the consumer")
+        most = self._credit(max_messages)
+        if most == 1:
+            one = self._collect_one(self)
+            if one is not None:
+                return [one]
+        return self._collect(self, most, max_bytes) if most > 0 else []
+
+    def _credit(self, max_messages: int) -> int:
+        """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
+        if self._is_held_up:
+            self._stand_by()
+            return 0
+        if self.in_flight and self._engine.targets.is_short:
+            return 0
+        if not self._prefetch:
+            return max_messages
+        return min(max_messages, self._prefetch - self.in_flight)
+
+    def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
+        """Nothing is in RAM: load it, or wait for it."""
+        engine = self._engine
+        check_bounds(timeout, max_bytes)
+        deadline = None if timeout is None else engine.monotonic() + timeout
+        search = Search(max_messages, max_bytes)
+        while True:
+            with engine.lock:
+                search.is_over = deadline is not None and engine.monotonic() >= deadline
+                found = self.look(search)
+                if found is not None:
+                    return found
+                if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
+                    self.arm()
+                    return []
+            search.is_scanned = self.interest.selector is not None
+            if search.load is not None:
+                engine.loader.finish(search.load)
+
+    def look(self, search: Search) -> list[Delivery] | None:
+        """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
+        engine, targets = self._engine, self._engine.targets
+        if self._is_closed:
+            raise Closed("the consumer")
+        engine.release_due()
+        search.load = None
+        search.is_coming = search.has_credit = False
+        most = self._credit(search.max_messages)
+        while most > 0:
+            deliveries = self._collect(self, most, search.max_bytes)
+            if deliveries:
+                if search.is_missed:
+                    self.interest.misses += len(deliveries)
+                return deliveries
+            target = targets.starving(self.interest)
+            if search.is_scanned and search.is_over:
+                if target is not None:
+                    targets.feed(target)  # the loader may have given it up while memory was short
+                self.arm()
+                return []  # nothing matched so far: the scan goes on in the background, or with the next take
+            if target is not None:
+                targets.standing_back.missed(target)
+            if target is not None and not target.is_loading:
+                search.load = engine.loader.begin(target, is_needed=True)
+                if search.load is None and not target.has_supply:
+                    continue  # what it had is settled: look at the next list
+            search.is_coming = target is not None and target.is_loading
+            search.has_credit = target is None or search.is_coming
+            # A load that another thread has under way counts too: its message was not there in time.
+            search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
+            break
+        if not search.has_credit:
+            self._waits_for_credit = True
+            self.interest.arrived.notify()  # it may have been called in the place of one that has credit
+            if most > 0 or targets.is_short:
+                targets.waits_for_memory[self] = None
+        return None
+
+    def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
+        """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
+        engine = self._engine
+        now = engine.monotonic()
+        if is_coming:
+            wait_seconds: float | None = LOAD_WAIT_SECONDS
+        elif deadline is None:
+            wait_seconds = None
+        else:
+            wait_seconds = deadline - now
+            if wait_seconds <= 0:
+                return False
+        due = engine.next_due()
+        if due is not None:
+            due_seconds = max(due - now, 0.0)
+            wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
+        if not has_credit:
+            self._credited.wait(wait_seconds)
+            return True
+        interest = self.interest  # it may have another one when the wait is over
+        interest.waiting += 1
+        try:
+            interest.arrived.wait(wait_seconds)
+        finally:
+            interest.waiting -= 1
+        return True
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Blocks for the next message; ends when the consumer or the store is closed."""
+        while True:
+            try:
+                deliveries = self.take(1, timeout=None)
+            except Closed:
+                return
+            yield from deliveries
+
+    def arm(self) -> None:
+        """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
+        if self._on_ready is not None:
+            self._is_armed = self.interest.is_armed = True
+
+    def become_ready(self, ready: list[Callable[[], None]]) -> None:
+        """Something may be there for a take that found nothing. REQUIRES: the lock."""
+        if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
+            self._is_armed = False
+            ready.append(self._on_ready)
+
+    # ------------------------------------------------------------------ settling
+
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
+        """Done with them: after this returns none is ever delivered again. One journal record for each run.
+
+        In a transaction that is true from the commit on, and until then they
+        stay in flight. SettingsError when one of them is another consumer's or
+        was settled before, TransactionError when it is a transaction's; then
+        none of them is settled. O(deliveries).
+        """
+        engine = self._engine
+        if transaction is not None:
+            self._ack_in(transaction, deliveries)
+            return
+        if type(deliveries) is list and len(deliveries) == 1 and type(deliveries[0]) is Delivery:
+            deliveries = deliveries[0]
+        if type(deliveries) is Delivery:
+            area, sequence = deliveries._area, deliveries.sequence
+            try:
+                with engine.lock:
+                    if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                        self._check_held((deliveries,))
+                    area.acknowledged += area.store.remove_one(area.lane, sequence)
+                    engine.targets.settle(deliveries)
+                    if area.attempts is not None:
+                        area.settled(sequence, sequence)
+                    if self._waits_for_credit:
+                        self.credit_came()
+                    position = engine.store.journal.end if area.syncs else 0
+            except StoreFull as full:
+                self._make_disk_room(full)
+                if area.in_flight.get(sequence) is deliveries:
+                    self.ack(deliveries)
+                return
+            self._caller.after_write(position)
+            return
+        rest = _batch(deliveries)
+        while rest:
+            try:
+                with engine.lock:
+                    self._check_held(rest)
+                    try:
+                        settled = self._ack_runs(rest)
+                        rest = rest[settled:]
+                    finally:
+                        self.credit_came()  # for what is settled, also where the rest is refused
+                    position = engine.store.journal.end
+            except StoreFull as full:
+                engine.call_ready()
+                self._make_disk_room(full)
+                rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
+                continue
+            self._caller.after_write(position)
+
+    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        engine = self._engine
+        checked = engine.transactions.checked(transaction)
+        with engine.lock:
+            self._check_held(batch)
+            if not all(delivery.persistent for delivery in batch):
+                raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
+            checked.hold(batch)
+
+    def _make_disk_room(self, full: StoreFull) -> None:
+        """Even the reserve is full: delete at once what earlier acks have freed. Raises full where that is nothing.
+
+        REQUIRES: no lock.
+        """
+        if not self._engine.store.cleanup().deleted:
+            raise full
+
+    def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
+        """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
+        targets, store = self._engine.targets, self._engine.store
+        begin = 0
+        while begin < len(ordered) and (not begin or not store.index.is_crowded):
+            first = ordered[begin]
+            end = begin + 1
+            sequence = first.sequence
+            while end < len(ordered) and ordered[end].sequence == sequence + 1 and ordered[end]._area is first._area:
+                sequence += 1
+                end += 1
+            area = first._area
+            area.acknowledged += area.store.remove(area.lane, first.sequence, sequence)
+            targets.settle_run(area, ordered[begin:end])
+            begin = end
+        return begin
+
+    def ack_up_to(self, delivery: Delivery) -> None:
+        """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
+        with self._engine.lock:
+            self._check_held((delivery,))
+            held = [other for other in self._held() if other._number <= delivery._number]
+        self.ack(held)
+
+    def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
+        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1.
+
+        Where the queue's policy has a longer delay, after that; and after
+        `max_attempts` not again, but from the dead-letter queue. The attempts
+        are in the journal when this returns. O(deliveries).
+        """
+        engine = self._engine
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check_seconds("delay", delay)
+        with engine.lock:
+            self._check_held(batch)
+            engine.redelivery.take_back(batch, delay)
+            self.credit_came()
+        engine.call_ready()
+
+    def _check_held(self, deliveries: Sequence[Delivery]) -> None:
+        last_number = -1
+        is_ascending = True
+        for delivery in deliveries:
+            if type(delivery) is not Delivery:
+                raise SettingsError(f"a delivery is expected, not {type(delivery).__name__}")
+            if delivery._consumer is not self:
+                raise SettingsError("the delivery belongs to another consumer: settle it there")
+            if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+                self._engine.transactions.raise_if_held(delivery)
+                raise SettingsError("the delivery is settled already, or its consumer was closed")
+            is_ascending = is_ascending and delivery._number > last_number
+            last_number = delivery._number
+        # In the order in which they were taken there can be none twice, and nothing to remember.
+        if not is_ascending and len(set(map(id, deliveries))) < len(deliveries):
+            raise SettingsError("the same delivery is in the batch twice")
+
+    def credit_came(self) -> None:
+        """It may be able to take again, if that was what it waited for. REQUIRES: the lock."""
+        if not self._waits_for_credit or self._credit(1) <= 0:
+            return
+        self._waits_for_credit = False
+        targets = self._engine.targets
+        targets.waits_for_memory.pop(self, None)
+        self._credited.notify_all()
+        if self._is_armed:
+            if targets.has_any(self.interest):
+                self.become_ready(targets.ready)
+            else:
+                self.interest.is_armed = True
+
+    def equip(self) -> None:
+        """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
+
+        What does so stands in the place of what others call, so that no other take asks.
+        """
+        queue, targets = self._queue, self._engine.targets
+        self._collect = targets.collect if queue.dealer is None else queue.dealer.collect
+        if queue.holds_up(self):
+            self._collect_one = _nothing
+            self._is_held_up = self._waits_for_credit = True
+            return
+        self._collect_one = targets.collect_one if queue.dealer is None else _nothing
+        if self._is_held_up:
+            self._is_held_up = False
+            self.credit_came()
+
+    def _stand_by(self) -> None:
+        """While another consumer is exclusive: what this one settles frees its groups."""
+        if self._queue.dealer is not None and not self._queue.is_paused and not self._is_closed:
+            self._queue.dealer.stand_back(self)
+
+    def move_to(self, interest: Interest) -> None:
+        """Its messages come from there from now on. REQUIRES: the lock."""
+        self.interest = interest
+        self.equip()
+        if self._is_armed:
+            interest.is_armed = True
+        if self.when_moved is not None:
+            self.when_moved()
+
+    def _held(self) -> list[Delivery]:
+        """What it holds. O(in flight in this queue)."""
+        areas: list[LaneArea] = [target.area for target in self.interest.lists]
+        return [delivery for area in areas for delivery in area.in_flight.values() if delivery._consumer is self]
+
+    # ------------------------------------------------------------------ the rest
+
+    def close(self) -> None:
+        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
+        engine = self._engine
+        with engine.lock:
+            self.close_locked()
+        engine.call_ready()
+
+    def close_locked(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        interest, targets, dealer = self.interest, self._engine.targets, self._queue.dealer
+        held = self._held()
+        targets.waits_for_memory.pop(self, None)
+        self._queue.delivered += self.delivered
+        if dealer is not None:
+            dealer.leave(self)
+        else:
+            interest.consumers.remove(self)
+            if not interest.consumers:
+                targets.unsubscribe(self._queue, interest)
+        self._engine.redelivery.take_back(held)
+        if self.is_exclusive:
+            exclusive.leave(self._queue, self)
+        if dealer is not None:
+            dealer.woken()
+        self._credited.notify_all()
+        interest.arrived.notify_all()
+        if self.when_closed is not None:
+            self.when_closed()
+        for other in interest.consumers:
+            if other is not self:
+                other.become_ready(targets.ready)
+
+    def die(self) -> None:
+        """The process was forked and this is the child's copy: it takes and returns nothing."""
+        self._is_closed = True
+
+    def statistics(self) -> ConsumerStatistics:
+        """A snapshot. O(lists of the interest), no disk."""
+        with self._engine.lock:
+            lists = list(self.interest.in_turn())
+            return ConsumerStatistics(
+                direct_entries=sum(len(target.direct) for target in lists),
+                references=sum(target.references.count + target.returned.count for target in lists),
+                watermark_bytes=sum(target.direct_bytes for target in lists),
+                high_watermark_bytes=sum(target.high_watermark_bytes for target in lists),
+                misses=self.interest.misses,
+                in_flight=self.in_flight,
+                delivered=self.delivered,
+                is_slow=self.is_slow,
+            )
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _nothing(consumer: Consumer) -> Delivery | None:
+    """As TargetArea.collect_one, of a queue that is paused."""
+    return None
+
+
+def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
+    if timeout is not None:
+        check_seconds("timeout", timeout)
+    if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
+        raise SettingsError(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}")
+
+
+def check_seconds(name: str, seconds: float) -> None:
+    if not is_number(seconds, 0, SECONDS_MAX):
+        raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
+
+
+def _batch(deliveries: object) -> tuple[Delivery, ...]:
+    """A copy, which nobody changes under us."""
+    if not isinstance(deliveries, list | tuple):
+        raise SettingsError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
+    return tuple(deliveries)

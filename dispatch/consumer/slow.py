@@ -1,0 +1,63 @@
+"""Slow consumers: those that neither take nor settle anything, while they hold messages or could have some.
+
+Once a second each consumer's counters are compared with those of before, so
+no take and no ack does anything for it. Nobody waits for a slow consumer; it
+is told to whoever asked, loses its precedence, and its groups, but for those
+of which it holds a message, go to others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.lists import TargetArea
+    from .consumer import Consumer
+
+logger = logging.getLogger("forebay.dispatch")
+
+
+def notice(targets: TargetArea, consumers: Iterable[Consumer], now: float) -> int:
+    """Look at all of them; how many have become slow. Callbacks join those that are due. REQUIRES: the lock."""
+    noticed = 0
+    for consumer in consumers:
+        if _is_at_rest(targets, consumer) or _has_moved(consumer):
+            consumer.moved_at = now
+            consumer.is_slow = False
+        elif not consumer.is_slow and consumer.slow_seconds is not None:
+            if now - consumer.moved_at >= consumer.slow_seconds:
+                noticed += 1
+                consumer.is_slow = True
+                _tell(targets, consumer)
+    return noticed
+
+
+def _is_at_rest(targets: TargetArea, consumer: Consumer) -> bool:
+    """It holds nothing, and there is nothing for it."""
+    if consumer.in_flight:
+        return False
+    return consumer._queue.holds_up(consumer) or not targets.has_any(consumer.interest)
+
+
+def _has_moved(consumer: Consumer) -> bool:
+    """It has taken or settled something since it was looked at last."""
+    seen, consumer.seen = consumer.seen, (consumer.delivered, consumer.in_flight)
+    return seen != consumer.seen
+
+
+def _tell(targets: TargetArea, consumer: Consumer) -> None:
+    queue = consumer._queue
+    logger.warning(
+        "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
+        queue.name,
+        consumer.slow_seconds,
+        consumer.in_flight,
+    )
+    if queue.dealer is not None:
+        queue.dealer.stand_back(consumer)
+        queue.dealer.woken()
+    if consumer.on_slow is not None:
+        targets.ready.append(partial(consumer.on_slow, consumer))

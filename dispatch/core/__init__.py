@@ -1,0 +1,1 @@
+"""Queues, lanes, TargetLists and deliveries: the state under the one lock."""

@@ -1,0 +1,600 @@
+"""TargetArea: all TargetLists, the memory they share, and the hand-out from them.
+
+Deciding happens here, under the state lock; reading happens in loading/eager.py,
+outside it. Order of giving memory back: HeadQueueCache (newest first), then
+PendingCache (farthest from being consumed first), then direct messages from
+the far end of the list with the most supply, which lowers its watermark.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...cache.budget import Budget
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ...cache.head_queue_cache import HeadQueueCache
+from ...cache.message_cache import CacheStatistics
+from ...cache.pending_cache import PendingCache
+from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
+from ...cache.spill.overflow import Overflow
+from ...store.journal.reading import StoredMessage
+from ...store.message_store import MessageStore
+from ...store.sequence_set import Runs
+from ...store.tmp.volatile_lane import NOWHERE
+from ..planning.observer import Watch
+from .delivery import Delivery
+from .list_pair import pair, turn
+from .load_requests import StandingBack
+from .queue_area import Interest, LaneArea, PersistentArea, QueueArea
+from .reclaim import make_room
+from .redelivery import count_hand_outs
+from .target_list import TargetList
+
+if TYPE_CHECKING:
+    from ..consumer.consumer import Consumer
+    from ..loading.warmer import HeadLoader
+    from ..selectors.selector import Selector
+
+UNREADABLE_MAX: Final = 1024
+"""Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
+
+
+class TargetArea:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        budget: Budget,
+        shares: Shares,
+        state_lock: threading.Lock,
+        *,
+        syncs_always: bool,
+        overflow: Overflow,
+    ) -> None:
+        self.store = store
+        self.budget = budget
+        self.lock = state_lock
+        self.syncs_always = syncs_always
+        self.overflow = overflow
+        self.targets = budget.holder("target_lists")
+        self.dispatch = budget.holder("dispatch_area")
+        self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
+        self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
+        overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
+        self.waits_for_memory: dict[Consumer | TargetList, None] = {}
+        """Those who can't take because others hold what was handed out to them, and lists that the loader gave up."""
+        self.lists: dict[TargetList, None] = {}
+        self.hungry: dict[TargetList, None] = {}
+        """Lists below half of their high watermark for which there is something to load."""
+        self.standing_back = StandingBack(self)
+        self.wake_loader: Callable[[], None] = lambda: None
+        self.heads: HeadLoader
+        self.unreadable: deque[tuple[PersistentArea, int]] = deque(maxlen=UNREADABLE_MAX)
+        """(lane, sequence) of messages that were passed over because they could not be read."""
+        self.drop_expired: Callable[[TargetList, int], None]
+        self.note_times: Callable[[LaneArea], None]
+        """Messages with times were added to a lane."""
+        self.ready: list[Callable[[], None]] = []
+        """Callbacks to call as soon as the lock is free."""
+        self.watch = Watch()
+        self.take_shares(shares)
+
+    def take_shares(self, shares: Shares) -> None:
+        """The memory limit is another one from now on, or the first: whoever has more than its share gives it back.
+
+        O(messages given back + lists).
+        """
+        self.shares = shares
+        self.dispatch_bytes_max = shares.dispatch_bytes_max
+        """Beyond it deliveries are lazy."""
+        self.in_flight_bytes_max = shares.in_flight_bytes_max
+        self.large_message_bytes = shares.large_message_bytes
+        self.overflow.take_shares(shares)
+        self.make_room(0, None)
+        self.make_room(0, None, least=0)
+        self.head_queue_cache.resize(shares.head_queue_cache_bytes)
+        self.pending_cache.resize(shares.pending_cache_bytes)
+        self._move_high_watermarks()
+        for target in self.lists:
+            if target.direct_bytes < target.low_watermark_bytes:
+                self.feed(target)
+        self.relieve()
+
+    # ------------------------------------------------------------------ interests
+
+    def subscribe(self, queue: QueueArea, selector: Selector | None) -> Interest:
+        """The interest for this selector, made with its lists if it is new."""
+        key = selector.text if selector is not None else None
+        interest = queue.interests.get(key)
+        if interest is None:
+            for area in queue.lane_areas():
+                for target in queue.lists_over(area):
+                    self._lay_open(target)
+            interest = queue.interests[key] = queue.make_interest(selector)
+            for area in queue.lane_areas():
+                self.add_list(area, interest)
+            pair(interest)
+            self.settle_interests(queue)
+        return interest
+
+    def add_lane(self, area: LaneArea) -> None:
+        """A lane came into being: each interest gets a list over it."""
+        for interest in area.queue.interests.values():
+            self.add_list(area, interest)
+            interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+            pair(interest)
+        if area.queue.dealer is not None:
+            area.queue.dealer.add_lane(area)
+        self.settle_interests(area.queue)
+
+    def add_list(self, area: LaneArea, interest: Interest) -> None:
+        target = TargetList(area, interest, 0)
+        if area.parked or area.dead:
+            target.share()
+        interest.lists.append(target)
+        self.adopt(target)
+        self.feed(target)
+
+    def adopt(self, target: TargetList) -> None:
+        """A new list has its share of memory from now on."""
+        self.lists[target] = None
+        self.watch.begin(target)
+        # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
+        target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
+
+    def settle_interests(self, queue: QueueArea) -> None:
+        """Find each lane's fast path again, after interests or lanes came or went."""
+        interests = list(queue.interests.values())
+        for area in queue.lane_areas():
+            area.sole = None
+            if len(interests) == 1 and interests[0].selector is None and queue.dealer is None:
+                area.sole = next(target for target in interests[0].lists if target.area is area)
+        if len(interests) > 1:
+            for interest in interests:
+                for target in interest.lists:
+                    target.share()
+
+    def _lay_open(self, target: TargetList) -> None:
+        """What only this list has must be found by others from now on."""
+        if not target.area.is_persistent:
+            messages = [target.evict_last() for _ in range(len(target.direct))]
+            self.targets.release(charges_bytes(messages))
+            target.area.keep(messages)
+
+    def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
+        """The last consumer of an interest has gone: its direct messages go to the HeadQueueCache where they fit."""
+        key = interest.selector.text if interest.selector is not None else None
+        del queue.interests[key]
+        queue.misses += interest.misses
+        for target in interest.lists:
+            self.hungry.pop(target, None)
+            self.standing_back.forget(target)
+            self.waits_for_memory.pop(target, None)
+            del self.lists[target]
+            self.watch.end(target)
+            self.targets.release(target.direct_bytes)
+            lane = target.area.lane.number
+            self.head_queue_cache.reopen(lane)
+            dropped: list[StoredMessage] = []
+            for message in target.direct:
+                if message[2] is None or target.is_shared or not self.head_queue_cache.put(lane, message):
+                    dropped.append(message)
+            target.direct.clear()
+            target.area.keep(dropped)
+            target.direct_bytes = 0
+            if dropped or target.has_supply:
+                self.heads.begin(target.area)
+        interest.lists.clear()
+        self.settle_interests(queue)
+
+    def measure(self, seconds: float) -> None:
+        """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
+        for target in self.lists:
+            if target.taken_bytes:
+                target.measure((target.taken_bytes - target.measured_bytes) / seconds)
+                target.measured_bytes = target.taken_bytes
+        self._move_high_watermarks()
+        self.watch.measured()
+        self.relieve()
+
+    def _move_high_watermarks(self) -> None:
+        rates = [target.measured_rate for target in self.lists]
+        for target, watermark_bytes in zip(self.lists, high_watermarks(self.shares.limit_bytes, rates), strict=True):
+            self._move_high_watermark(target, watermark_bytes)
+
+    def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
+        """What is above it goes to the PendingCache where it fits."""
+        target.move_high_watermark(watermark_bytes)
+        evicted: list[StoredMessage] = []
+        while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
+            evicted.append(target.evict_last())
+            self.targets.release(charge_bytes(evicted[-1]))
+        put, lane = self.pending_cache.put, target.area.lane.number
+        target.area.keep(
+            [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
+        )
+
+    # ------------------------------------------------------------------ arrivals
+
+    def arrive_many(self, area: LaneArea, messages: Sequence[StoredMessage]) -> None:
+        """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
+        sole = area.sole
+        if sole is not None and sole.frontier == messages[0][0] and not sole.references:
+            charge = charges_bytes(messages)
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.targets.reserve(charge):
+                sole.direct.extend(messages)
+                sole.direct_bytes += charge
+                area.published = sole.frontier = messages[-1][0] + 1
+                self.wake(sole.interest)
+                return
+        is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
+        if is_behind and not self.pending_cache.has(area.lane.number):
+            area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
+        else:
+            area.arrive_each(messages)
+        if sole is not None:
+            self.wake(sole.interest)
+
+    def publish(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+        """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
+        first = messages.start if isinstance(messages, range) else messages[0][0]
+        if first > area.published:
+            self.pass_holes(area, first)
+        if isinstance(messages, range):
+            area.arrive_unloaded(messages.stop)
+        else:
+            self.arrive_many(area, messages)
+
+    def pass_holes(self, area: LaneArea, first: int) -> None:
+        """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area and target.frontier == area.published:
+                    target.frontier = first
+        area.published = first
+
+    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
+        """See LaneArea.arrive_unloaded."""
+        area.published = end
+        if not area.queue.interests:
+            self.head_queue_cache.stop(area.lane.number)
+        for interest in area.queue.interests.values():
+            for target in interest.lists:
+                if target.area is area:
+                    self.feed(target)
+            self.wake(interest)
+
+    def arrive(self, area: LaneArea, message: StoredMessage) -> bool:
+        """An arrival in a queue without consumers, or with several interests, or with a selector.
+
+        Returns whether it is in RAM for all who may want it.
+        """
+        lane = area.lane.number
+        interests = area.queue.interests
+        if not interests:
+            if area.lane.pending_messages == 1:
+                self.head_queue_cache.reopen(lane)
+            return self.head_queue_cache.put(lane, message)
+        sequence = message[0]
+        charge = charge_bytes(message)
+        is_kept = is_direct = False
+        is_behind = False
+        for interest in interests.values():
+            target = next(found for found in interest.lists if found.area is area)
+            if target.frontier == sequence and not target.references:
+                is_wanted = interest.verdict(area, message)
+                if is_wanted is False:
+                    target.frontier = sequence + 1
+                    if area.unwanted is not None:
+                        area.unwanted.add(sequence, sequence)
+                    continue
+                if (
+                    is_wanted
+                    and target.direct_bytes + charge <= target.high_watermark_bytes
+                    and self.targets.reserve(charge)
+                ):
+                    target.append(message, charge)
+                    target.frontier = sequence + 1
+                    is_direct = True
+                    self.wake(interest)
+                    continue
+            is_behind = True
+            if not is_kept:
+                is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
+                is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
+            self.feed(target)
+            self.wake(interest)
+        return is_kept if is_behind else is_direct
+
+    def wake(self, interest: Interest) -> None:
+        """Something may be there for the consumers of an interest."""
+        interest.wake(self.ready)
+
+    def feed(self, target: TargetList) -> None:
+        """Let the loader know that a list runs low, unless it stands back from it."""
+        if target not in self.hungry and target.has_supply and target not in self.standing_back.lists:
+            self.hungry[target] = None
+            self.wake_loader()
+
+    # ------------------------------------------------------------------ handing out
+
+    def collect_one(self, consumer: Consumer) -> Delivery | None:
+        """As collect, for one, where the list holds it and nothing needs a second look; else None."""
+        lists = consumer.interest.lists
+        if not lists:
+            return None
+        target = lists[0]
+        if not target.direct or target.returned.count or not target.is_plain:
+            return None
+        sequence, properties, body, timestamp = target.direct[0]
+        dispatch = self.dispatch
+        area = target.area
+        attempts = area.attempts
+        if body is None or (attempts is not None and attempts.find(sequence) is not None):
+            return None
+        charge = len(properties) + len(body) + OVERHEAD_BYTES
+        if dispatch.held_bytes + charge > self.dispatch_bytes_max:
+            return None
+        target.direct.popleft()
+        target.direct_bytes -= charge
+        target.taken_bytes += charge
+        self.targets.held_bytes -= charge
+        dispatch.held_bytes += charge
+        number = consumer.delivered = consumer.delivered + 1
+        delivery = Delivery(consumer, area, sequence, properties, body, timestamp, 1, number)
+        area.in_flight[sequence] = delivery
+        consumer.in_flight += 1
+        if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+            self.standing_back.runs_low(target)
+        if target.taken_bytes >= target.look_at:
+            self.watch.look(target)
+        return delivery
+
+    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
+        deliveries: list[Delivery] = []
+        for target in consumer.interest.lists:
+            if target.twin is not None:
+                if target.area.is_persistent:
+                    max_bytes, is_empty = self.collect_by_turns(consumer, target, most, max_bytes, deliveries)
+                    if not is_empty:
+                        break
+                continue
+            if target.returned.count and (not target.direct or target.returned.first < target.direct[0][0]):
+                break
+            if target.direct:
+                max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
+                if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
+                    self.standing_back.runs_low(target)
+                if len(deliveries) >= most or target.direct:
+                    break
+            if target.has_supply:
+                break
+        return deliveries
+
+    def collect_by_turns(
+        self, consumer: Consumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> tuple[int | None, bool]:
+        """Hand out from a list and its twin by arrival: what is left of max_bytes, and whether both are empty now."""
+        while True:
+            chosen, before = turn(target)
+            direct = chosen.direct
+            if not direct and not chosen.has_supply:
+                return max_bytes, True
+            if not direct or len(deliveries) >= most:
+                return max_bytes, False
+            if chosen.returned.count and chosen.returned.first < direct[0][0]:
+                return max_bytes, False
+            count = len(direct)
+            max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
+            if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
+                self.feed(chosen)
+            if len(direct) == count:
+                return max_bytes, False
+
+    def hand_out(
+        self,
+        consumer: Consumer,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = NOWHERE,
+    ) -> int | None:
+        """Move messages before a sequence from a list to the DispatchArea; returns what is left of max_bytes."""
+        if target.is_timed and not target.is_shared:
+            self.drop_expired(target, most - len(deliveries))
+        area, direct, dispatch = target.area, target.direct, self.dispatch
+        in_flight, attempts, is_shared = area.in_flight, area.attempts, target.is_shared
+        room = self.dispatch_bytes_max - dispatch.held_bytes
+        moved = released = handed = 0
+        already, number = len(deliveries), consumer.delivered
+        stop = target.returned.first if target.returned.count else target.frontier
+        if target.returned.count and not is_shared:
+            most = min(most, already + target.before_returned)
+        if before < NOWHERE:
+            stop = min(stop, before - 1)
+            if not is_shared:
+                most = min(most, already + target.count_before(before, most - already))
+        while direct and len(deliveries) < most:
+            message = direct[0]
+            sequence, properties, body, timestamp = message
+            charge = len(properties) + OVERHEAD_BYTES + (len(body) if body is not None else 0)
+            if is_shared:
+                if sequence > stop:
+                    break
+                if target.is_timed and self._has_expired(target, message):
+                    continue
+                if not target.interest.is_free(area, message):
+                    direct.popleft()
+                    released += charge
+                    continue
+            if max_bytes is not None:
+                size = charge - OVERHEAD_BYTES if body is not None else area.lane.lengths(sequence, sequence)[0]
+                if deliveries and size > max_bytes:
+                    break
+                max_bytes -= size
+            if moved + charge > room:
+                if deliveries and dispatch.held_bytes + moved + OVERHEAD_BYTES > self.in_flight_bytes_max:
+                    break
+                if body is None or area.unload(message):
+                    released += charge - OVERHEAD_BYTES
+                    handed += charge - OVERHEAD_BYTES
+                    charge, properties, body = OVERHEAD_BYTES, b"", None
+            direct.popleft()
+            if is_shared and body is not None:
+                area.hold(sequence)
+            handed += charge
+            moved += charge
+            number += 1
+            attempt = attempts.get(sequence) + 1 if attempts is not None else 1
+            delivery = Delivery(consumer, area, sequence, properties, body, timestamp, attempt, number)
+            in_flight[sequence] = delivery
+            deliveries.append(delivery)
+        target.direct_bytes -= moved + released
+        target.taken_bytes += handed
+        self.targets.hand_over(dispatch, moved)
+        if released:
+            self.targets.release(released)
+        consumer.delivered = number
+        consumer.in_flight += len(deliveries) - already
+        if area.attempts is not None:
+            count_hand_outs(area, deliveries[already:])
+        if target.taken_bytes >= target.look_at:
+            self.watch.look(target)
+        return max_bytes
+
+    def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
+        """Whether the first message of a list that shares has gone, because its time is over."""
+        self.drop_expired(target, 1)
+        return not target.direct or target.direct[0][0] != message[0]
+
+    def starving(self, interest: Interest) -> TargetList | None:
+        """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
+        for target in interest.in_turn():
+            if target.twin is not None:
+                target = turn(target)[0]
+            if target.has_supply:
+                return target
+            if target.direct:
+                return None
+        return None
+
+    def has_any(self, interest: Interest) -> bool:
+        """Whether a take may find something, now or after a load."""
+        return any(target.direct or target.has_supply for target in interest.in_turn())
+
+    # ------------------------------------------------------------------ settling
+
+    def settle(self, delivery: Delivery) -> None:
+        """The delivery leaves the DispatchArea with its charge."""
+        del delivery._area.in_flight[delivery.sequence]
+        body = delivery._body
+        charge = OVERHEAD_BYTES if body is None else OVERHEAD_BYTES + len(delivery._properties) + len(body)
+        self.dispatch.held_bytes -= charge
+        self.budget.held_bytes -= charge
+        delivery._consumer.in_flight -= 1
+        if self.waits_for_memory:
+            self.relieve()
+
+    def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+        """Settle deliveries of one lane that are acknowledged, all of one consumer."""
+        in_flight = area.in_flight
+        for sequence in [delivery.sequence for delivery in deliveries]:
+            del in_flight[sequence]
+        contents = [len(held._properties) + len(held._body) for held in deliveries if held._body is not None]
+        self.dispatch.release(OVERHEAD_BYTES * len(deliveries) + sum(contents))
+        if area.attempts is not None:
+            area.settled(deliveries[0].sequence, deliveries[-1].sequence)
+        deliveries[0]._consumer.in_flight -= len(deliveries)
+        if self.waits_for_memory:
+            self.relieve()
+
+    @property
+    def is_short(self) -> bool:
+        """What is in flight holds so much memory that a consumer must settle what it has before it takes more."""
+        return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
+
+    def relieve(self) -> None:
+        """Memory came free: let those take, and load, who waited for it."""
+        for waiting in list(self.waits_for_memory):
+            waiting.credit_came()
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Settle a delivery that is not done."""
+        self.settle(delivery)
+
+    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+        """A message that was handed out is free again: back into its place in every list that has passed it."""
+        sequence = message[0]
+        if not area.lane.is_pending(sequence):
+            return
+        if message[2] is not None and not self.pending_cache.put(area.lane.number, message):
+            area.keep((message,))
+        if area.queue.dealer is not None:
+            area.queue.dealer.offer_again(area, message)
+            return
+        for interest in area.queue.interests.values():
+            if interest.verdict(area, message) is False:
+                continue
+            for target in interest.lists:
+                if target.area is area and target.front > sequence:
+                    target.returned.add(sequence, sequence)
+                    self.feed(target)
+                    self.wake(interest)
+
+    def forget(self, area: LaneArea, gone: Runs) -> None:
+        """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
+        area.purges += 1
+        for first, last in gone if area.attempts is not None else ():
+            area.settled(first, last)
+        for target in area.queue.lists_over(area):
+            self.targets.release(target.forget(gone))
+        if area.queue.dealer is not None:
+            area.queue.dealer.forget(area, gone)
+        for cache in (self.pending_cache, self.head_queue_cache):
+            cache.forget_runs(area.lane.number, gone)
+        self.head_queue_cache.reopen(area.lane.number)
+        if self.waits_for_memory:
+            self.relieve()
+
+    # ------------------------------------------------------------------ memory
+
+    def make_room(
+        self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
+    ) -> None:
+        """Give back in the fixed order until wanted_bytes are free: see core/reclaim.py.
+
+        `keep` stays, and of each list `least` messages and least_seconds of supply. The last one: a list that gave
+        more than it had above the taker would take it back, and so on for ever.
+        """
+        make_room(self, wanted_bytes, keep, least, least_seconds)
+
+    def cache_statistics(self) -> dict[str, CacheStatistics]:
+        return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
+
+    def audit(self) -> dict[str, int]:
+        """What each holder's charge should be, found by walking the live objects, those on their way included."""
+        in_flight: dict[int, Delivery] = {}
+        for target in self.lists:
+            for delivery in target.area.in_flight.values():
+                in_flight[id(delivery)] = delivery
+        return {
+            "target_lists": sum(
+                charges_bytes(target.direct) + (target.load.reserved_bytes if target.load is not None else 0)
+                for target in self.lists
+            ),
+            "head_queue_cache": self.head_queue_cache.audit() + self.heads.loading_bytes,
+            "pending_cache": self.pending_cache.audit(),
+            "dispatch_area": sum(
+                OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)
+                for delivery in in_flight.values()
+            ),
+            "index": self.store.index.held_bytes,
+            "attempts": self.store.index.attempts.held_bytes,
+            **self.overflow.audit(),
+        }

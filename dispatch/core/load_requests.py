@@ -1,0 +1,185 @@
+"""Standing back: lists that the eager loader leaves to their consumers, because these never pause.
+
+The loader gains time while a consumer waits, for a device, for others, for
+its next turn. One that always computes gives it none: under one interpreter
+lock two threads take turns, and what one has loaded comes to the other out of
+another core's cache. There a consumer is served sooner when it loads for
+itself, piece by piece, whenever its list is empty.
+
+So a list is left to its consumer on trial, when much was loaded for it and it
+never was full. The clocks of the consumer's thread and of the process against
+that of the wall say whether it pauses. If so the list is fed as before, and
+there is no trial for a while. A thread that computes without the interpreter's
+lock can't be told from one that holds it; but there the loader comes to its
+turns and fills the list.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ...store.clock import Clock
+    from .lists import TargetArea
+    from .target_list import TargetList
+
+TRIAL_SECONDS: Final = 0.01
+"""A trial takes so long."""
+JUDGED_SECONDS: Final = 0.05
+"""Who passed is judged again so often: others may hold a thread up for some milliseconds."""
+JUDGED_BYTES: Final = 256 * 1024
+"""Between two looks at the clocks."""
+BUSY_SHARE: Final = 0.85
+"""Of that time somebody in the process computes, where the loader has nothing to gain."""
+STEADY_SHARE: Final = 0.5
+"""And so much of it whoever takes."""
+LOOK_SECONDS: Final = 0.025
+"""So often the loader looks whether somebody still takes from the lists that it left."""
+FED_SECONDS: Final = 0.25
+"""The list of who paused is fed for so long, and twice as long each time that no trial in between found otherwise."""
+FED_SECONDS_MAX: Final = 64.0
+FILLS_MAX: Final = 2
+"""So many times what a list may hold are loaded for it; if it never was full meanwhile, its consumer is on trial."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """Of one list that is left to its consumer."""
+
+    thread: int = 0
+    """Who takes; 0: nobody did yet."""
+    begun: float = 0.0
+    computed: float = 0.0
+    """What that thread had computed then."""
+    all_computed: float = 0.0
+    """What the whole process had."""
+    is_passed: bool = False
+    judge_at: int = 0
+    """Bytes taken from the list when the clocks are to be looked at again."""
+    seen_bytes: int = -1
+    """What was taken when the loader looked last."""
+
+
+@dataclass(slots=True)
+class Fed:
+    """Of a list whose consumer was found to pause."""
+
+    until: float
+    seconds: float
+
+
+class StandingBack:
+    """The state lock guards it; every method requires it held."""
+
+    def __init__(self, targets: TargetArea) -> None:
+        self._targets = targets
+        self._clock: Clock | None = None
+        """None: the loader never stands back."""
+        self.lists: dict[TargetList, Trial] = {}
+        """Those that are left to their consumers: the loader loads nothing for them."""
+        self._fed: dict[TargetList, Fed] = {}
+        self._look_at = 0.0
+
+    def switch_on(self, clock: Clock) -> None:
+        """There is a thread that loads. Where threads can compute at the same time, nothing would be gained."""
+        if getattr(sys, "_is_gil_enabled", lambda: True)():
+            self._clock = clock
+
+    def forget(self, target: TargetList) -> None:
+        """The list is gone."""
+        self.lists.pop(target, None)
+        self._fed.pop(target, None)
+
+    # ------------------------------------------------------------------ the consumer's thread
+
+    def runs_low(self, target: TargetList) -> None:
+        """A take left less than the low watermark in the list."""
+        trial = self.lists.get(target)
+        if trial is None:
+            self._targets.feed(target)
+        elif target.taken_bytes >= trial.judge_at:
+            trial.judge_at = target.taken_bytes + JUDGED_BYTES
+            self._judge(target, trial)
+
+    def missed(self, target: TargetList) -> None:
+        """A take found the list empty and is about to load for it, or to wait for the loader."""
+        if target not in self.lists and self._is_stuck(target):
+            self._leave(target)
+
+    def _judge(self, target: TargetList, trial: Trial) -> None:
+        assert self._clock is not None
+        thread, now = threading.get_ident(), self._clock.monotonic()
+        elapsed = now - trial.begun
+        if trial.thread == thread and elapsed < (JUDGED_SECONDS if trial.is_passed else TRIAL_SECONDS):
+            return
+        computed, all_computed = self._clock.computed_seconds()
+        if trial.thread:
+            is_busy = all_computed - trial.all_computed >= BUSY_SHARE * elapsed
+            is_steady = is_busy and trial.thread == thread and computed - trial.computed >= STEADY_SHARE * elapsed
+            if not is_steady or not _may_be_left(target):
+                self._end(target, now)
+                return
+            trial.is_passed = True
+            self._fed.pop(target, None)
+        trial.thread, trial.begun, trial.computed, trial.all_computed = thread, now, computed, all_computed
+
+    # ------------------------------------------------------------------ the loader's thread
+
+    def leaves(self, target: TargetList) -> bool:
+        """Whether the loader stands back from a list that it was about to load for."""
+        if target.direct_bytes * 2 < target.low_watermark_bytes or not self._is_stuck(target):
+            return False  # nearly empty: the consumer would have to load before it was judged
+        self._leave(target)
+        return True
+
+    def look(self) -> None:
+        """If it is time: feed the lists from which nobody has taken since the last look."""
+        assert self._clock is not None
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        for target, trial in list(self.lists.items()):
+            if trial.seen_bytes == target.taken_bytes or not _may_be_left(target):
+                self._end(target, now)
+            else:
+                trial.seen_bytes = target.taken_bytes
+
+    # ------------------------------------------------------------------ both
+
+    def _is_stuck(self, target: TargetList) -> bool:
+        """Much was loaded for the list and it never was full, so its consumer may be one that does not pause."""
+        if self._clock is None or target.loaded_bytes < FILLS_MAX * target.high_watermark_bytes:
+            return False
+        fed = self._fed.get(target)
+        return (fed is None or self._clock.monotonic() >= fed.until) and _may_be_left(target)
+
+    def _leave(self, target: TargetList) -> None:
+        self.lists[target] = Trial()
+        self._targets.hungry.pop(target, None)
+        self._targets.wake_loader()  # from now on it looks from time to time
+
+    def _end(self, target: TargetList, now: float) -> None:
+        del self.lists[target]
+        before = self._fed.get(target)
+        seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
+        self._fed[target] = Fed(now + seconds, seconds)
+        target.loaded_bytes = 0
+        self._targets.feed(target)
+
+
+def _is_sole(target: TargetList) -> bool:
+    """Nothing else has to do with its messages: no other interest, no selector, no dealer, no twin."""
+    return target.area.sole is target and target.twin is None
+
+
+def _may_be_left(target: TargetList) -> bool:
+    """It is alone, deep, and served by nothing but threads that take: no event loop."""
+    return (
+        _is_sole(target)
+        and target.area.lane.pending_bytes > target.high_watermark_bytes
+        and all(consumer.is_synchronous for consumer in target.interest.consumers)
+    )

@@ -1,0 +1,217 @@
+"""VolatileArea: the non-persistent messages of one lane as the dispatch floor sees them.
+
+It differs from its persistent neighbour in where messages are when RAM has
+no place for them (tmp-storage, not the journal) and in that an ack writes
+nothing. What is kept in RAM, when and for whom is decided by the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes
+from ...cache.spill.overflow import Overflow
+from ...store.errors import Closed
+from ...store.format.times import Times
+from ...store.journal.reading import StoredMessage
+from ...store.tmp.volatile_lane import VolatileLane
+from .queue_area import LaneArea, QueueArea
+
+if TYPE_CHECKING:
+    from ..loading.eager import Load
+    from .target_list import TargetList
+
+
+class VolatileArea(LaneArea):
+    """The state lock guards it."""
+
+    __slots__ = ("overflow", "persistent", "volatile_lane")
+    is_persistent = False
+    delivery_mode = "NON_PERSISTENT"
+
+    def __init__(self, queue: QueueArea, lane: VolatileLane, id_prefix: str, overflow: Overflow) -> None:
+        super().__init__(queue, lane, id_prefix)
+        self.volatile_lane = lane
+        self.overflow = overflow
+        self.persistent: LaneArea | None = None
+        """The persistent messages of the same queue and priority, once there is such a lane."""
+        self.syncs = False
+        self.store = overflow
+        target_area = queue.target_area
+        self.caches = overflow.caches
+        for cache in (target_area.pending_cache, target_area.head_queue_cache):
+            cache.keepers[lane.number] = self.give_back
+
+    # ------------------------------------------------------------------ arrivals
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+        lane = self.volatile_lane
+        persistent = self.persistent
+        if persistent is not None and persistent.published != lane.newest_turn:
+            lane.take_turn(persistent.published)
+        length = len(properties) + len(body)
+        sequence = lane.add(length)
+        message = (sequence, properties, body, timestamp)
+        sole = self.sole
+        if sole is not None and sole.frontier == sequence and not sole.references:
+            charge = length + OVERHEAD_BYTES
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and self.queue.target_area.targets.reserve(
+                charge
+            ):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                self.published = sole.frontier = sequence + 1
+                interest = sole.interest
+                if interest.waiting:
+                    interest.arrived.notify()
+                if interest.is_armed:
+                    self.queue.target_area.wake(interest)
+                return sequence
+        try:
+            if sole is not None:
+                self._put_aside(sole, message)
+            else:
+                self.overflow.admit(lane, message)
+        except BaseException:
+            lane.retract()
+            raise
+        self.published = sequence + 1
+        if sole is None:
+            self.arrive(message)
+        elif sole.interest.is_awaited:
+            self.queue.target_area.wake(sole.interest)
+        return sequence
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """As add, of a message that is due later, or expires, or both. Until it is due no list has it."""
+        lane = self.volatile_lane
+        lane.admit_times()
+        if not times.due_at:
+            sequence = self.add(timestamp, properties, body)
+            lane.put_times(sequence, times)
+            self.queue.target_area.note_times(self)
+            return sequence
+        before = self.persistent.published if self.persistent is not None else lane.newest_turn
+        if before != lane.newest_turn:
+            lane.take_turn(before)
+        sequence = lane.add(len(properties) + len(body))
+        try:
+            self.overflow.take_in(lane, (sequence, properties, body, timestamp))
+        except BaseException:
+            self.volatile_lane.retract()
+            raise
+        lane.put_times(sequence, times)
+        self.queue.target_area.note_times(self)
+        self.arrive_unloaded(sequence + 1)
+        return sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """The next message has that one: what lies before it is for others. StoreFull: see VolatileLane."""
+        lane = self.volatile_lane
+        if lane.next_sequence < sequence:
+            try:
+                lane.skip_to(sequence)
+            finally:
+                self.queue.target_area.pass_holes(self, lane.next_sequence)
+
+    def _put_aside(self, sole: TargetList, message: StoredMessage) -> None:
+        """The only list is full, or far behind."""
+        number = self.lane.number
+        is_near = sole.frontier == message[0] and not sole.references
+        if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
+            self.overflow.take_in(self.volatile_lane, message)
+
+    def arrive(self, message: StoredMessage) -> None:
+        """There is more than one list, or none. REQUIRES: the message was admitted."""
+        sequence, lane, target_area = message[0], self.volatile_lane, self.queue.target_area
+        self.published = sequence + 1
+        if target_area.arrive(self, message) or lane.is_spilled(sequence):
+            return
+        if not self.overflow.buffer.put(lane.number, message):
+            # Lists that have it took the memory: where others come to it later, it must be found.
+            for target in self.queue.lists_over(self):
+                if target.direct and target.direct[-1][0] == sequence:
+                    target_area.targets.release(charge_bytes(target.evict_last()))
+            self.overflow.keep(lane, (message,))
+
+    # ------------------------------------------------------------------ leaving RAM
+
+    def keep(self, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these, whose charge is released already."""
+        self.overflow.keep(self.volatile_lane, messages)
+
+    def give_back(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for memory that is wanted: written at once where that frees some."""
+        self.overflow.keep(self.volatile_lane, messages)
+        self.overflow.free(self.volatile_lane)
+
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for what others must find in tmp-storage: written at once if it takes it."""
+        self.overflow.keep(self.volatile_lane, messages)
+        self.overflow.write(self.volatile_lane)
+
+    def unload(self, message: StoredMessage) -> bool:
+        """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
+        lane, overflow = self.volatile_lane, self.overflow
+        if lane.is_spilled(message[0]):
+            return True
+        if not overflow.buffer.put(lane.number, message):
+            overflow.write_all()
+            if not overflow.buffer.put(lane.number, message):
+                return False
+        if overflow.buffer.is_batch(lane.pool):
+            overflow.write(lane)
+        return True
+
+    def give_up(self, sequence: int) -> None:
+        """Nobody can have it, now or later, unless somebody has it."""
+        if sequence not in self.in_flight:
+            self.overflow.remove(self.volatile_lane, sequence, sequence)
+
+    def drop_copies(self, sequence: int) -> None:
+        """They may be the only ones that others find, until somebody holds the message."""
+
+    def hold(self, sequence: int) -> None:
+        for cache in self.caches:
+            cache.take(self.lane.number, sequence)
+
+    # ------------------------------------------------------------------ reading
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        if self.overflow.is_closed:
+            raise Closed("the store")
+        for cache in self.caches:
+            message = cache.peek(self.lane.number, sequence)
+            if message is not None:
+                return message
+        delivery = self.in_flight.get(sequence)
+        if delivery is not None and delivery._body is not None:
+            return sequence, delivery._properties, delivery._body, delivery._timestamp
+        # What came back may be in a list again, for others.
+        found = (target.peek(sequence) for target in self.queue.lists_over(self))
+        return next((message for message in found if message is not None), None)
+
+    def settle_load(self, load: Load) -> Sequence[int]:
+        """What a load has chosen and can't read, because only a delivery has it.
+
+        Where another list is just loading the only copy, the load ends before it.
+        """
+        lane = self.volatile_lane
+        in_flight: list[int] = []
+        for at, (first, last) in enumerate(load.runs):
+            missing = lane.unspilled(first, last)
+            while missing:
+                sequence = first + (missing & -missing).bit_length() - 1
+                missing &= missing - 1
+                if sequence in load.held:
+                    continue
+                if sequence in self.in_flight:
+                    in_flight.append(sequence)
+                    lane.is_copied = True
+                    continue
+                load.last = sequence - 1
+                load.runs[at:] = [(first, load.last)] if first <= load.last else []
+                return in_flight
+        return in_flight

@@ -1,0 +1,1 @@
+"""Which consumer of a queue gets which message: groups, priorities, exclusive consumers."""

@@ -1,0 +1,565 @@
+"""Dealer: hands the messages of a queue to consumers that are not all alike, because of groups or of priorities.
+
+The consumers of one interest share its lists as in any queue: that is the
+*stock*, with one frontier, and every message is looked at there once. Each
+consumer has a *hand* besides: lists of what is its own already, because it
+owns the group or is about to take it. A message is dealt from stock to hand
+when somebody takes, or at once when its owner is known. A hand comes before
+the stock, so a group stays in order.
+
+An owner keeps its groups until it closes, is slow, or another consumer of
+the interest has nothing to do and owns less than its part. What it has not
+been handed goes back to the stock then; a group of which something is in its
+hands stays with it until that is settled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...cache.charge import charge_bytes
+from ...store.errors import Closed
+from ...store.format.properties import group_of
+from ...store.format.record import RecordDamaged
+from ...store.journal.reading import StoredMessage
+from ...store.sequence_set import Runs
+from ..core.list_pair import pair, turn
+from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..core.target_list import TargetList
+from . import ranks
+from .message_groups import Groups, bucket_of, put_aside
+from .stock import Hand, Stock
+
+if TYPE_CHECKING:
+    from ..consumer.consumer import Consumer
+    from ..core.delivery import Delivery
+    from ..engine.engine import Engine
+    from ..selectors.selector import Selector
+
+NOTHING_BEHIND = 1 << 62
+"""The frontier of a list that looks for nothing by itself."""
+
+
+class Dealer:
+    """The state lock guards it."""
+
+    def __init__(self, queue: QueueArea) -> None:
+        self.queue = queue
+        self.targets = queue.target_area
+        self.groups = Groups()
+        self.ranked: list[Consumer] = []
+        """Its consumers, those of the highest priority first."""
+        self._highest = self._lowest = 0
+        """Their priorities."""
+        self._served = 0
+        """Takes that got something."""
+        self.hands: dict[Consumer, Hand] = {}
+        self._known: dict[tuple[LaneArea, int], str | None] = {}
+        """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
+
+    # ------------------------------------------------------------------ who takes part
+
+    def take_over(self) -> None:
+        """The queue was an ordinary one so far."""
+        self.queue.dealer = self
+        for key, interest in self.queue.interests.items():
+            stock = self.queue.interests[key] = Stock(self, interest.selector)
+            stock.lists, stock.consumers, stock.misses = interest.lists, interest.consumers, interest.misses
+            for target in stock.lists:
+                target.interest = stock
+            for consumer in stock.consumers:
+                self.join(consumer, stock)
+            interest.arrived.notify_all()
+        self.targets.settle_interests(self.queue)
+
+    def make_stock(self, selector: Selector | None) -> Stock:
+        return Stock(self, selector)
+
+    def join(self, consumer: Consumer, stock: Interest) -> None:
+        """A consumer of the stock gets a hand."""
+        assert isinstance(stock, Stock)
+        hand = self.hands[consumer] = Hand(stock, consumer)
+        self._rank()
+        for area in self.queue.lane_areas():
+            self._add_list(hand, area)
+        pair(hand)
+        stock.is_hungry(consumer)
+        consumer.move_to(hand)
+
+    def add_lane(self, area: LaneArea) -> None:
+        """The stocks have their lists over it already."""
+        for hand in self.hands.values():
+            self._add_list(hand, area)
+            hand.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+            pair(hand)
+
+    def _add_list(self, hand: Hand, area: LaneArea) -> None:
+        target = TargetList(area, hand, 0)
+        target.frontier = NOTHING_BEHIND
+        target.share()
+        hand.lists.append(target)
+        self.targets.adopt(target)
+
+    def leave(self, consumer: Consumer) -> None:
+        """It is closed: others may have what it was not handed. What it was handed is given back after this."""
+        hand = self.hands[consumer]
+        stock = hand.stock
+        for transaction in consumer._engine.transactions.undecided.values():
+            for delivery in transaction.held:
+                group = self._group_in_flight(delivery) if delivery._consumer is consumer else None
+                if group is not None:
+                    self.groups.halt(delivery._area, delivery.sequence, group)
+        if self.groups.owned(consumer):
+            self.groups.release(consumer, list(self.groups.owned(consumer)))
+        self._empty(hand)
+        for target in hand.lists:
+            del self.targets.lists[target]
+        hand.lists.clear()
+        self._offer_withheld(consumer)
+        del self.hands[consumer]
+        self._rank()
+        stock.is_fed(consumer)
+        stock.consumers.remove(consumer)
+        self.queue.misses += hand.misses
+        if not stock.consumers:
+            self.targets.unsubscribe(self.queue, stock)
+
+    def _rank(self) -> None:
+        self.ranked = sorted(self.hands, key=lambda consumer: -consumer.priority)
+        self._highest, self._lowest = (self.ranked[0].priority, self.ranked[-1].priority) if self.ranked else (0, 0)
+
+    def stand_back(self, consumer: Consumer) -> None:
+        """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
+        self._release(consumer, ranks.UNLIMITED)
+
+    def woken(self) -> None:
+        """Who was passed over may have something now."""
+        for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
+            if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
+                self._offer_withheld(consumer)
+        for interest in self.queue.interests.values():
+            self.targets.wake(interest)
+
+    # ------------------------------------------------------------------ dealing
+
+    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+        """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
+        deliveries: list[Delivery] = []
+        hand = self.hands[consumer]
+        if hand.stock.left:
+            hand.stock.offer_left(consumer.priority)
+        self._collect(hand, most, max_bytes, deliveries)
+        if not deliveries and self._level(hand):
+            self._collect(hand, most, max_bytes, deliveries)
+        hand.is_hungry = not deliveries
+        if not deliveries:
+            hand.stock.is_hungry(consumer)
+            return deliveries
+        hand.stock.is_fed(consumer)
+        if self._known:
+            for delivery in deliveries:
+                group = self._known.pop((delivery._area, delivery.sequence), None)
+                if delivery._body is None:
+                    delivery._group = group
+        self._served += 1
+        hand.served = self._served
+        if consumer.priority > self._lowest:
+            self.woken()
+        return deliveries
+
+    def _collect(self, hand: Hand, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
+        for own, stock in zip(hand.lists, hand.stock.lists, strict=True):
+            if own.twin is not None and not own.area.is_persistent:
+                continue
+            while True:
+                max_bytes, is_empty = self._hand_out(hand.owner, own, most, max_bytes, deliveries)
+                if not is_empty or len(deliveries) >= most:
+                    return
+                if not self._deal(hand, stock, most - len(deliveries)):
+                    break
+            if stock.direct or stock.has_supply or (stock.twin and (stock.twin.direct or stock.twin.has_supply)):
+                return
+
+    def _hand_out(
+        self, consumer: Consumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+    ) -> tuple[int | None, bool]:
+        """From one list of a hand, and its twin: what is left of max_bytes, and whether they are empty now."""
+        targets = self.targets
+        if own.twin is not None:
+            return targets.collect_by_turns(consumer, own, most, max_bytes, deliveries)
+        if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
+            max_bytes = targets.hand_out(consumer, own, most, max_bytes, deliveries)
+        if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
+            targets.feed(own)
+        return max_bytes, not own.direct and not own.has_supply
+
+    def _deal(self, hand: Hand, stock: TargetList, most: int) -> bool:
+        """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
+        left = self.left(hand.stock, hand.owner.priority)
+        dealt = 0
+        while dealt < most and (source := _next(stock)) is not None:
+            message = source.direct[0]
+            if not source.interest.is_free(source.area, message):
+                self._drop(source)
+                continue
+            if self._is_forgotten(source.area, message):
+                self._drop(source)
+                source.returned.add(message[0], message[0])
+                continue
+            group = self.group_of(source.area, message)
+            if group is None or self._is_new(source.area, message[0], group):
+                if left <= 0:
+                    break
+                if hand.stock.waits(group, source.area, message[0]):
+                    self._drop(source, keeps=True)
+                    continue
+                first = self._wanted_above(hand, source.area, message)
+                if first is not None:
+                    hand.stock.leave(first, group, source.area, message[0])
+                    self._drop(source, keeps=True)
+                    continue
+                left -= 1
+                if group is not None:
+                    self._give(group, self._neediest(hand))
+            dealt += self._move(hand, source, group) is hand.owner
+        self._feed(stock)
+        if stock.twin is not None:
+            self._feed(stock.twin)
+        return dealt > 0
+
+    def deal_owned(self, stock: Stock) -> None:
+        """What comes first in the stock and has an owner, as far as that goes."""
+        for target in stock.lists:
+            while (source := _next(target)) is not None:
+                message = source.direct[0]
+                group = self.group_of(source.area, message)
+                if group is None or self._is_new(source.area, message[0], group):
+                    break
+                if stock.is_free(source.area, message):
+                    self._move(None, source, group)
+                else:
+                    self._drop(source)
+            self._feed(target)
+
+    def _feed(self, target: TargetList) -> None:
+        if target in self.targets.waits_for_memory:
+            return  # each load that ends comes by here: the loader would try it again, and take from others for it
+        if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
+            self.targets.feed(target)
+
+    def _give(self, group: str, consumer: Consumer) -> None:
+        """Nobody owned it so far. Who waited for that to be decided looks again."""
+        self.groups.give(group, consumer)
+        for stock in self._stocks():
+            stock.end_promise(bucket_of(group))
+
+    def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
+        """Nobody owns the group, and it need not wait."""
+        return self.groups.owner(group) is None and not self.groups.is_halted(area, sequence, group)
+
+    def _move(self, hand: Hand | None, source: TargetList, group: str | None) -> Consumer | None:
+        """Move the first direct message of the stock to where it belongs: whose hand got it. hand: who asks."""
+        message, area = source.direct[0], source.area
+        stock = source.interest
+        assert isinstance(stock, Stock)
+        owner = hand.owner if hand is not None else None
+        if group is not None:
+            owner = self.groups.owner(group)
+            if owner is not None and not self._is_withheld(stock, owner):
+                self.groups.dealt(area, message[0], group)
+            if self.groups.is_halted(area, message[0], group):
+                self.groups.wait(area, message[0], group)
+                self._drop(source, keeps=True)
+                return None
+        assert owner is not None
+        if self._is_withheld(stock, owner):
+            stock.withhold(owner, area, message[0], message[0])
+            self._drop(source, keeps=True)
+            return None
+        found = self.hands[owner]
+        own = found.list_over(area)
+        charge = charge_bytes(message)
+        has_room = found is hand or own.direct_bytes + charge <= own.high_watermark_bytes
+        is_last = not own.references and not own.returned and (not own.direct or own.direct[-1][0] < message[0])
+        if has_room and is_last:
+            source.direct.popleft()
+            source.direct_bytes -= charge
+            source.taken_bytes += charge
+            own.append(message, charge)
+        else:
+            self._drop(source, keeps=True)
+            put_aside(area, own.returned, message[0], message[0])
+            self.targets.feed(own)
+        if found is not hand:
+            self.targets.wake(found)
+        return owner
+
+    def _is_withheld(self, stock: Stock, owner: Consumer) -> bool:
+        """Whether what is this owner's is not dealt from that stock, or not now."""
+        return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
+
+    def _drop(self, source: TargetList, *, keeps: bool = False) -> None:
+        """The first direct message leaves the stock. keeps: it will be wanted again."""
+        message = source.direct.popleft()
+        charge = charge_bytes(message)
+        source.direct_bytes -= charge
+        source.taken_bytes += charge
+        self.targets.targets.release(charge)
+        if keeps:
+            self._keep(source.area, message)
+
+    def _keep(self, area: LaneArea, message: StoredMessage) -> None:
+        """RAM keeps it if it has room."""
+        if message[2] is not None and not self.targets.pending_cache.put(area.lane.number, message):
+            area.keep((message,))
+
+    def is_own(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
+        group = self.group_of(area, message)
+        if group is None:
+            return not self._is_forgotten(area, message)  # what came back since lies between the consumer's own
+        if self.groups.owner(group) is not consumer:
+            return False  # it lies between the consumer's own, and is in the stock or with its owner
+        if self.groups.is_halted(area, message[0], group):
+            self.groups.wait(area, message[0], group)
+            self._keep(area, message)
+            return False
+        self._known[area, message[0]] = group
+        return True
+
+    def may_have(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether a message that is free would be this consumer's if it took now."""
+        group = self.group_of(area, message)
+        owner = None
+        if group is not None:
+            if self.groups.is_halted(area, message[0], group):
+                return False
+            owner = self.groups.owner(group)
+        hand = self.hands[consumer]
+        if owner is None:
+            if group is not None and bucket_of(group) in hand.stock.promises:
+                return False
+            return self.left(hand.stock, consumer.priority) > 0 and self._wanted_above(hand, area, message) is None
+        return owner is consumer
+
+    # ------------------------------------------------------------------ who gets what nobody owns
+
+    def left(self, stock: Stock, priority: int) -> int:
+        """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
+        return ranks.UNLIMITED if priority == self._highest else ranks.left(self, stock, priority)
+
+    def _wanted_above(self, hand: Hand, area: LaneArea, message: StoredMessage) -> Consumer | None:
+        """Who of another interest comes first and wants it."""
+        if hand.owner.priority == self._highest or len(self.queue.interests) < 2:
+            return None
+        for other in ranks.above(self, hand.owner.priority):
+            if self.hands[other].stock is not hand.stock and (
+                message[2] is None or self._matches(other, area, message)
+            ):
+                return other
+        return None
+
+    def _matches(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+        try:
+            return self.hands[consumer].stock.wants(area, message)
+        except RecordDamaged:
+            return False
+
+    def _neediest(self, hand: Hand) -> Consumer:
+        """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
+        best, fewest = hand.owner, len(self.groups.owned(hand.owner))
+        for other in hand.stock.consumers:
+            if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
+                count = len(self.groups.owned(other))
+                if count < fewest and ranks.credit(self.queue, other) > 0:
+                    best, fewest = other, count
+        return best
+
+    def _level(self, hand: Hand) -> bool:
+        """It has nothing to do: where others own more than their part, what they can give is free again."""
+        if not self.groups.has_owners:
+            return False
+        consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
+        counts = {other: len(self.groups.owned(other)) for other in consumers}
+        part = -(-sum(counts.values()) // max(len(consumers), 1))
+        if len(counts) < 2 or counts.get(hand.owner, 0) >= sum(counts.values()) // len(counts):
+            return False
+        # A list: each of them is asked.
+        return any([self._release(other, count - part) for other, count in counts.items() if count > part])
+
+    def _release(self, consumer: Consumer, most: int) -> bool:
+        """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
+        hand = self.hands[consumer]
+        owned = self.groups.owned(consumer)
+        in_use = self._in_use(consumer) if owned else set()
+        idle = [bucket for bucket in owned if bucket not in in_use][:most]
+        if not idle and (most < ranks.UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
+            return False
+        if idle:
+            self.groups.release(consumer, idle)
+        self._empty(hand)
+        self._offer_withheld(consumer)
+        return True
+
+    def _in_use(self, consumer: Consumer) -> set[int]:
+        """Buckets of which it holds a message. O(in flight)."""
+        held = [delivery for area in self.queue.lane_areas() for delivery in area.in_flight.values()]
+        for transaction in consumer._engine.transactions.undecided.values():
+            held += transaction.held
+        groups = (self._group_in_flight(delivery) for delivery in held if delivery._consumer is consumer)
+        return {bucket_of(group) for group in groups if group is not None}
+
+    # ------------------------------------------------------------------ giving back
+
+    def _empty(self, hand: Hand) -> None:
+        """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
+        self.groups.deal_again(hand.owner)
+        for at, own in enumerate(hand.lists):
+            if not own.direct and not own.has_supply and not own.is_loading:
+                continue
+            messages = list(own.direct)
+            self.targets.targets.release(own.direct_bytes)
+            self.targets.hungry.pop(own, None)
+            del self.targets.lists[own]
+            dealt = own.returned
+            for first, last in own.references:
+                dealt.add(first, last)
+            for message in messages:
+                dealt.add(message[0], message[0])
+                self._keep(own.area, message)
+            self._add_list(hand, own.area)
+            hand.lists[at] = hand.lists.pop()
+            hand.stock.offer(own.area, dealt)
+        pair(hand)
+
+    def make_way(self) -> None:
+        """Older messages of unknown groups came to the stock: what hands have goes behind them again. O(owners)."""
+        for consumer in self.groups.owners():
+            self._empty(self.hands[consumer])
+
+    def _offer_withheld(self, consumer: Consumer) -> None:
+        """What stocks passed because of it they look at again."""
+        for stock in self._stocks():
+            stock.offer_withheld(consumer)
+
+    def _stocks(self) -> list[Stock]:
+        return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
+
+    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+        """As TargetArea.offer_again, of a message that is pending, and in the caches if they have room for it."""
+        sequence = message[0]
+        group = self.groups.delayed.get((area, sequence)) or self.group_of(area, message)
+        self._go_on(area, sequence, group)
+        if group is not None and self.groups.is_halted(area, sequence, group):
+            self.groups.wait(area, sequence, group)
+        else:
+            self._offer_run(group, area, sequence, sequence)
+
+    def _go_on(self, area: LaneArea, sequence: int, group: str | None) -> None:
+        for other, runs in self.groups.go_on(area, sequence).items():
+            for first, last in runs:
+                self._offer_run(group, other, first, last)
+
+    def _offer_run(self, group: str | None, area: LaneArea, first: int, last: int) -> None:
+        """To the hand of the group's owner where that has come past it, else to the stock; to all without an owner."""
+        owner = self.groups.owner(group) if group is not None else None
+        if owner is None or group is None:
+            for stock in self._stocks():
+                stock.offer(area, ((first, last),))
+            return
+        hand = self.hands[owner]
+        if self.groups.is_ahead(area, first, group):
+            own = hand.list_over(area)
+            put_aside(area, own.returned, first, last)
+            self.targets.feed(own)
+        else:
+            hand.stock.offer(area, ((first, last),))
+        for stock in self._stocks():
+            if stock is not hand.stock:
+                stock.withhold(owner, area, first, last)
+        self.targets.wake(hand)
+
+    # ------------------------------------------------------------------ groups
+
+    def group_of(self, area: LaneArea, message: StoredMessage) -> str | None:
+        """Headers that make no sense are in no group."""
+        if message[2] is None:
+            return self._known.get((area, message[0]))
+        try:
+            return group_of(message[1])
+        except RecordDamaged:
+            return None
+
+    def note(self, area: LaneArea, message: StoredMessage) -> None:
+        """The group of a message of which the body stays on disk. REQUIRES: nothing, not even the lock."""
+        self._known[area, message[0]] = self.group_of(area, message)
+
+    def _is_forgotten(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Its body is on disk, and it was handed out and came back since somebody has read its group there."""
+        return message[2] is None and (area, message[0]) not in self._known
+
+    def _group_in_flight(self, delivery: Delivery) -> str | None:
+        if delivery._body is None:
+            return getattr(delivery, "_group", None)
+        message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
+        return self.group_of(delivery._area, message)
+
+    def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
+        """A delivery is given back, now or later."""
+        group = self._group_in_flight(delivery)
+        if group is None:
+            return
+        if is_delayed:
+            self.groups.halt(delivery._area, delivery.sequence, group)
+        elif delivery._body is None:
+            self._known[delivery._area, delivery.sequence] = group
+
+    def settled(self, area: LaneArea, first: int, messages: int) -> None:
+        """A transaction has settled these: groups that waited for them go on."""
+        gone = range(first, first + messages)
+        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
+            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+    def forget(self, area: LaneArea, gone: Runs) -> None:
+        """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
+        for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
+            self._offer_withheld(consumer)
+        for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:
+            del self._known[key]
+        for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
+            self._go_on(other, sequence, self.groups.delayed[other, sequence])
+
+
+def _next(target: TargetList) -> TargetList | None:
+    """Of a list of a stock and its twin, the one that has the next message in RAM."""
+    source = target if target.twin is None else turn(target)[0]
+    return source if source.is_ready else None
+
+
+def use_groups(engine: Engine, queue: QueueArea) -> None:
+    """The first message with a group is about to be sent to a queue. REQUIRES: no lock."""
+    if queue.is_queue:
+        with engine.lock:
+            engine.raise_closed()
+            if queue.is_deleted:
+                raise Closed("the queue")
+            note_groups(engine, queue)
+
+
+def note_groups(engine: Engine, queue: QueueArea) -> None:
+    """A queue has such messages from now on, also after a restart: one record, once for ever. REQUIRES: the lock."""
+    if not queue.has_groups:
+        engine.store.note_groups(queue.number)
+        know_groups(queue)
+
+
+def know_groups(queue: QueueArea) -> None:
+    """A queue has, or had, messages with groups: they are dealt from now on. REQUIRES: the lock."""
+    queue.has_groups = True
+    deal(queue)
+
+
+def deal(queue: QueueArea) -> None:
+    """The queue's messages are dealt from now on. REQUIRES: the lock."""
+    if queue.dealer is None:
+        Dealer(queue).take_over()

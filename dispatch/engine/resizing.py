@@ -1,0 +1,197 @@
+"""Resizing: another memory limit while everything goes on.
+
+The new limit is the target of the ledger at once, so nothing is charged above
+it any more; the limit itself falls with what is held. What can be given back
+is given back in the fixed order. The rest ends by itself: what is handed out
+when it is settled, loads and checkpoints when they are done. Housekeeping goes
+on until all of it has come. A crash knows nothing of it: each open has the
+limit of its settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...cache.process.memory import return_free_memory
+from ...cache.shares import Shares
+from ...store.disk.disk import Disk
+from ..config.settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
+from ..core.redelivery import ATTEMPTS_BYTES
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+RELOCATION_BYTES: Final = 1 << 16
+WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
+"""A slice and its parts while they are joined, and the directory of the newest data log."""
+READ_BUFFER_BYTES: Final = 1 << 19
+VOLATILE_INDEX_SHARE: Final = 1 / 8
+"""Of the memory limit, for the rows of an index that is not on disk."""
+
+CHECKPOINTS_MAX: Final = 3
+"""So many are made for the index to become smaller; under load each finds new dirty blocks."""
+PAUSES_MAX: Final = 25
+PAUSE_SECONDS: Final = 0.01
+"""Loads that are under way end within milliseconds: worth waiting for."""
+
+
+def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
+    """What follows from these settings, or would with that limit. SettingsError: it is too small for the index."""
+    limit_bytes = limit_bytes or settings.memory_limit_bytes
+    index_bytes = index_cache_bytes(settings.index_cache_size, limit_bytes)
+    return Shares.of(
+        limit_bytes,
+        index_bytes=index_bytes,
+        metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
+        fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
+    )
+
+
+def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
+    """Most that tmp-storage may take of the disk."""
+    if settings.temp_limit_bytes is not None:
+        return settings.temp_limit_bytes
+    assert settings.temp_limit_share is not None
+    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class ResizeReport:
+    """What came of `Forebay.resize` by the time it returned."""
+
+    limit_bytes: int
+    """As in statistics().memory: what was asked for, once it is settled; until then more, and falling."""
+    held_bytes: int
+    is_settled: bool
+    """The limit is what was asked for. If not, it becomes that as soon as what is awaited has come free."""
+    awaited: dict[str, int]
+    """Who holds what can't be taken from it, and how many bytes; names as in statistics().memory.holders."""
+    seconds: float
+
+
+class Resizing:
+    """See the module. One for each engine. Thread-safe: of two calls at once, the later limit stays."""
+
+    def __init__(self, engine: Engine, shares: Shares) -> None:
+        self._engine = engine
+        self._shares = shares
+        self._is_lowered = False
+        """Memory that came free is still to be given back to the system."""
+        self.is_under_way = False
+
+    def resize(self, memory_limit: int | str | None) -> ResizeReport:
+        """See Forebay.resize. REQUIRES: no lock."""
+        engine = self._engine
+        engine.raise_closed()
+        began = engine.monotonic()
+        settings = dataclasses.replace(engine.settings, memory_limit=memory_limit)
+        shares = shares_of(settings)
+        with engine.lock:
+            engine.raise_closed()
+            self._is_lowered |= shares.limit_bytes < engine.budget.limit_bytes
+            self._shares = shares
+            self.is_under_way = True
+            engine.settings = settings
+            engine.limit_messages(settings)
+            engine.budget.resize(shares.limit_bytes)
+            engine.targets.take_shares(shares)
+            engine.windows.resize(shares)
+        self._settle()
+        if self._is_lowered:
+            return_free_memory()
+        if engine.targets.ready:
+            engine.call_ready()
+        with engine.lock:
+            memory = engine.budget.statistics()
+            awaited = self._awaited() if self.is_under_way else {}
+            is_settled = not self.is_under_way
+        return ResizeReport(memory.limit_bytes, memory.held_bytes, is_settled, awaited, engine.monotonic() - began)
+
+    def go_on(self) -> bool:
+        """Look again whether all has come free; whether it has. REQUIRES: no lock."""
+        self._fit_index()
+        with self._engine.lock:
+            is_settled = self._is_settled()
+        if is_settled and self._is_lowered:
+            self._is_lowered = False
+            return_free_memory()
+        return is_settled
+
+    def _settle(self) -> None:
+        """As far as it goes within a second: checkpoints, and the end of loads that are under way."""
+        engine = self._engine
+        checkpoints = pauses = 0
+        while not self.go_on():
+            with engine.lock:
+                engine.raise_closed()
+                is_index_awaited = "index" in self._awaited()
+                is_read = any(target.is_loading for target in engine.targets.lists)
+            if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
+                checkpoints += 1
+                engine.store.checkpoint()
+            elif is_read and pauses < PAUSES_MAX:
+                pauses += 1
+                threading.Event().wait(PAUSE_SECONDS)
+            else:
+                return
+
+    def _fit_index(self) -> None:
+        """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
+        engine = self._engine
+        with engine.store.checkpoint_lock:
+            with engine.lock:
+                if engine.is_closed:
+                    return
+                shares, budget = self._shares, engine.budget
+                budget.follow()
+                engine.targets.make_room(0, None)
+                index = budget.holders["index"]
+                if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
+                    # Until all fits, acks may want as much as before.
+                    if engine.store.index.resize(shares.index_cache_bytes):
+                        index.guarantee(shares.index_guaranteed_bytes)
+                elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
+                    index.guarantee(shares.index_guaranteed_bytes)
+                    engine.store.index.resize(shares.index_cache_bytes)
+                metadata = budget.holders["metadata_store"]
+                more_bytes = shares.metadata_bytes - metadata.held_bytes
+                if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
+                    return
+            taken_bytes = engine.metadata_store.resize_cache(shares.metadata_bytes)
+            with engine.lock:
+                metadata.release(metadata.held_bytes - taken_bytes)
+                budget.follow()
+
+    def _take(self, wanted_bytes: int) -> bool:
+        """Whether so many bytes are free, or were given back for it. REQUIRES: the lock."""
+        self._engine.targets.make_room(wanted_bytes, None)
+        return self._engine.budget.free_bytes >= wanted_bytes
+
+    def _is_settled(self) -> bool:
+        """REQUIRES: the lock."""
+        budget = self._engine.budget
+        budget.follow()
+        self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._misfits().values())
+        return not self.is_under_way
+
+    def _misfits(self) -> dict[str, int]:
+        """How much larger index and metadata store still are than they should be; negative: smaller."""
+        shares, holders = self._shares, self._engine.budget.holders
+        return {
+            "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
+            "metadata_store": holders["metadata_store"].held_bytes - shares.metadata_bytes,
+        }
+
+    def _awaited(self) -> dict[str, int]:
+        """REQUIRES: the lock."""
+        budget, misfits = self._engine.budget, self._misfits()
+        names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
+        if budget.free_bytes < 0 or min(misfits.values()) < 0:
+            # What exists stays: it is charged for good, and waits for nothing.
+            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "destinations"}
+        return {
+            name: holder.held_bytes for name, holder in budget.holders.items() if name in names and holder.held_bytes
+        }

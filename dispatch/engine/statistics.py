@@ -1,0 +1,112 @@
+"""Reports as frozen plain numbers: what every metric, log line and picture is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...cache.budget import MemoryStatistics
+from ...cache.message_cache import CacheStatistics
+from ...cache.process.guard import ProcessStatistics
+from ...store.store_statistics import StoreStatistics
+from ...store.tmp.storage import TmpStorageStatistics
+
+if TYPE_CHECKING:
+    from ..core.queue_area import QueueArea
+    from ..topics.state import TopicArea
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStatistics:
+    """Messages, counted since the directory was opened, but for depth and bytes, which are of now."""
+
+    depth: int
+    bytes: int
+    consumers: int
+    slow_consumers: int
+    """Of them, those that have neither taken nor settled anything for a while; see DestinationPolicy."""
+    enqueued: int
+    delivered: int
+    acknowledged: int
+    redelivered: int
+    """Came back from a consumer, to be delivered again."""
+    dead_lettered: int
+    """Left it after their last attempt, for its dead-letter queue or for nowhere."""
+    misses: int
+    """Deliveries that a take had to read from the journal itself, because the eager loader was behind."""
+    unreadable: int
+    """Messages passed over because their bytes do not verify; they stay in the journal."""
+    expired: int
+    """Messages that left because they were too old."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
+    blocked_sends: int
+    blocked_seconds: float
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatistics:
+    enqueued: int
+    """Messages sent since the directory was opened, those that nobody subscribed to included."""
+    consumers: int
+    """Of durable subscriptions and of others."""
+    dropped: int
+    """Messages that were given up for want of room, because the policy says so."""
+    evicted: int
+    """Messages that slow subscribers lost, each counted once for each of them."""
+    blocked_sends: int
+    blocked_seconds: float
+    subscriptions: dict[str, DestinationStatistics]
+    """Of each durable subscription, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    memory: MemoryStatistics
+    store: StoreStatistics
+    tmp_storage: TmpStorageStatistics
+    """The overflow of non-persistent messages."""
+    destinations: dict[str, DestinationStatistics]
+    """Of queues, by name."""
+    topics: dict[str, TopicStatistics]
+    caches: dict[str, CacheStatistics]
+    """"pending_cache" and "head_queue_cache"."""
+    process: ProcessStatistics | None
+    """None before the first look at the process, about a second after the open."""
+
+
+def destination_statistics(queue: QueueArea) -> DestinationStatistics:
+    """REQUIRES: the lock. O(consumers)."""
+    areas = list(queue.lane_areas())
+    return DestinationStatistics(
+        depth=queue.depth,
+        bytes=queue.depth_bytes,
+        consumers=sum(1 for _ in queue.consumers()),
+        slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
+        enqueued=queue.enqueued,
+        delivered=queue.delivered + sum(consumer.delivered for consumer in queue.consumers()),
+        acknowledged=sum(area.acknowledged for area in areas),
+        redelivered=sum(area.redelivered for area in areas),
+        dead_lettered=queue.dead_lettered,
+        misses=queue.missed,
+        unreadable=sum(area.unreadable for area in areas),
+        expired=sum(area.expired for area in areas),
+        dropped=queue.dropped,
+        blocked_sends=queue.blocked_sends,
+        blocked_seconds=queue.blocked_seconds,
+        is_paused=queue.is_paused,
+    )
+
+
+def statistics_of_topic(topic: TopicArea) -> TopicStatistics:
+    """REQUIRES: the lock. O(subscriptions)."""
+    return TopicStatistics(
+        enqueued=topic.enqueued,
+        dropped=topic.dropped,
+        evicted=topic.evicted,
+        blocked_sends=topic.blocked_sends,
+        blocked_seconds=topic.blocked_seconds,
+        consumers=len(topic.online),
+        subscriptions={name: destination_statistics(area) for name, area in topic.durable_areas()},
+    )

@@ -1,0 +1,129 @@
+"""Why a send waits: since when, for which limit, and who holds what it waits for.
+
+The limits of a destination are held by itself, those of the store by whoever
+keeps most of the journal, that of tmp-storage by whoever has most in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ...store.format.state import QUEUE, TOPIC
+from ...store.maintenance.retention import PENDING_MESSAGE
+from ..admission.wait_line import SpaceLine
+from ..topics.state import SubscriptionArea, TopicArea
+from .disk import Cause, age_text, explain_whole, plural, size_text
+
+if TYPE_CHECKING:
+    from ..core.queue_area import QueueArea
+    from ..engine.engine import Engine
+
+BLOCKED_SEND: Final = "blocked_send"
+
+
+class _Blocked(NamedTuple):
+    area: QueueArea
+    limit: str
+    sizes: Sequence[int]
+    seconds: float
+
+
+class _Holder(NamedTuple):
+    """Who holds most of something; bytes, and how long ago its oldest message was sent where that is known."""
+
+    name: str
+    bytes: int
+    oldest_seconds: float | None = None
+
+
+def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
+    """Of each send to it that waits, in order, the cause and a clause; None: to any destination.
+
+    REQUIRES: no lock. While something waits: as much as explaining the whole store.
+    """
+    with engine.lock:
+        of_own = list(_at_admissions(engine, queue))
+        of_store = list(_in_line(engine, engine.space.journal, queue))
+        of_tmp = list(_in_line(engine, engine.space.tmp_storage, queue))
+        spillers = _most_spilled(engine) if of_tmp else None
+        store_limit = engine.store.journal.store_limit_bytes
+    causes = _journal_causes(engine) if of_own or of_store else []
+    found: list[tuple[Cause, str]] = []
+    for blocked in of_own:
+        name = destination_text(blocked.area)
+        own = next((cause for cause in causes if cause.holder == name), None)
+        holder = _Holder(name, own.bytes, own.oldest_seconds) if own is not None else None
+        frees = f"acknowledging messages of {blocked.area.name!r}, or a higher limit in its policy"
+        found.append(_explained(blocked, holder, frees))
+    most = next(iter(causes), None)
+    for blocked in of_store:
+        holder = _Holder(most.holder, most.bytes, most.oldest_seconds) if most is not None else None
+        of = f" of {size_text(store_limit)}" if store_limit is not None and blocked.limit == "store_limit" else ""
+        found.append(_explained(blocked, holder, most.frees if most is not None else "free disk space", of))
+    for blocked in of_tmp:
+        of = f" of {size_text(engine.overflow.storage.limit_bytes)}" if blocked.limit == "temp_limit" else ""
+        frees = "consuming non-persistent messages" + (f" of {spillers.name}" if spillers is not None else "")
+        found.append(_explained(blocked, spillers, frees, of))
+    return found
+
+
+def _at_admissions(engine: Engine, queue: QueueArea | None) -> Iterator[_Blocked]:
+    areas = [queue] if queue is not None else [*engine.queues.values(), *engine.topics.areas.values()]
+    now = engine.monotonic()
+    for area in areas:
+        if area.admission is not None:
+            for limit, sizes, began in area.admission.blocked():
+                yield _Blocked(area, limit, sizes, now - began)
+
+
+def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
+    now = engine.monotonic()
+    for waiting in line:
+        if queue is None or waiting.area is queue:
+            yield _Blocked(waiting.area, waiting.full.limit, waiting.sizes, now - waiting.began)
+
+
+def _journal_causes(engine: Engine) -> list[Cause]:
+    """Who has pending messages, whoever keeps most of the journal first."""
+    whole = explain_whole(engine.store.sizes(), engine.store.pins().all(), engine.clock_ms())
+    return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
+
+
+def _most_spilled(engine: Engine) -> _Holder | None:
+    """REQUIRES: the lock."""
+    held: Counter[str] = Counter()
+    subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.areas.values())
+    names = {area.number: destination_text(area) for area in (*engine.queues.values(), *subscriptions)}
+    for lane in engine.overflow.lanes.values():
+        held[names[lane.destination]] += lane.pending_bytes
+    for name, size_bytes in held.most_common(1):
+        if size_bytes:
+            return _Holder(name, size_bytes)
+    return None
+
+
+def destination_text(queue: QueueArea) -> str:
+    """As other explanations name it: "0:orders", "1:prices/audit"."""
+    if isinstance(queue, SubscriptionArea) and queue.is_durable:
+        return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
+    is_topic = isinstance(queue, TopicArea | SubscriptionArea)
+    return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
+
+
+def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:
+    """of: how much there is of what it waits for."""
+    messages, size_bytes = len(blocked.sizes), sum(blocked.sizes)
+    oldest_seconds = holder.oldest_seconds if holder is not None else None
+    cause = Cause(BLOCKED_SEND, blocked.limit, messages, size_bytes, oldest_seconds, frees)
+    what = f"{messages:,} message{plural(messages)} ({size_text(size_bytes)})"
+    clause = (
+        f"a send of {what} to {blocked.area.name!r} has been blocked "
+        f"{blocked.seconds:.1f} s: it waits for room under {blocked.limit}"
+    )
+    if holder is not None:
+        since = f", the oldest message sent {age_text(oldest_seconds)} ago" if oldest_seconds is not None else ""
+        clause += f"; {holder.name} holds {size_text(holder.bytes)}{of}{since}"
+    return cause, clause

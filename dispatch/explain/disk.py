@@ -1,0 +1,280 @@
+"""Explain: why disk and memory are held, as data and in one sentence each.
+
+store/maintenance/retention.py has the facts; here are the words. The same function explains
+a data log for a live process and for the command line, which sees the files
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...cache.budget import MemoryStatistics
+from ...store.errors import SettingsError
+from ...store.format.state import QUEUE
+from ...store.maintenance.retention import ACK, CHECKPOINT_HOLDER, IN_USE, LEASE, PENDING_MESSAGE, TRANSACTION, Pin
+from ...store.sequence_set import Runs
+from ..config.sizes import GIB, KIB, MIB
+from ..core.reclaim import givers
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+MEMORY: Final = "memory"
+
+HOLDERS_SAID: Final = 3
+"""So many holders are in the sentence; all of them are in the causes."""
+
+_FREES_MEMORY: Final = {
+    "index": "fewer pending messages; it stays within index_cache_size",
+    "metadata_store": "nothing: it is fixed, a quarter of index_cache_size",
+    "write_buffers": "nothing: they are fixed",
+    "read_buffers": "the end of the reads that are under way",
+    "browsers": "the end of the browses that are under way",
+    "target_lists": "consumers that take; it is given up where it is needed",
+    "dispatch_area": "consumers that acknowledge what they took",
+    "pending_cache": "consumers that take; it is given up where it is needed",
+    "head_queue_cache": "nothing needs to: it is given up first",
+    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete and Topic.unsubscribe",
+    "spill_buffer": "nothing needs to: it goes to tmp-storage",
+    "tmp_storage": "consumers that acknowledge non-persistent messages",
+    "relocation": "the end of the step that is under way",
+    "attempts": "the acknowledgement of messages that came back",
+    "duplicates": "a smaller duplicate_window, or fewer producers with one",
+    "transactions": "the commit or the rollback of transactions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason, and who could do something about it."""
+
+    reason: str
+    """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a queue or a
+    consumer: see dispatch/explain/queues.py."""
+    holder: str
+    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
+    queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
+
+    Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.
+    """
+    messages: int
+    bytes: int
+    oldest_seconds: float | None
+    """How long ago the first of the messages was sent; None where there is none, or it cannot be read."""
+    frees: str
+    """What would end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """No causes: nothing holds it any more."""
+
+    sentence: str
+    causes: tuple[Cause, ...]
+
+
+def explain(engine: Engine, subject: object) -> Explanation:
+    """See Forebay.explain. REQUIRES: no lock."""
+    engine.raise_closed()
+    pins = engine.store.pins()
+    sizes = engine.store.sizes()
+    if subject is None:
+        with engine.lock:
+            memory = engine.budget.statistics()
+            could_give = givers(engine.targets)
+        whole = explain_whole(sizes, pins.all(), engine.clock_ms(), memory, could_give)
+        from .blocked import explain_blocked  # which speaks in these words
+
+        blocked = explain_blocked(engine)
+        if not blocked:
+            return whole
+        said = f"{len(blocked):,} blocked send{plural(len(blocked))}: {blocked[0][1]}."
+        return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
+    if type(subject) is not int:
+        raise SettingsError(
+            f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"
+        )
+    if subject not in sizes:
+        raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
+    return explain_data_log(subject, sizes[subject], pins.of(subject), engine.clock_ms())
+
+
+def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[Pin], now_ms: int) -> Explanation:
+    """Why a data log remains."""
+    name = f"data-{data_log}.log ({size_text(size_bytes)})"
+    if not pins:
+        return Explanation(f"Nothing needs {name} any more: the next cleanup removes it.", ())
+    said = [_because(pin, now_ms) for pin in pins[:HOLDERS_SAID]]
+    more = len(pins) - len(said)
+    if more:
+        said.append(f"for {more:,} more reason{plural(more)}")
+    causes = tuple(_cause(pin, now_ms, _frees(pin)) for pin in pins)
+    return Explanation(f"{name} remains {', and '.join(said)}.", causes)
+
+
+def explain_whole(
+    sizes: Mapping[int, int],
+    pins: Mapping[int, Sequence[Pin]],
+    now_ms: int,
+    memory: MemoryStatistics | None = None,
+    could_give: Sequence[tuple[str, int]] = (),
+) -> Explanation:
+    """What holds the disk, and who holds memory. pins: of each data log. could_give: see givers."""
+    kept: dict[tuple[str, str], list[int]] = {}
+    """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
+    parts: dict[tuple[str, str], list[Pin]] = {}
+    for data_log, found in pins.items():
+        for pin in found:
+            key = (pin.reason if pin.reason != ACK else PENDING_MESSAGE, pin.holder)
+            kept.setdefault(key, []).append(data_log)
+            if pin.reason != ACK:
+                parts.setdefault(key, []).append(pin)
+    causes = [
+        _cause(_sum(parts[key]), now_ms, f"{_frees(parts[key][0])}: {_logs_text(data_logs, sizes)}")
+        for key, data_logs in kept.items()
+        if key in parts
+    ]
+    order = [key for key in kept if key in parts]
+    ranked = sorted(zip(order, causes, strict=True), key=lambda found: -_bytes_of(kept[found[0]], sizes))
+    sentence = _disk_sentence(sizes, pins, [(cause, kept[key]) for key, cause in ranked])
+    causes = [cause for _, cause in ranked]
+    if memory is not None:
+        most = max(memory.holders.items(), key=lambda found: found[1])
+        sentence = (
+            f"Memory: {size_text(memory.held_bytes)} of {size_text(memory.limit_bytes)} are held, "
+            f"most by {most[0]} ({size_text(most[1])}); {_turn_text(could_give)}. {sentence}"
+        )
+        causes += memory_causes(memory)
+    return Explanation(sentence, tuple(causes))
+
+
+def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
+    """Who gives memory back next, and who then."""
+    if not could_give:
+        return "nobody could give any back"
+    said = [f"{name} ({size_text(size_bytes)})" for name, size_bytes in could_give]
+    return f"given back first by {said[0]}" + "".join(f", then {giver}" for giver in said[1:])
+
+
+def memory_causes(memory: MemoryStatistics) -> list[Cause]:
+    """Who holds memory, most first."""
+    return [
+        Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
+        for holder, held_bytes in sorted(memory.holders.items(), key=lambda found: -found[1])
+        if held_bytes
+    ]
+
+
+def ids_text(data_logs: Iterable[int]) -> str:
+    """1 to 3, 7, 9 to 12."""
+    runs = Runs()
+    for data_log in sorted(data_logs):
+        runs.add(data_log, data_log)
+    return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs) or "none"
+
+
+def age_text(seconds: float) -> str:
+    """In the largest unit of which there is more than one."""
+    for unit, unit_seconds in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= 2 * unit_seconds:
+            return f"{int(seconds // unit_seconds):,} {unit}s"
+    return f"{seconds:.0f} second{plural(round(seconds))}"
+
+
+def size_text(size_bytes: int) -> str:
+    for unit, unit_bytes in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:,.1f} {unit}"
+    return f"{size_bytes} byte{plural(size_bytes)}"
+
+
+def _cause(pin: Pin, now_ms: int, frees: str) -> Cause:
+    return Cause(pin.reason, pin.holder, pin.messages, pin.bytes, _age(pin, now_ms), frees)
+
+
+def _age(pin: Pin, now_ms: int) -> float | None:
+    return max((now_ms - pin.oldest_ms) / 1000, 0.0) if pin.oldest_ms is not None else None
+
+
+def _sum(pins: Sequence[Pin]) -> Pin:
+    return Pin(
+        pins[0].reason,
+        pins[0].holder,
+        sum(pin.messages for pin in pins),
+        sum(pin.bytes for pin in pins),
+        min((pin.oldest_ms for pin in pins if pin.oldest_ms is not None), default=None),
+    )
+
+
+def _because(pin: Pin, now_ms: int) -> str:
+    age = _age(pin, now_ms)
+    messages = f"{pin.messages:,} message{plural(pin.messages)} of {size_text(pin.bytes)}"
+    if pin.reason == PENDING_MESSAGE:
+        since = f", the first sent {age_text(age)} ago" if age is not None else ""
+        return f"because {pin.holder} has {messages} pending in it{since}"
+    if pin.reason == ACK:
+        s = "s" if len(pin.data_logs) == 1 else ""
+        needed = f"because acks in it are needed as long as {_names(pin.data_logs)} remain{s}"
+        return f"{needed}, which hold{s} {messages} of {pin.holder}" if pin.messages else f"{needed} for {pin.holder}"
+    if pin.reason == TRANSACTION:
+        return f"because transaction {pin.holder} has messages in it and no outcome yet"
+    if pin.reason == LEASE:
+        return f"because {pin.holder} keeps it for a reader that has not come to its end"
+    if pin.holder == CHECKPOINT_HOLDER:
+        return "because the index on disk is older, for the last checkpoint found no room"
+    return "because the journal is being written to it"
+
+
+def _frees(pin: Pin) -> str:
+    if pin.reason == IN_USE:
+        return "room for a checkpoint" if pin.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
+    if pin.reason == LEASE or pin.holder.startswith(f"{LEASE} "):
+        return f"the progress of the reader of {pin.holder}, or the end of the lease"
+    if not pin.messages:
+        return f"the commit or the rollback of transaction {pin.holder}"
+    kind, _, name = pin.holder.partition(":")
+    purge = f", or queue({name!r}).purge()" if kind == str(QUEUE) else ""
+    where = f" in {_names(pin.data_logs)}" if pin.reason == ACK else ""
+    those = "that message" if pin.messages == 1 else "those messages"
+    return f"acknowledging {those}{where}{purge}"
+
+
+def _names(data_logs: Sequence[int]) -> str:
+    if len(data_logs) == 1:
+        return f"data-{data_logs[0]}.log"
+    return f"the data logs {ids_text(data_logs)}"
+
+
+def _bytes_of(data_logs: Iterable[int], sizes: Mapping[int, int]) -> int:
+    return sum(sizes.get(data_log, 0) for data_log in data_logs)
+
+
+def _logs_text(data_logs: Sequence[int], sizes: Mapping[int, int]) -> str:
+    return f"{len(data_logs):,} data log{plural(len(data_logs))} of {size_text(_bytes_of(data_logs, sizes))}"
+
+
+def _disk_sentence(
+    sizes: Mapping[int, int], pins: Mapping[int, Sequence[Pin]], ranked: Sequence[tuple[Cause, list[int]]]
+) -> str:
+    messages = sum(cause.messages for cause, _ in ranked)
+    size_bytes = sum(cause.bytes for cause, _ in ranked)
+    sentence = (
+        f"Disk: {_logs_text(list(sizes), sizes)} for {messages:,} pending message{plural(messages)} "
+        f"of {size_text(size_bytes)}"
+    )
+    holders = [(cause, data_logs) for cause, data_logs in ranked if cause.reason != IN_USE]
+    if holders:
+        cause, data_logs = holders[0]
+        sentence += f"; {cause.holder} keeps {_logs_text(data_logs, sizes)}"
+    idle = [data_log for data_log in sizes if not pins.get(data_log)]
+    if idle:
+        verb = "is" if len(idle) == 1 else "are"
+        sentence += f"; {_logs_text(idle, sizes)} {verb} needed by nothing any more"
+    return sentence + "."
+
+
+def plural(count: int) -> str:
+    return "" if count == 1 else "s"

@@ -1,0 +1,77 @@
+"""Why messages that are in nobody's hands are not for a consumer: groups, priorities, an exclusive consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from ...store.index.block import BLOCK_MESSAGES
+from .disk import Cause, plural
+
+if TYPE_CHECKING:
+    from ..consumer.consumer import Consumer
+    from ..core.queue_area import LaneArea, QueueArea
+    from ..distribution.grouped import Dealer
+
+EXCLUSIVE: Final = "exclusive"
+GROUP: Final = "group"
+GROUP_DELAYED: Final = "group_delayed"
+PRIORITY: Final = "priority"
+
+
+def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
+    return Cause(EXCLUSIVE, "another consumer", messages, 0, None, "the close of the exclusive consumer")
+
+
+def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
+    """What of so many free messages others come first for. REQUIRES: the lock; nothing is within its reach."""
+    dealer = consumer._queue.dealer
+    if dealer is None:
+        return []
+    causes: list[Cause] = []
+    owners = {other: _in_hand(dealer, other) for other in dealer.hands if other is not consumer}
+    stock = dealer.hands[consumer].stock
+    behind = ((promise.consumer, promise.waiting) for promise in stock.promises.values())
+    for other, held in (*stock.withheld.items(), *stock.left.items(), *behind):
+        if other is not consumer and other in owners and not owners[other]:
+            owners[other] = sum(_pending(area, runs) for area, runs in held.items())
+    owned = min(sum(owners.values()), free)
+    if owned:
+        count = sum(map(bool, owners.values()))
+        holder = f"{count} other consumer{plural(count)}"
+        causes.append(Cause(GROUP, holder, owned, 0, None, "their takes, or their close"))
+    waiting = min(waiting_messages(consumer._queue), free - owned)
+    if waiting:
+        causes.append(group_delayed_cause(waiting))
+    rest = free - owned - waiting
+    if rest and not dealer.left(stock, consumer.priority):
+        causes.append(Cause(PRIORITY, "a consumer of higher priority", rest, 0, None, "its takes, or its close"))
+    return causes
+
+
+def waiting_messages(queue: QueueArea) -> int:
+    """Those behind a message of their group that comes back later."""
+    if queue.dealer is None:
+        return 0
+    return sum(queue.dealer.groups.waiting(area) for area in queue.lane_areas())
+
+
+def group_delayed_cause(messages: int) -> Cause:
+    return Cause(GROUP_DELAYED, "a delayed message", messages, 0, None, "time, or the message before them")
+
+
+def _in_hand(dealer: Dealer, consumer: Consumer) -> int:
+    lists = dealer.hands[consumer].lists
+    direct = sum(len(target.direct) for target in lists)
+    return direct + sum(_pending(own.area, [*own.returned, *own.references]) for own in lists)
+
+
+def _pending(area: LaneArea, runs: Iterable[tuple[int, int]]) -> int:
+    count = 0
+    for at, last in runs:
+        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            end = min(found[1], last)
+            taken = (area.in_flight, area.parked)
+            count += sum(not any(number in held for held in taken) for number in range(found[0], end + 1))
+            at = end + 1
+    return count

@@ -1,0 +1,529 @@
+"""Why a consumer gets nothing, and who holds the messages of a queue: the state of one moment, in words.
+
+Each pending message is in one place: in flight, put off by a delay, not due
+yet, expired, given up after its last attempt, decided about by a transaction,
+passed over because it can't be read, not synced yet, or free. A consumer gets
+what is free and matches its selector, if it may take. Whatever keeps it from
+that is the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ...cache.charge import OVERHEAD_BYTES
+from ...store.errors import SettingsError
+from ...store.format.record import RecordDamaged
+from ...store.format.times import DUE, NEVER, runs_of
+from ...store.index.block import BLOCK_MESSAGES
+from ..consumer.consumer import Consumer
+from ..core.delivery import Delivery
+from ..core.list_pair import turn
+from ..core.queue_area import LaneArea, QueueArea
+from ..core.target_list import TargetList
+from ..queue import Queue
+from ..topics.state import SubscriptionLaneArea
+from .blocked import destination_text, explain_blocked
+from .disk import MEMORY, Cause, Explanation, memory_causes, plural, size_text
+from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+EMPTY: Final = "empty"
+CLOSED: Final = "closed"
+PAUSED: Final = "paused"
+PREFETCH: Final = "prefetch"
+LOADING: Final = "loading"
+READY: Final = "ready"
+IN_FLIGHT: Final = "in_flight"
+DELAYED: Final = "delayed"
+DUE_LATER: Final = "due_later"
+EXPIRED: Final = "expired"
+DEAD_LETTER: Final = "dead_letter"
+TRANSACTION: Final = "transaction"
+SELECTOR: Final = "selector"
+UNREADABLE: Final = "unreadable"
+SYNC: Final = "sync"
+NO_CONSUMER: Final = "no_consumer"
+
+_END: Final = 1 << 62
+"""Behind every sequence."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some messages that share a place."""
+
+    messages: int = 0
+    bytes: int = 0
+    oldest_ms: int | None = None
+
+    def add(self, delivery: Delivery) -> None:
+        self.messages += 1
+        if delivery._body is not None:
+            self.bytes += len(delivery._properties) + len(delivery._body)
+        else:
+            self.bytes += delivery._area.lane.lengths(delivery.sequence, delivery.sequence)[0]
+        if delivery._timestamp and (self.oldest_ms is None or delivery._timestamp < self.oldest_ms):
+            self.oldest_ms = delivery._timestamp
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where the pending messages of a queue are."""
+
+    depth: int
+    bytes: int
+    in_flight: dict[Consumer, _Part] = field(default_factory=dict)
+    """By who holds them."""
+    delayed: _Part = field(default_factory=_Part)
+    due: float | None = None
+    """When the first of them may go, on the engine's clock."""
+    dead: _Part = field(default_factory=_Part)
+    """About to leave for the dead-letter queue."""
+    transactions: dict[str, _Part] = field(default_factory=dict)
+    """By transaction, with what it is."""
+    due_later: _Part = field(default_factory=_Part)
+    """Put off by their senders."""
+    due_ms: int = NEVER
+    """When the first of those may go."""
+    expired: _Part = field(default_factory=_Part)
+    unreadable: int = 0
+    unsynced: _Part = field(default_factory=_Part)
+
+    @property
+    def free(self) -> int:
+        """Messages that are nowhere else. Those that can't be read are among them, for a list may still try."""
+        taken = sum(part.messages for part in (*self.in_flight.values(), *self.transactions.values()))
+        timed = self.delayed.messages + self.due_later.messages + self.expired.messages
+        return self.depth - taken - timed - self.dead.messages - self.unsynced.messages
+
+
+def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
+    """See Forebay.explain. REQUIRES: no lock."""
+    engine.raise_closed()
+    if subject._engine.lock is not engine.lock:
+        raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
+    return explain_queue(engine, subject._area) if isinstance(subject, Queue) else explain_consumer(engine, subject)
+
+
+def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
+    """Why it gets nothing, or that it would get something. REQUIRES: no lock."""
+    with engine.lock:
+        engine.release_due()
+        causes = tuple(_consumer_causes(engine, consumer))
+    engine.call_ready()
+    name = destination_text(consumer._queue)
+    if causes[0].reason == READY:
+        count = causes[0].messages
+        return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
+    said = " and ".join(_because(cause) for cause in _first_of_each_reason(causes))
+    return Explanation(f"The consumer of {name} gets nothing because {said}.", causes)
+
+
+def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
+    """Who holds its messages, and what senders wait for. REQUIRES: no lock."""
+    with engine.lock:
+        engine.release_due()
+        places = _places(engine, queue)
+        causes = (*_holders(engine, places, None), *_free_causes(engine, queue, places))
+    engine.call_ready()
+    blocked = explain_blocked(engine, queue)
+    name = destination_text(queue)
+    if not causes and not blocked:
+        return Explanation(f"{name} has no messages.", ())
+    sentence = f"{name} has {places.depth:,} message{plural(places.depth)} of {size_text(places.bytes)}"
+    said = [*map(_state, causes), *(clause for _, clause in blocked)]
+    return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
+
+
+# ---------------------------------------------------------------------- where messages are. REQUIRES: the lock
+
+
+def _places(engine: Engine, queue: QueueArea) -> _Places:
+    """O(in flight + parked + what transactions acknowledged in it), and all blocks of timed lanes."""
+    places = _Places(queue.depth, queue.depth_bytes)
+    areas = list(queue.lane_areas())
+    for area in areas:
+        for delivery in area.in_flight.values():
+            places.in_flight.setdefault(delivery._consumer, _Part()).add(delivery)
+        _count(places.unsynced, area, [(area.published, _END)])
+        _count(places.dead, area, area.dead)
+        places.unreadable += area.unreadable
+        if area.is_timed:
+            _count_timed(engine, area, places)
+    for due, area, sequence in engine.parked():
+        if area in areas:
+            _count(places.delayed, area, [(sequence, sequence)])
+            places.due = due if places.due is None else min(due, places.due)
+    for transaction in engine.transactions.undecided.values():
+        part = _Part()
+        for area in areas:
+            _count(part, area, transaction._branch.acks.get(area.lane.number, ()))
+        if part.messages:
+            state = "prepared" if transaction.is_prepared else "open"
+            places.transactions[f"{transaction._branch.number:x} ({state})"] = part
+    return places
+
+
+def _count_timed(engine: Engine, area: LaneArea, places: _Places) -> None:
+    """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
+    timed = area.topic_area if isinstance(area, SubscriptionLaneArea) else area
+    now_ms = engine.store.steady.now_ms()
+    at = 0
+    if timed.lane.earliest[DUE] < NEVER:
+        places.due_ms = min(places.due_ms, timed.lane.earliest[DUE])
+        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < area.published:
+            _count(places.due_later, area, runs_of(area.lane.waiting(*found), found[0]))
+            at = found[1] + 1
+    for number in timed.store.timetable.expired_blocks(timed.lane, now_ms):
+        runs = list(timed.store.timetable.expired(timed.lane, number, now_ms))
+        free = engine.timing.free([area], runs)
+        for first, last in free:
+            for low, high in runs_of(area.lane.waiting(first, last), first):
+                free.remove(low, high)
+        for sequence in area.parked:
+            free.remove(sequence, sequence)
+        _count(places.expired, area, free)
+
+
+def _count(part: _Part, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
+    """Add what of these is pending. O(blocks of it)."""
+    for at, last in runs:
+        while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
+            end = min(found[1], last)
+            part.messages += end - found[0] + 1
+            part.bytes += sum(area.lane.lengths(found[0], end))
+            at = end + 1
+
+
+# ---------------------------------------------------------------------- a consumer. REQUIRES: the lock
+
+
+def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
+    """At least one, the first the most important."""
+    queue, targets = consumer._queue, engine.targets
+    name = destination_text(queue)
+    if consumer._is_closed:
+        return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
+    places = _places(engine, queue)
+    if not places.depth:
+        return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
+    if places.free and queue.exclusive not in (None, consumer):
+        return [exclusive_cause(queue, places.free)]
+    found = _within_reach(engine, consumer) if places.free else None
+    if found is None:
+        return _elsewhere(engine, consumer, places)
+    target, is_direct = found
+    if queue.is_paused:
+        return [Cause(PAUSED, name, places.free, 0, None, f"queue({queue.name!r}).resume()")]
+    if consumer.prefetch and consumer.in_flight >= consumer.prefetch:
+        return _prefetch_causes(engine, consumer, places)
+    if consumer.in_flight and targets.is_short:
+        return _in_flight_memory(engine)
+    if is_direct:
+        direct = sum(len(other.direct) for other in consumer.interest.in_turn())
+        return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
+    if _is_starved(engine):
+        return memory_causes(engine.budget.statistics())
+    return [_loading(engine, name, target)]
+
+
+def _within_reach(engine: Engine, consumer: Consumer) -> tuple[TargetList, bool] | None:
+    """The list that its next take would serve it from, and whether that needs no load; None: from none."""
+    is_behind = False
+    dealer = consumer._queue.dealer
+    for target in _in_turn(consumer.interest.in_turn()):
+        able = (message for message in target.direct if _is_free(target.area, message[0]))
+        if dealer is not None:
+            able = (message for message in able if dealer.may_have(consumer, target.area, message))
+        direct = next((message[0] for message in able), _END)
+        if _first_free(target.area, target.returned, direct) is not None:
+            return target, False
+        if direct < _END:
+            is_next = target.twin is None or not target.twin.has_supply or target.direct[0][0] == direct
+            is_next = is_next or dealer is not None
+            is_next = is_next and not (target.returned and target.returned.first < direct)
+            return target, is_next and not is_behind
+        behind = [(target.frontier, target.area.published - 1)]
+        if any(_first_free(target.area, runs, _END) is not None for runs in (target.references, behind)):
+            return target, False
+        # What it names is not to be had, but only a load finds that out, before the next list has its turn.
+        is_behind = is_behind or target.has_supply
+    return None
+
+
+def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
+    """In the order in which a hand-out looks at them."""
+    for target in lists:
+        if target.twin is None:
+            yield target
+        elif target.area.is_persistent:
+            first = turn(target)[0]
+            yield first
+            yield target if first is not target else target.twin
+
+
+def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> int | None:
+    """The first sequence of runs, before end, that can be handed out. O(those before it)."""
+    for at, last in runs:
+        while at <= last and (found := area.lane.ready_run(at, BLOCK_MESSAGES)) is not None:
+            for sequence in range(found[0], found[1] + 1):
+                if sequence > last or sequence >= end:
+                    break
+                if not _is_held(area, sequence) and not _is_late(area, sequence):
+                    return sequence
+            at = found[1] + 1
+    return None
+
+
+def _is_free(area: LaneArea, sequence: int) -> bool:
+    return not _is_held(area, sequence) and area.lane.is_pending(sequence) and not _is_late(area, sequence)
+
+
+def _is_held(area: LaneArea, sequence: int) -> bool:
+    return sequence in area.in_flight or sequence in area.parked or sequence in area.dead
+
+
+def _is_late(area: LaneArea, sequence: int) -> bool:
+    """It has expired."""
+    now_ms = area.queue.target_area.store.steady.now_ms
+    return area.is_timed and 0 < area.lane.times_of(sequence).expires_at <= now_ms()
+
+
+def _is_starved(engine: Engine) -> bool:
+    """Not even the reference of one message finds memory, whatever is given back."""
+    targets, budget = engine.targets, engine.budget
+    givers = (targets.head_queue_cache.holder, targets.pending_cache.holder, targets.targets)
+    possible = budget.free_bytes + sum(holder.held_bytes for holder in givers)
+    return max(possible, budget.limit_bytes - budget.owed_bytes) < OVERHEAD_BYTES
+
+
+def _loading(engine: Engine, name: str, target: TargetList) -> Cause:
+    behind = max(target.area.published - target.frontier, 0)
+    messages = target.returned.count + target.references.count + behind
+    if target.is_loading:
+        frees = "the load that is under way"
+    elif engine.settings.background:
+        frees = "the next take, or the loader, which comes to it"
+    else:
+        frees = "the next take, or a step()"
+    return Cause(LOADING, name, messages, 0, None, frees)
+
+
+def _prefetch_causes(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
+    own = places.in_flight.get(consumer, _Part())
+    causes = []
+    if own.messages:
+        frees = "acknowledging or giving back one of them, or a higher prefetch"
+        causes.append(_cause(engine, PREFETCH, "this consumer", own, frees))
+    if own.messages < consumer.in_flight:
+        causes += [
+            _cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}")
+            for holder, part in places.transactions.items()
+        ]
+    return causes
+
+
+def _in_flight_memory(engine: Engine) -> list[Cause]:
+    """Who has what is handed out, most first."""
+    parts: dict[str, _Part] = {}
+    for area in {target.area for target in engine.targets.lists}:
+        for delivery in area.in_flight.values():
+            parts.setdefault(destination_text(area.queue), _Part()).add(delivery)
+    for transaction in engine.transactions.undecided.values():
+        for delivery in transaction.held:
+            parts.setdefault(f"transaction {transaction._branch.number:x}", _Part()).add(delivery)
+    ranked = sorted(parts.items(), key=lambda found: -found[1].bytes)
+    frees = "settling what is in flight, or a higher memory_limit"
+    return [_cause(engine, MEMORY, holder, part, frees) for holder, part in ranked]
+
+
+def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
+    """Nothing is within its reach: who has what it could get, and what it does not want."""
+    interest, unmatched = consumer.interest, places.free
+    if interest.selector is not None:
+        wanted: dict[Consumer, _Part] = {}
+        for delivery in (held for area in consumer._queue.lane_areas() for held in area.in_flight.values()):
+            if _may_match(consumer, delivery):
+                wanted.setdefault(delivery._consumer, _Part()).add(delivery)
+            else:
+                unmatched += 1
+        places.in_flight = wanted
+    causes = _holders(engine, places, consumer)
+    dealt = dealt_causes(consumer, places.free)
+    causes += dealt
+    unmatched -= sum(cause.messages for cause in dealt)
+    unreadable = min(unmatched, places.unreadable) if interest.selector is not None else unmatched
+    if unreadable:
+        causes.append(_unreadable(consumer._queue, unreadable))
+    if unmatched > unreadable:
+        frees = "a message that it matches, or a consumer with another selector"
+        causes.append(Cause(SELECTOR, destination_text(consumer._queue), unmatched - unreadable, 0, None, frees))
+    return causes
+
+
+def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
+    """Of a lazy one nobody knows without a read."""
+    if delivery._body is None:
+        return True
+    message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
+    try:
+        return consumer.interest.wants(delivery._area, message)
+    except RecordDamaged:
+        return False
+
+
+# ---------------------------------------------------------------------- a queue. REQUIRES: the lock
+
+
+def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[Cause]:
+    """Who has messages that nobody else can get, as seen by a consumer, or by nobody."""
+    causes = []
+    others = [part for holder, part in places.in_flight.items() if holder is not asking]
+    groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
+    other = "other " if asking is not None else ""
+    groups.append((f"{len(others)} {other}consumer{plural(len(others))}", others))
+    for holder, parts in groups:
+        if parts:
+            causes.append(_cause(engine, IN_FLIGHT, holder, _sum(parts), "acknowledging them, or giving them back"))
+    if places.delayed.messages:
+        assert places.due is not None
+        seconds = max(places.due - engine.monotonic(), 0.0)
+        causes.append(
+            _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
+        )
+    if places.due_later.messages:
+        seconds = max(places.due_ms - engine.store.steady.now_ms(), 0) / 1000
+        holder = f"due in {seconds:,.0f} s at the earliest"
+        causes.append(_cause(engine, DUE_LATER, holder, places.due_later, f"time: the first is due in {seconds:.1f} s"))
+    if places.expired.messages:
+        causes.append(_cause(engine, EXPIRED, "expiry", places.expired, "the next sweep, or a step()"))
+    if places.dead.messages:
+        frees = "housekeeping, or a step(), as soon as the disk has room"
+        causes.append(_cause(engine, DEAD_LETTER, "max_attempts", places.dead, frees))
+    for holder, part in places.transactions.items():
+        causes.append(_cause(engine, TRANSACTION, holder, part, f"the outcome of transaction {holder}"))
+    if places.unsynced.messages:
+        causes.append(_cause(engine, SYNC, "journal", places.unsynced, "the sync that their send waits for"))
+    return causes
+
+
+def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Cause]:
+    """What the messages that nobody has wait for."""
+    free, name = places.free, destination_text(queue)
+    if not free:
+        return []
+    consumers = list(queue.consumers())
+    if not consumers:
+        return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
+    waiting = min(waiting_messages(queue), free)
+    reached = [(consumer, found) for consumer in consumers if (found := _within_reach(engine, consumer)) is not None]
+    if not reached and waiting:
+        free -= waiting
+        return [group_delayed_cause(waiting), *([_unreadable(queue, free)] if free else [])]
+    if not reached:
+        unreadable = free
+        if all(consumer.interest.selector is not None for consumer in consumers):
+            unreadable = min(free, places.unreadable)
+        causes = [_unreadable(queue, unreadable)] if unreadable else []
+        if free > unreadable:
+            frees = "a consumer whose selector matches them, or that has none"
+            causes.append(Cause(SELECTOR, name, free - unreadable, 0, None, frees))
+        return causes
+    able = [
+        (consumer, target, is_direct)
+        for consumer, (target, is_direct) in reached
+        if not (consumer.prefetch and consumer.in_flight >= consumer.prefetch) and queue.exclusive in (None, consumer)
+    ]
+    holder = f"{len(reached)} consumer{plural(len(reached))}"
+    if queue.is_paused:
+        return [Cause(PAUSED, name, free, 0, None, f"queue({queue.name!r}).resume()")]
+    if not able:
+        return [Cause(PREFETCH, holder, free, 0, None, "acknowledging what they hold, or a higher prefetch")]
+    if engine.targets.is_short and all(consumer.in_flight for consumer, _, _ in able):
+        return [Cause(MEMORY, "dispatch_area", free, 0, None, "settling what is in flight, or a higher memory_limit")]
+    if any(is_direct for _, _, is_direct in able):
+        return [Cause(READY, holder, free, 0, None, "their next take")]
+    return [_loading(engine, name, able[0][1])]
+
+
+# ---------------------------------------------------------------------- words
+
+
+def _cause(engine: Engine, reason: str, holder: str, part: _Part, frees: str) -> Cause:
+    age = max((engine.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
+    return Cause(reason, holder, part.messages, part.bytes, age, frees)
+
+
+def _sum(parts: Sequence[_Part]) -> _Part:
+    return _Part(
+        sum(part.messages for part in parts),
+        sum(part.bytes for part in parts),
+        min((part.oldest_ms for part in parts if part.oldest_ms is not None), default=None),
+    )
+
+
+def _unreadable(queue: QueueArea, messages: int) -> Cause:
+    frees = 'opening with on_missing_data_log="report", which sets them aside'
+    return Cause(UNREADABLE, destination_text(queue), messages, 0, None, frees)
+
+
+def _first_of_each_reason(causes: Sequence[Cause]) -> list[Cause]:
+    """The largest holder of memory stands for all."""
+    return [causes[0]] if causes[0].reason == MEMORY else list(causes)
+
+
+def _because(cause: Cause) -> str:
+    """Of a consumer: why it gets nothing."""
+    messages = f"{cause.messages:,} message{plural(cause.messages)}"
+    match cause.reason:
+        case "empty":
+            return "nothing is pending there"
+        case "closed":
+            return "it is closed"
+        case "paused":
+            return f"the queue is paused, with {messages} that nobody else holds"
+        case "prefetch":
+            return f"it holds {messages}, as many as its prefetch admits"
+        case "memory":
+            return f"memory is used up, most of it by {cause.holder} ({size_text(cause.bytes)})"
+        case "loading":
+            return f"its next messages must be read from disk first, up to {cause.messages:,}"
+        case "exclusive":
+            return f"another consumer is exclusive, with {messages} that nobody holds"
+        case "group":
+            return f"the groups of {messages} are owned by {cause.holder}"
+        case "priority":
+            return f"a consumer of higher priority takes all, {messages} now"
+        case "selector":
+            return f"its selector does not match {messages}"
+    return _state(cause)
+
+
+def _state(cause: Cause) -> str:
+    """Of messages, wherever they are."""
+    one = cause.messages == 1
+    messages, verb = f"{cause.messages:,} message{plural(cause.messages)}", "is" if one else "are"
+    wait = "waits" if one else "wait"
+    return {
+        IN_FLIGHT: f"{messages} {verb} in flight with {cause.holder}",
+        DELAYED: f"{messages} {verb} put off by a delay",
+        DUE_LATER: f"{messages} {verb} {cause.holder}",
+        EXPIRED: f"{messages} {'has' if one else 'have'} expired and {'leaves' if one else 'leave'} soon",
+        DEAD_LETTER: f"{messages} had the last attempt",
+        TRANSACTION: f"{messages} {verb} acknowledged in transaction {cause.holder}",
+        SYNC: f"{messages} {verb} stored and not synced yet",
+        UNREADABLE: f"{messages} can't be read",
+        GROUP_DELAYED: f"{messages} {wait} for a delayed one of the same group",
+        SELECTOR: f"no selector of a consumer matches {messages}",
+        NO_CONSUMER: f"{messages} {wait} for a consumer, of which there is none",
+        PAUSED: f"{messages} {wait} for the queue to be resumed",
+        PREFETCH: f"{messages} {wait} for {cause.holder} with as many as prefetch admits",
+        MEMORY: f"{messages} {wait} for memory, which what is in flight has used up",
+        READY: f"{messages} {wait} for the next take of {cause.holder}",
+        LOADING: f"up to {messages} {wait} to be read from disk",
+    }[cause.reason]

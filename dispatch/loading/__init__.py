@@ -1,0 +1,1 @@
+"""Read-ahead: raise the watermark of TargetLists, warm the HeadQueueCache."""

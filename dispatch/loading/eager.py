@@ -1,0 +1,489 @@
+"""The eager loader: raises each list's watermark before its consumers ask.
+
+A load has three parts. *begin*, under the lock: choose what comes next,
+take what the caches have, reserve memory for the rest. *read*, outside it:
+few large reads, each message verified, selectors evaluated. *install*, under
+it: append what matched, give back what did not. `take` uses the same three
+when it meets a reference before the loader did, which is a miss.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final
+
+from ...cache.budget import Holder
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from ...store.errors import ForebayError, StoreFailed
+from ...store.format.record import RecordDamaged
+from ...store.index.block import BLOCK_MASK, BLOCK_SHIFT
+from ...store.journal.reading import Region, StoredMessage
+from ...store.sequence_set import Runs
+from ..core.lists import TargetArea
+from ..core.target_list import TargetList
+
+logger = logging.getLogger("forebay.dispatch.loader")
+
+LOAD_MESSAGES_MAX: Final = 512
+CACHED_MESSAGES_MIN: Final = 64
+"""So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
+
+
+@dataclass(slots=True)
+class Load:
+    """One load under way.
+
+    held: messages by sequence; those too large to hold have no body. messages: in order, those of a *plain* load,
+    which brings what it chose as it is: the usual case, and one pass less over all of them.
+    """
+
+    target: TargetList
+    runs: list[tuple[int, int]]
+    """What is loaded, in order, all in one block."""
+    last: int
+    """What lies behind it is not loaded after all."""
+    is_scan: bool
+    """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
+    is_return: bool
+    purges: int
+    """Of the lane, when the load began."""
+    was_shared: bool = False
+    """Its list was, when the load began."""
+    is_plain: bool = False
+    messages: list[StoredMessage] = field(default_factory=list)
+    held: dict[int, StoredMessage] = field(default_factory=dict)
+    from_cache: set[int] = field(default_factory=set)
+    regions: list[Region] = field(default_factory=list)
+    reserved_bytes: int = 0
+    buffer_bytes: int = 0
+    unwanted: set[int] = field(default_factory=set)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        return self.runs[0][0]
+
+    @property
+    def is_stale(self) -> bool:
+        """Some of it may be gone, which nobody but a purge takes from a list that loads."""
+        return self.purges != self.target.area.purges
+
+
+class EagerLoader:
+    """See the module. `step` does one load and says whether there was one to do."""
+
+    def __init__(self, target_area: TargetArea, reading: Holder) -> None:
+        """reading: pays for read buffers."""
+        self._area = target_area
+        self._reading = reading
+        self._previous: TargetList | None = None
+        self.loads = 0
+
+    def step(self) -> bool:
+        """Load for the list that is nearest to starving. REQUIRES: no lock."""
+        with self._area.lock:
+            load = self._next()
+        if load is None:
+            return False
+        self.finish(load)
+        return True
+
+    def finish(self, load: Load) -> None:
+        """Read and install. REQUIRES: no lock."""
+        try:
+            self.read(load)
+        except BaseException:
+            with self._area.lock:
+                self._abandon(load)
+            raise
+        with self._area.lock:
+            self.install(load)
+
+    def _next(self) -> Load | None:
+        hungry, standing_back = self._area.hungry, self._area.standing_back
+        if standing_back.lists:
+            standing_back.look()
+        while hungry:
+            # Never twice in a row beside another: a scan that finds nothing would let the others starve.
+            target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
+            step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
+            is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
+            if is_fed or target.is_loading or not target.has_supply:
+                del hungry[target]
+                if not target.is_loading:
+                    target.loaded_bytes = 0
+                continue
+            if standing_back.leaves(target):
+                continue
+            load = self.begin(target, is_needed=target.interest.is_awaited and not target.direct)
+            if load is not None:
+                self._previous = target
+                return load
+            hungry.pop(target, None)
+            if target.has_supply:
+                self._area.waits_for_memory[target] = None
+        return None
+
+    # ------------------------------------------------------------------ begin
+
+    def begin(self, target: TargetList, *, is_needed: bool) -> Load | None:
+        """Choose and reserve the next load of a list; None when there is nothing to load, or no memory for any of it.
+
+        What is chosen stays where it was, returned, reference or behind the
+        frontier, until install: nobody passes it meanwhile. is_needed: somebody
+        waits, so what memory can't hold becomes lazy. REQUIRES: the lock.
+        """
+        assert not target.is_loading
+        load = self._choose(target)
+        if load is None:
+            return None
+        load.was_shared = target.is_shared
+        if is_needed:
+            self._cut_to_cached(load)
+        self._take_from_caches(load, is_needed)
+        for sequence in target.area.settle_load(load):
+            self._make_lazy(load, sequence)
+        if load.runs:
+            self._reserve(load, is_needed)
+        if not load.runs or load.last < load.first:
+            self._abandon(load)
+            return None
+        target.load = load
+        target.loaded_bytes += load.reserved_bytes
+        return load
+
+    def _choose(self, target: TargetList) -> Load | None:
+        """The next pending messages: of what came back and of references what is first, then behind the frontier."""
+        sources = [(target.returned, True), (target.references, False)]
+        if target.returned and target.references and target.references.first < target.returned.first:
+            sources.reverse()  # what came back was loaded, in part, and left RAM again
+        for runs, is_return in sources:
+            chosen = self._gather(target, runs)
+            if chosen:
+                purges = target.area.purges
+                return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return, purges=purges)
+        unseen = Runs()
+        if target.frontier < target.area.published:
+            unseen.add(target.frontier, target.area.published - 1)
+        chosen = self._gather(target, unseen)
+        if chosen:
+            return Load(target, chosen, chosen[-1][1], is_scan=True, is_return=False, purges=target.area.purges)
+        target.frontier = max(target.frontier, target.area.published)  # that of a hand is behind all there will be
+        return None
+
+    def _gather(self, target: TargetList, runs: Runs) -> list[tuple[int, int]]:
+        """The first pending ones of runs in one block, as many as one load may bring, at least one if there is one.
+
+        What is no longer pending, or not due yet, is taken out of runs.
+        """
+        lane = target.area.lane
+        room = min(self._area.shares.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
+        chosen: list[tuple[int, int]] = []
+        at = 0
+        while (run := runs.next_from(at)) is not None:
+            first, last = run
+            found = lane.ready_run(first, LOAD_MESSAGES_MAX)
+            if found is None or found[0] > first:
+                at = last + 1 if found is None else min(found[0], last + 1)
+                runs.remove(first, at - 1)
+                continue
+            if chosen and first >> BLOCK_SHIFT != chosen[0][0] >> BLOCK_SHIFT:
+                break
+            last = min(found[1], last)
+            lengths = lane.lengths(first, last)
+            total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+            if total > 2 * room:
+                lengths = lengths[: 2 * room * len(lengths) // total + 1]
+                total = sum(lengths) + OVERHEAD_BYTES * len(lengths)
+            while total > room and len(lengths) > (not chosen):
+                total -= lengths.pop() + OVERHEAD_BYTES
+            if not lengths:
+                break
+            at = first + len(lengths)
+            chosen.append((first, at - 1))
+            room -= total
+            if at <= last:
+                break
+        return chosen
+
+    def _cut_to_cached(self, load: Load) -> None:
+        """Who waits gets what the caches have of the front at once, where that is a batch; the rest is another load.
+
+        O(that much).
+        """
+        area = load.target.area
+        lane = area.lane.number
+        caches = [cache for cache in area.caches if cache.may_have(lane, load.last)]
+        count = 0
+        before = 0
+        for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
+            if all(cache.peek(lane, sequence) is None for cache in caches):
+                if count >= CACHED_MESSAGES_MIN:
+                    load.last = before
+                    load.runs = [(first, min(last, before)) for first, last in load.runs if first <= before]
+                return
+            before = sequence
+            count += 1
+
+    def _take_from_caches(self, load: Load, is_needed: bool) -> None:
+        area, target = self._area, load.target
+        if target.is_shared and not target.area.is_persistent:
+            self._copy_from_caches(load)
+            return
+        lane = target.area.lane.number
+        for cache in target.area.caches:
+            if not cache.may_have(lane, load.last):
+                continue
+            is_shared = cache.is_shared(lane)
+            reserve = area.targets.reserve if is_shared else area.targets.reserve_again
+            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
+                message = cache.take(lane, sequence)
+                if message is not None:
+                    charge = charge_bytes(message)
+                    if not reserve(charge):  # others need it too: it is spilled for all, and read
+                        assert is_shared, "what was just released can be reserved again"
+                        target.area.spill((message,))
+                        if is_needed and cache.peek(lane, sequence) is not None:
+                            self._make_lazy(load, sequence)
+                        break
+                    load.reserved_bytes += charge
+                    load.held[sequence] = message
+                    load.from_cache.add(sequence)
+                    cache.served += 1
+
+    def _copy_from_caches(self, load: Load) -> None:
+        """Of what may be nowhere else a list that shares takes copies, so that others find it. No memory: spill it."""
+        area = load.target.area
+        lane = area.lane.number
+        for cache in area.caches:
+            if not cache.may_have(lane, load.last):
+                continue
+            unaffordable: list[StoredMessage] = []
+            for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs):
+                message = cache.peek(lane, sequence)
+                if message is None or sequence in load.held:
+                    continue
+                charge = charge_bytes(message)
+                if not unaffordable and self._area.targets.reserve(charge):
+                    load.reserved_bytes += charge
+                    load.held[sequence] = message
+                    cache.served += 1
+                else:
+                    cache.take(lane, sequence)
+                    unaffordable.append(message)
+            if unaffordable:
+                area.spill(unaffordable)
+
+    def _reserve(self, load: Load, is_needed: bool) -> None:
+        """Memory for what must be read. What finds none becomes lazy, and where even that fails, the run is cut."""
+        area, target = self._area, load.target
+        lane = target.area.lane
+        if not load.held:
+            columns = [lane.lengths(first, last) for first, last in load.runs]
+            if max(map(max, columns)) <= area.large_message_bytes:
+                load.is_plain = not load.is_return and (not load.is_scan or target.interest.selector is None)
+                total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
+                self._reserve_runs(load, load.runs, total, is_needed)
+                return
+        lengths = [item for first, last in load.runs for item in enumerate(lane.lengths(first, last), first)]
+        runs: list[tuple[int, int]] = []
+        wanted = 0
+        for sequence, length in lengths:
+            if sequence in load.held:
+                continue
+            if length > area.large_message_bytes:
+                self._make_lazy(load, sequence)
+                continue
+            wanted += content_charge_bytes(length)
+            if runs and runs[-1][1] == sequence - 1:
+                runs[-1] = (runs[-1][0], sequence)
+            else:
+                runs.append((sequence, sequence))
+        if runs:
+            self._reserve_runs(load, runs, wanted, is_needed)
+
+    def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
+        target = load.target
+        regions = target.area.store.plan(target.area.lane, runs)
+        buffer_bytes = max(region.length for region in regions)
+        # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
+        least_seconds = 0.0 if is_needed else (target.direct_bytes + wanted) / target.bytes_per_second
+        if self._afford(load, wanted, buffer_bytes, least_seconds):
+            load.regions = regions
+            return
+        load.is_plain = False
+        if not is_needed:
+            load.last = min(load.last, runs[0][0] - 1)
+        else:
+            for first, last in runs:
+                for sequence in range(first, last + 1):
+                    self._make_lazy(load, sequence)
+
+    def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
+        area = self._area
+        if area.budget.free_bytes < wanted + buffer_bytes:
+            area.make_room(wanted + buffer_bytes, load.target, least_seconds=least_seconds)
+        load.target.wanted_bytes = wanted + buffer_bytes
+        if not area.targets.reserve(wanted):
+            return False
+        if not self._reading.reserve(buffer_bytes):
+            area.targets.release(wanted)
+            return False
+        load.reserved_bytes += wanted
+        load.buffer_bytes = buffer_bytes
+        return True
+
+    def _make_lazy(self, load: Load, sequence: int) -> None:
+        """The message keeps its place, and is read when somebody looks at it."""
+        area = self._area
+        if not area.targets.reserve(OVERHEAD_BYTES):
+            area.make_room(OVERHEAD_BYTES, load.target, least=0)
+            if not area.targets.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
+                load.target.wanted_bytes = OVERHEAD_BYTES
+                load.last = min(load.last, sequence - 1)
+                return
+        load.reserved_bytes += OVERHEAD_BYTES
+        load.held[sequence] = (sequence, b"", None, 0)
+
+    def _borrow(self, load: Load) -> bool:
+        """Memory for one reference of a list that has nothing, where bookkeeping alone fills it."""
+        has_some = load.reserved_bytes or load.target.direct
+        return not has_some and self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES)
+
+    def _abandon(self, load: Load) -> None:
+        """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
+        was_begun = load.target.load is load
+        load.target.load = None
+        self._reading.release(load.buffer_bytes)
+        self._area.targets.release(load.reserved_bytes)
+        area = load.target.area
+        dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
+        if load.is_stale:
+            dropped = [message for message in dropped if area.lane.is_pending(message[0])]
+        area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
+        if was_begun:
+            load.target.interest.load_ended(self._area.ready)
+            self._area.relieve()  # others may have found nothing because this load had it
+
+    # ------------------------------------------------------------------ read and install
+
+    def read(self, load: Load) -> None:
+        """Read what is missing and evaluate the selector. REQUIRES: no lock."""
+        interest, area = load.target.interest, load.target.area
+        if load.is_plain:
+            load.messages, load.unreadable = area.store.read(load.regions)
+            return
+        for region in load.regions:
+            messages, unreadable = area.store.read((region,))
+            load.unreadable += unreadable
+            for message in messages:
+                load.held[message[0]] = message
+        notes_groups = interest.notes_groups
+        is_judged = load.is_scan and (interest.selector is not None or notes_groups)
+        if is_judged or notes_groups:
+            for sequence, message in load.held.items():
+                if not is_judged and message[2] is not None:
+                    continue
+                try:
+                    # A lazy one is read for its headers alone and let go again.
+                    whole = message if message[2] is not None else area.read_one(sequence)
+                except ForebayError as error:
+                    # Unless it was only settled meanwhile, which install finds out.
+                    load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))
+                    load.unwanted.add(sequence)
+                    continue
+                if notes_groups and message[2] is None:
+                    interest.note_group(area, whole)
+                try:
+                    is_wanted = interest.wants(area, whole)
+                except RecordDamaged as damage:
+                    load.unreadable.append((sequence, str(damage)))
+                    is_wanted = False
+                if not is_wanted:
+                    load.unwanted.add(sequence)
+
+    def install(self, load: Load) -> None:
+        """Put what was loaded into the list. REQUIRES: the lock."""
+        self.loads += 1
+        area, target = self._area, load.target
+        if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
+            self._abandon(load)  # it took the only copies, and others share them now
+            return
+        target.load = None
+        if load.buffer_bytes:
+            self._reading.release(load.buffer_bytes)
+        is_alive = target in area.lists
+        lane = target.area.lane
+        if load.is_plain and is_alive and not target.is_shared and not load.is_stale and not load.unreadable:
+            kept, kept_bytes = load.messages, load.reserved_bytes
+        else:
+            kept, kept_bytes = self._kept(load, is_alive)
+        for first, last in load.runs:
+            if first <= load.last:
+                target.returned.remove(first, min(last, load.last))
+                target.references.remove(first, min(last, load.last))
+        target.frontier = max(target.frontier, load.last + 1)
+        # Where memory ran short meanwhile, the watermark fell: what lies behind it becomes a reference.
+        while kept and target.references and kept[-1][0] > target.references.first:
+            message = kept.pop()
+            kept_bytes -= charge_bytes(message)
+            target.references.add(message[0], message[0])
+        area.targets.release(load.reserved_bytes - kept_bytes)
+        if load.is_return:
+            target.put_back(kept)
+        else:
+            target.direct.extend(kept)
+            target.direct_bytes += kept_bytes
+        if target.area.unwanted is not None and is_alive:
+            for sequence in load.unwanted.difference(sequence for sequence, _ in load.unreadable):
+                target.area.unwanted.add(sequence, sequence)
+        if load.from_cache:
+            self._let_go(load, {message[0] for message in kept})
+        for sequence, problem in load.unreadable:
+            if is_alive and lane.is_pending(sequence):
+                target.area.unreadable += 1
+                place = f"{target.area.id_prefix}{sequence}"
+                logger.error("message %s can't be read and is passed over: %s", place, problem)
+                target.area.give_up(sequence)
+        target.interest.load_ended(area.ready)
+        if area.waits_for_memory:
+            area.relieve()
+        if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
+            area.feed(target)
+
+    def _let_go(self, load: Load, kept: set[int]) -> None:
+        """What came from the caches and did not get into the list."""
+        area = load.target.area
+        dropped: list[StoredMessage] = []
+        for sequence in sorted(load.from_cache - kept):
+            if load.is_stale and not area.lane.is_pending(sequence):
+                continue
+            message = load.held[sequence]
+            is_head = sequence in load.unwanted and self._area.head_queue_cache.put(area.lane.number, message)
+            if not is_head:
+                dropped.append(message)
+        area.keep(dropped)
+
+    def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
+        """What of a load belongs into its list, in order, and the charge of that."""
+        target, lane = load.target, load.target.area.lane
+        is_doubtful = target.is_shared or load.is_stale
+        load.held.update((message[0], message) for message in load.messages)
+        kept: list[StoredMessage] = []
+        kept_bytes = 0
+        # What came back, was loaded, went to another interest and came back once more.
+        doubled = target.direct_up_to(load.last) if load.is_return else ()
+        for sequence in sorted(load.held):
+            message = load.held[sequence]
+            if sequence in load.unwanted or sequence > load.last or not is_alive or sequence in doubled:
+                continue
+            if is_doubtful and not lane.is_pending(sequence):
+                continue
+            kept.append(message)
+            kept_bytes += charge_bytes(message)
+        return kept, kept_bytes
+
+
+assert LOAD_MESSAGES_MAX <= BLOCK_MASK + 1

@@ -1,0 +1,1 @@
+"""Record traffic, play it under other memory limits, recommend one."""

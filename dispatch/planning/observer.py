@@ -1,0 +1,134 @@
+"""CurveWatch: shows the lists of a store to the sampler of the curve, whenever they have moved far enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...cache.charge import OVERHEAD_BYTES
+from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
+from ...cache.shares import Shares
+from ...store.errors import SettingsError
+from ..config.settings import MIN_MEMORY_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from ..core.lists import TargetArea
+    from ..core.target_list import TargetList
+
+FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
+"""Of the memory limit with which the store was opened: the limits of the live curve."""
+
+
+LISTS_MAX: Final = 256
+"""Beyond it each list is taken to have an equal part: to share by rates takes 1 µs a list and limit."""
+
+
+class Watch:
+    """What a TargetArea tells about its lists. This one looks away. REQUIRES: the state lock."""
+
+    def begin(self, target: TargetList) -> None:
+        """A list came into being."""
+
+    def look(self, target: TargetList) -> None:
+        """It reached its `look_at`, or a second has passed."""
+
+    def measured(self) -> None:
+        """A second has passed, and the rates of all lists are new."""
+
+    def end(self, target: TargetList) -> None:
+        """It is about to go."""
+
+    def curve(self) -> Curve:
+        return Curve()
+
+
+class CurveWatch(Watch):
+    """The one of a store. RAM: about 1 KiB a list, where every limit is too small for it."""
+
+    def __init__(self, targets: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
+        """shares_at: what follows from a limit; SettingsError where it is too small."""
+        self._targets = targets
+        self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
+        self._tracks: dict[TargetList, Track] = {}
+        self._watermarks: dict[TargetList, tuple[int, ...]] = {}
+        """What each limit would have granted to each list when they were measured."""
+
+    def begin(self, target: TargetList) -> None:
+        area, lane = target.area, target.area.lane
+        waiting = lane.pending_bytes + lane.pending_messages * OVERHEAD_BYTES
+        charge = _mean_charge(target, OVERHEAD_BYTES)
+        arrived = (area.published - area.first_sequence) * charge
+        self._tracks[target] = self._sampler.begin(waiting, min(arrived, waiting), charge)
+        target.look_at = quantum_bytes(waiting, charge)
+
+    def look(self, target: TargetList) -> None:
+        track = self._tracks[target]
+        charge = _mean_charge(target, track.charge)
+        taken = target.taken_bytes
+        waiting = _waiting_messages(target, charge) * charge
+        target.look_at = taken + quantum_bytes(waiting, charge)
+        if taken == track.taken and waiting == track.waiting:
+            return
+        targets = self._targets
+        held_bytes = targets.dispatch.held_bytes
+        watermarks: Sequence[int] | None = self._watermarks.get(target)
+        if watermarks is None:
+            watermarks = self._sampler.watermarks_of(len(targets.lists), target.measured_rate)
+        self._sampler.look(track, waiting, taken, charge, watermarks, held_bytes)
+
+    def measured(self) -> None:
+        """O(lists * limits)."""
+        lists = list(self._targets.lists)
+        self._watermarks = {}
+        if len(lists) <= LISTS_MAX:
+            granted = self._sampler.watermarks([target.measured_rate for target in lists])
+            self._watermarks = dict(zip(lists, granted, strict=True))
+        for target in lists:
+            self.look(target)
+
+    def end(self, target: TargetList) -> None:
+        self.look(target)
+        self._sampler.end(self._tracks.pop(target))
+        self._watermarks.pop(target, None)
+
+    def curve(self) -> Curve:
+        """O(lists)."""
+        for target in self._tracks:
+            self.look(target)
+        return self._sampler.curve()
+
+
+def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
+    found: list[Shares] = []
+    for factor in FACTORS:
+        other_bytes = int(limit_bytes * factor)
+        if other_bytes < MIN_MEMORY_LIMIT_BYTES:
+            continue
+        try:
+            found.append(shares_at(other_bytes))
+        except SettingsError:
+            continue  # index_cache_size takes more than half of it
+    return found
+
+
+def _mean_charge(target: TargetList, otherwise: float) -> float:
+    """Of what the lane has; otherwise: where it is empty."""
+    lane = target.area.lane
+    return OVERHEAD_BYTES + lane.pending_bytes / lane.pending_messages if lane.pending_messages else otherwise
+
+
+def _waiting_messages(target: TargetList, charge: float) -> float:
+    """How many messages the list will still hand out, of those that are there. O(1)."""
+    area = target.area
+    if not target.is_shared and target.interest.selector is None:
+        unpublished = area.lane.next_sequence - area.published
+        return max(area.lane.pending_messages - len(area.in_flight) - len(area.parked) - unpublished, 0)
+    known = len(target.direct) + target.references.count + target.returned.count
+    unseen = area.published - target.frontier
+    if not unseen:
+        return known
+    # Of what was examined so far, this share was for this list.
+    examined = max(target.frontier - area.first_sequence, 0) * charge
+    interests = max(len(area.queue.interests), 1)  # there is none left when the last list ends
+    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / interests
+    return known + unseen * min(share, 1.0)

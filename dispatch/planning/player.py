@@ -1,0 +1,360 @@
+"""TracePlayer: recorded traffic once more, with another memory limit.
+
+What decides is the library itself: the budget and its shares, the lists,
+the caches and the loader are the ones that run in a store. In place of the
+journal are the lengths of its messages, and in place of their bodies shared
+bytes of those lengths; so a message costs a few microseconds, and one in RAM
+its objects only. The loader is taken to be in time: after each event it does
+all that it has to do. Deterministic: no clock, no disk, no thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ...cache.budget import Budget, Holder
+from ...cache.shares import Shares
+from ...cache.spill.overflow import Overflow
+from ...store.account import Unlimited
+from ...store.disk.simulated_disk import SimulatedDisk
+from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
+from ...store.index.block import BLOCK_MASK, Extent, Singles
+from ...store.index.delivery_counts import AttemptsTable
+from ...store.index.index import Index
+from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ...store.message_store import MessageStore
+from ...store.sequence_set import Runs
+from ...store.tmp.volatile_lane import VolatileLane
+from ..consumer.consumer import Consumer
+from ..core.delivery import Delivery
+from ..core.lists import TargetArea
+from ..core.queue_area import Interest, LaneArea, PersistentArea, QueueArea
+from ..core.redelivery import ATTEMPTS_BYTES
+from ..core.target_list import TargetList
+from ..engine.resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
+from ..loading.eager import EagerLoader
+from ..loading.warmer import HeadLoader
+from ..selectors.selector import Selector, compile_selector
+
+ARRIVED: Final = 0
+READ: Final = 1
+"""Stand in a played message for its timestamp: where its body came from."""
+SLICE_MESSAGES: Final = 256
+TEMP_BYTES: Final = 1 << 30
+"""Of a tmp-storage that stays empty: all messages are played as persistent ones."""
+_NOTHING: Final = SimulatedDisk().open("nothing", create=True)
+"""What a read of the journal reads from: of a played one lengths are all there is."""
+
+
+class PlayedIndex(Index):
+    """As much of an Index as lanes ask for: in a trace nothing was delivered before."""
+
+    def __init__(self) -> None:
+        self.attempts = AttemptsTable()
+
+
+class PlayedStore(MessageStore):
+    """In place of a MessageStore: knows lengths, and what each message looks like in RAM."""
+
+    def __init__(self) -> None:
+        self.index = PlayedIndex()
+        self._bodies: dict[int, bytes] = {}
+        self.reads = 0
+        self.read_messages = 0
+
+    def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
+        """Messages of one length share a body, so that a limit of gigabytes is played in megabytes."""
+        body = self._bodies.get(length)
+        if body is None:
+            body = self._bodies[length] = bytes(length)
+        return sequence, b"", body, origin
+
+    def remove(self, lane: Any, first: int, last: int) -> int:
+        removed: int = lane.remove(first, last)[0]
+        return removed
+
+    def remove_one(self, lane: Any, sequence: int) -> int:
+        removed: int = lane.remove_one(sequence)[0]
+        return removed
+
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Region]:
+        regions: list[Region] = []
+        parts: list[Extent | Singles] = []
+        region_bytes = 0
+        for first, last in runs:
+            part = Singles(0, first, array("I"), array("I"))
+            for sequence, length in enumerate(lane.lengths(first, last), first):
+                if region_bytes and region_bytes + length > REGION_BYTES_MAX:
+                    regions.append(Region(_NOTHING, 0, 0, 0, region_bytes, [*parts, part]))
+                    part, parts, region_bytes = Singles(0, sequence, array("I"), array("I")), [], 0
+                part.lengths.append(length)
+                region_bytes += length
+            parts.append(part)
+        return [*regions, Region(_NOTHING, 0, 0, 0, region_bytes, parts)] if parts else regions
+
+    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        self.reads += len(regions)
+        messages = [
+            self.message(sequence, length, READ)
+            for region in regions
+            for part in region.extents
+            if isinstance(part, Singles)
+            for sequence, length in enumerate(part.lengths, part.first_sequence)
+        ]
+        self.read_messages += len(messages)
+        return messages, []
+
+    def raise_if_closed(self) -> None:
+        """It never is."""
+
+
+class PlayedArea(PersistentArea):
+    """Of a lane that is in no index."""
+
+    __slots__ = ()
+
+    def __init__(self, queue: QueueArea, lane: VolatileLane) -> None:
+        LaneArea.__init__(self, queue, lane, "")
+
+
+class PlayedLane:
+    """One lane of the trace: its area, and where its sequences begin."""
+
+    __slots__ = ("area", "lane", "base", "is_new")
+
+    def __init__(self, targets: TargetArea, number: int) -> None:
+        self.base = 0
+        self.is_new = True
+        """So far it has what it had when the store was opened."""
+        self.lane = VolatileLane(Unlimited(), number, 0)
+        self.area = PlayedArea(QueueArea(targets, number, str(number)), self.lane)
+        self.area.queue.areas[0] = self.area
+
+    def grow(self, first: int, lengths: Iterable[int]) -> range:
+        """These are stored, and before them holes up to first. Sequences as the area counts them."""
+        lane = self.lane
+        if not lane.next_sequence:
+            self.base = first
+        begin = max(first - self.base, lane.next_sequence)
+        # Whole blocks of holes are never begun.
+        lane.next_sequence = max(lane.next_sequence, begin & ~BLOCK_MASK)
+        holes = lane.next_sequence
+        while lane.next_sequence < begin:
+            lane.add(0)
+        if holes < begin:
+            lane.remove(holes, begin - 1)
+        for length in lengths:
+            lane.add(length)
+        return range(begin, lane.next_sequence)
+
+
+class PlayedInterest(Interest):
+    """An interest of which is known only what it took: it wants that, and without a selector everything."""
+
+    __slots__ = ("taken", "lane")
+
+    def __init__(self, selector: Selector | None, state_lock: threading.Lock, taken: Runs, lane: PlayedLane) -> None:
+        super().__init__(selector, state_lock)
+        self.taken = taken
+        self.lane = lane
+
+    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+        return self.selector is None or message[0] + self.lane.base in self.taken
+
+
+class PlayedConsumer(Consumer):
+    """As much of a Consumer as lists and deliveries know."""
+
+    def __init__(self, interest: Interest) -> None:
+        self.interest = interest
+        self.delivered = 0
+        self.in_flight = 0
+
+
+class TracePlayer:
+    """Feed it all events of a trace in order; then look at the counts."""
+
+    def __init__(self, shares: Shares, wanted: dict[int, Runs]) -> None:
+        """wanted: by number of a list that has a selector, what it takes in this trace; see `wanted_of`."""
+        self.limit_bytes = shares.limit_bytes
+        self.deliveries = 0
+        self.hits = 0
+        self.strays = 0
+        """Deliveries that the trace does not have in this place."""
+        self.store = PlayedStore()
+        self.lock = threading.Lock()
+        self.budget = Budget(shares.limit_bytes)
+        reading = _hold_fixed_parts(self.budget, shares)
+        overflow = Overflow(
+            SimulatedDisk(),
+            self.budget,
+            limit_bytes=TEMP_BYTES,
+            max_file_bytes=TEMP_BYTES,
+            random_salt=lambda: 0,
+            paid_buffer_bytes=0,
+        )
+        self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
+        self.targets.heads = HeadLoader(self.targets, reading, {})  # never stepped: what it reads is no hit
+        self.loader = EagerLoader(self.targets, reading)
+        self._wanted = wanted
+        self._milliseconds = 0
+        self._lanes: dict[int, PlayedLane] = {}
+        self._lists: dict[int, tuple[TargetList, PlayedConsumer]] = {}
+        self._play = {
+            TICK: self._tick,
+            WAITING: self._wait,
+            ARRIVE: self._arrive,
+            LIST: self._open,
+            UNLIST: self._close,
+            TAKE: self._take,
+            ACK: self._acknowledge,
+            LET_GO: self._let_go,
+            OFFER: self._offer,
+            GONE: self._forget,
+        }
+
+    @property
+    def hit_ratio(self) -> float:
+        """Of what was delivered, the share that never left RAM between its arrival and its hand-out."""
+        return self.hits / self.deliveries if self.deliveries else 1.0
+
+    def play(self, event: Event) -> None:
+        """One event, and what the loader does after it."""
+        kind, lane, first, count, extra = event
+        self._play[kind](lane, first, count, extra)
+        if self.targets.hungry:
+            while self.loader.step():
+                pass
+
+    def _lane(self, number: int) -> PlayedLane:
+        found = self._lanes.get(number)
+        if found is None:
+            found = self._lanes[number] = PlayedLane(self.targets, number)
+        return found
+
+    # ------------------------------------------------------------------ what comes
+
+    def _tick(self, lane: int, first: int, count: int, extra: int) -> None:
+        seconds = (first - self._milliseconds) / 1000
+        self._milliseconds = first
+        if seconds > 0:
+            self.targets.measure(seconds)
+
+    def _wait(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        mean_bytes = extra // max(count, 1)
+        sequences = lane.grow(first, (mean_bytes for _ in range(count)))
+        if lane.is_new:
+            lane.area.published = sequences.stop  # it was there before there was a store
+        else:
+            self.targets.publish(lane.area, sequences)
+
+    def _arrive(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        lane.is_new = False
+        sequences = lane.grow(first, (extra for _ in range(count)))
+        message = self.store.message
+        for begin in range(0, len(sequences), SLICE_MESSAGES):
+            arrived = [message(sequence, extra, ARRIVED) for sequence in sequences[begin : begin + SLICE_MESSAGES]]
+            self.targets.publish(lane.area, arrived)
+
+    # ------------------------------------------------------------------ who takes
+
+    def _open(self, number: int, first: int, count: int, extra: int) -> None:
+        lane, targets = self._lane(number), self.targets
+        lane.is_new = False
+        listed, has_selector = extra >> 1, extra & 1
+        selector = compile_selector(f"list = {listed}") if has_selector else None
+        interest = PlayedInterest(selector, self.lock, self._wanted.get(listed, Runs()), lane)
+        lane.area.queue.interests[selector.text if selector is not None else None] = interest
+        targets.add_list(lane.area, interest)
+        targets.settle_interests(lane.area.queue)
+        self._lists[listed] = (interest.lists[0], PlayedConsumer(interest))
+
+    def _close(self, number: int, first: int, count: int, extra: int) -> None:
+        target, _ = self._lists.pop(extra)
+        self.targets.unsubscribe(target.area.queue, target.interest)
+
+    def _take(self, number: int, first: int, count: int, extra: int) -> None:
+        target, consumer = self._lists[extra]
+        first -= self._lane(number).base
+        end = first + count
+        while count > 0:
+            deliveries = self.targets.collect(consumer, count, None)
+            if not deliveries:
+                load = self.loader.begin(target, is_needed=True)
+                if load is None and not target.has_supply:
+                    return
+                if load is not None:
+                    self.loader.finish(load)
+                continue
+            count -= len(deliveries)
+            self.deliveries += len(deliveries)
+            for delivery in deliveries:
+                if delivery._timestamp == ARRIVED and delivery._body is not None:
+                    self.hits += 1
+                if not first <= delivery.sequence < end:
+                    self.strays += 1
+
+    # ------------------------------------------------------------------ what is settled
+
+    def _acknowledge(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        area, first = lane.area, first - lane.base
+        in_flight = area.in_flight
+        settled = [in_flight[sequence] for sequence in range(first, first + count) if sequence in in_flight]
+        lane.lane.remove(first, first + count - 1)
+        if settled:
+            self._settle(area, settled)
+        if len(settled) < count:
+            self._forget_run(area, first, count)
+
+    def _settle(self, area: LaneArea, deliveries: list[Delivery]) -> None:
+        for consumer in {id(delivery._consumer): delivery._consumer for delivery in deliveries}.values():
+            self.targets.settle_run(area, [found for found in deliveries if found._consumer is consumer])
+
+    def _let_go(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        for sequence in range(first - lane.base, first - lane.base + count):
+            delivery = lane.area.in_flight.get(sequence)
+            if delivery is not None:
+                self.targets.settle(delivery)
+
+    def _offer(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        sequence = first - lane.base
+        if sequence in lane.area.in_flight:
+            return
+        if lane.lane.is_pending(sequence):
+            length = lane.lane.lengths(sequence, sequence)[0]
+            returned = self.store.message(sequence, length, ARRIVED) if extra else (sequence, b"", None, READ)
+            self.targets.offer_again(lane.area, returned)
+
+    def _forget(self, number: int, first: int, count: int, extra: int) -> None:
+        lane = self._lane(number)
+        first -= lane.base
+        lane.lane.remove(first, first + count - 1)
+        self._forget_run(lane.area, first, count)
+
+    def _forget_run(self, area: LaneArea, first: int, count: int) -> None:
+        gone = Runs()
+        gone.add(first, first + count - 1)
+        for sequence in [sequence for sequence in area.in_flight if sequence in gone]:
+            gone.remove(sequence, sequence)
+        self.targets.forget(area, gone)
+
+
+def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
+    """What a store holds or guarantees before the first message; returns the holder of read buffers."""
+    budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
+    budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)
+    budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES)
+    for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+        reserved = budget.holder(name).reserve(charge)
+        assert reserved, "the smallest memory limit has room for the fixed parts"
+    reading = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+    assert budget.free_bytes == shares.available_bytes
+    return reading

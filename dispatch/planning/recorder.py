@@ -1,0 +1,388 @@
+"""Recorder: writes down what memory had to do, so that it can be played again with another limit.
+
+Numbers only: lanes, sequences, lengths, times. Events are encoded under the
+state lock, where they happen, and written without it, by housekeeping. An
+arrival is noted no later than the next take of its lane, and once a second;
+so sends pay nothing. No error of the disk reaches a caller: recording ends
+with one warning. A crash leaves all up to the last block that was written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ...cache.budget import Budget
+from ...cache.shares import Shares
+from ...cache.spill.overflow import Overflow
+from ...store.disk.disk import File
+from ...store.disk.user_file import user_place
+from ...store.errors import SettingsError
+from ...store.format.trace import (
+    ACK,
+    ARRIVE,
+    GONE,
+    HEADER,
+    LANES_MAX,
+    LET_GO,
+    LIST,
+    MAGIC,
+    OFFER,
+    TAKE,
+    TICK,
+    UNLIST,
+    WAITING,
+    Encoder,
+    TraceHeader,
+)
+from ...store.journal.reading import StoredMessage
+from ...store.message_store import MessageStore
+from ...store.sequence_set import Runs
+from ...store.tmp.volatile_lane import NOWHERE
+from ..config.settings import Settings
+from ..consumer.consumer import Consumer
+from ..core.delivery import Delivery
+from ..core.lists import TargetArea
+from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..core.target_list import TargetList
+from ..distribution.stock import Hand
+from ..selectors.selector import Selector
+from ..topics.state import SubscriptionArea
+
+logger = logging.getLogger("forebay.dispatch.recorder")
+
+TRACE_BYTES_MAX: Final = 1 << 32
+"""So large a file is enough: recording ends."""
+UNWRITTEN_BLOCKS_MAX: Final = 64
+"""So many may wait for housekeeping; beyond it who makes the next one writes them, under the lock. Four times as many
+may wait for a write that is under way."""
+TURN_MESSAGES: Final = 256
+"""Arrivals that are noted together are noted in turns of so many a lane."""
+TAKES_BETWEEN_LOOKS: Final = 256
+"""After so many takes all lanes are asked for arrivals."""
+
+
+class _Lane:
+    __slots__ = ("number", "noted")
+
+    def __init__(self, number: int, noted: int) -> None:
+        self.number = number
+        self.noted = noted
+        """Arrivals before this sequence are on record."""
+
+
+class Recorder:
+    """One recording. `write` and `close` take the lock themselves, all others REQUIRE it."""
+
+    def __init__(self, file: File, settings: Settings, state_lock: threading.Lock) -> None:
+        """file: new and empty."""
+        self._file: File | None = file
+        self._lock = state_lock
+        self._writing = threading.Lock()
+        self._encoder = Encoder()
+        self._blocks: list[bytes] = [header_of(settings).encode()]
+        self._written_bytes = 0
+        self._lanes: dict[LaneArea, _Lane] = {}
+        self._lists: dict[TargetList, int] = {}
+        self._lane_count = self._list_count = self._takes = self._milliseconds = 0
+        self.wants_writing: Callable[[], None] = lambda: None
+        """Called under the lock when a block is full."""
+
+    @property
+    def is_recording(self) -> bool:
+        return self._file is not None
+
+    # ------------------------------------------------------------------ what happens
+
+    def begin(self, areas: Iterable[LaneArea]) -> None:
+        """Arrivals in them are noted from now on. What was there at open is not in RAM. O(blocks of the index)."""
+        for area in areas:
+            self._lane(area)
+
+    def unloaded(self, area: LaneArea, end: int) -> None:
+        """What is before end and not on record is pending, and RAM does not have it."""
+        self._note(area, self._lane(area), WAITING, end)
+
+    def opened(self, target: TargetList) -> None:
+        area = target.area
+        number = self._lists[target] = self._list_count
+        self._list_count += 1
+        has_selector = target.interest.selector is not None
+        self._put(LIST, self._lane(area).number, 0, 0, number << 1 | has_selector)
+
+    def closed(self, target: TargetList) -> None:
+        self.look(target.area)
+        self._put(UNLIST, self._lane(target.area).number, 0, 0, self._lists.pop(target))
+
+    def taken(self, target: TargetList, first: int, count: int) -> None:
+        area = target.area
+        self.look(area)
+        self._put(TAKE, self._lane(area).number, first, count, self._lists[target])
+        self._takes += 1
+        if not self._takes % TAKES_BETWEEN_LOOKS:
+            self.look_everywhere()
+
+    def settled(self, area: LaneArea, first: int, count: int, *, is_done: bool) -> None:
+        self._put(ACK if is_done else LET_GO, self._lane(area).number, first, count, 0)
+
+    def offered(self, area: LaneArea, sequence: int, *, is_loaded: bool) -> None:
+        self._put(OFFER, self._lane(area).number, sequence, 1, is_loaded)
+
+    def gone(self, area: LaneArea, gone: Runs) -> None:
+        self.look(area)
+        for first, last in gone:
+            self._put(GONE, self._lane(area).number, first, last - first + 1, 0)
+        if area.queue.is_deleted:
+            del self._lanes[area]
+
+    def tick(self, seconds: float) -> None:
+        self.look_everywhere()
+        self._milliseconds += int(seconds * 1000)
+        self._put(TICK, 0, self._milliseconds, 0, 0)
+
+    def look(self, area: LaneArea) -> None:
+        """Note what has arrived in a lane. O(that)."""
+        lane = self._lane(area)
+        if lane.noted < area.published:
+            self._note(area, lane, ARRIVE, area.published)
+
+    def look_everywhere(self) -> None:
+        """The same for all lanes, in turns, as if they had been sent to side by side."""
+        waiting = [area for area, lane in self._lanes.items() if lane.noted < area.published]
+        while waiting:
+            for area in waiting:
+                lane = self._lanes[area]
+                self._note(area, lane, ARRIVE, min(area.published, lane.noted + TURN_MESSAGES))
+            waiting = [area for area in waiting if self._lanes[area].noted < area.published]
+
+    def _lane(self, area: LaneArea) -> _Lane:
+        lane = self._lanes.get(area)
+        if lane is None:
+            lane = self._lanes[area] = _Lane(self._lane_count, 0)
+            self._lane_count += 1
+            self._note(area, lane, WAITING, area.first_sequence)
+            if lane.number >= LANES_MAX:
+                self._stop("there are too many lanes")
+        return lane
+
+    def _note(self, area: LaneArea, lane: _Lane, kind: int, end: int) -> None:
+        """Of what is pending before end and not on record yet: runs of one length, or each run with its bytes."""
+        at, lane.noted = lane.noted, end
+        if area.queue.is_deleted:
+            return
+        while at < end and (run := area.lane.pending_run(at, end - at)) is not None and run[0] < end:
+            first, last = run[0], min(run[1], end - 1)
+            lengths = area.lane.lengths(first, last)
+            at = last + 1
+            if kind == WAITING:
+                self._put(WAITING, lane.number, first, len(lengths), sum(lengths))
+                continue
+            begin = 0
+            for index in range(1, len(lengths) + 1):
+                if index == len(lengths) or lengths[index] != lengths[begin]:
+                    self._put(ARRIVE, lane.number, first + begin, index - begin, lengths[begin])
+                    begin = index
+
+    # ------------------------------------------------------------------ writing
+
+    def _put(self, kind: int, lane: int, first: int, count: int, extra: int) -> None:
+        if self._file is None:
+            return
+        encoder = self._encoder
+        encoder.put(kind, lane, first, count, extra)
+        if encoder.is_full:
+            self._blocks.append(encoder.block())
+            if len(self._blocks) < UNWRITTEN_BLOCKS_MAX:
+                self.wants_writing()
+            else:
+                self._write_here()
+
+    def _write_here(self) -> None:
+        """Nobody came to write. REQUIRES: the lock."""
+        if self._writing.acquire(blocking=False):  # who writes already has earlier blocks
+            try:
+                blocks, self._blocks = self._blocks, []
+                self._append(blocks)
+            finally:
+                self._writing.release()
+        elif len(self._blocks) >= 4 * UNWRITTEN_BLOCKS_MAX:
+            self._blocks.clear()
+            self._stop("its disk is too slow")
+
+    def write(self) -> int:
+        """Bring what was noted to the file; how many blocks. REQUIRES: no lock."""
+        with self._writing:
+            with self._lock:
+                block = self._encoder.block()
+                blocks, self._blocks = self._blocks + [block] * bool(block), []
+            self._append(blocks)
+        return len(blocks)
+
+    def _append(self, blocks: Sequence[bytes]) -> None:
+        file = self._file
+        if file is None or not blocks:
+            return
+        data = b"".join(blocks)
+        try:
+            file.append(data)
+        except OSError as error:
+            self._stop(error.strerror or str(error))
+            return
+        self._written_bytes += len(data)
+        if self._written_bytes >= TRACE_BYTES_MAX:
+            self._stop(f"the file has {self._written_bytes:,} bytes, which is enough")
+
+    def _stop(self, reason: str) -> None:
+        logger.warning("the trace is recorded no further: %s", reason)
+        self._file = None
+
+    def close(self) -> None:
+        """REQUIRES: no lock. Nothing happens any more."""
+        with self._lock:
+            self.look_everywhere()
+        self.write()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def new_trace(path: str) -> File:
+    """An empty file there. A trace that it holds already is kept as the one `.old`, in place of an earlier one.
+
+    SettingsError: what is there is no trace, or no file can be made there.
+    """
+    disk, name = user_place(path)
+    try:
+        if disk.exists(name):
+            earlier = disk.open_for_reading(name)
+            start, size = earlier.read(0, len(MAGIC)), earlier.size()
+            earlier.close()
+            if start and start != MAGIC:
+                raise SettingsError(f"record_trace={path!r} is there already and is no trace: name another file")
+            if size > HEADER.size:
+                disk.rename(name, f"{name}.old")
+            else:
+                disk.remove(name)  # nothing was recorded: not worth the earlier one
+        return disk.open(name, create=True)
+    except OSError as error:
+        raise SettingsError(f"record_trace={path!r} can't be written ({error.strerror})") from None
+
+
+def header_of(settings: Settings) -> TraceHeader:
+    index_bytes = 0 if settings.index_cache_size is None else settings.index_cache_size_bytes
+    return TraceHeader(settings.memory_limit_bytes, index_bytes, not settings.persistent_index)
+
+
+class RecordedTargetArea(TargetArea):
+    """A TargetArea that tells a recorder what happens to it."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        store: MessageStore,
+        budget: Budget,
+        shares: Shares,
+        state_lock: threading.Lock,
+        *,
+        syncs_always: bool,
+        overflow: Overflow,
+    ) -> None:
+        self._recorder = recorder
+        self._is_giving_back = False
+        super().__init__(store, budget, shares, state_lock, syncs_always=syncs_always, overflow=overflow)
+
+    def subscribe(self, queue: QueueArea, selector: Selector | None) -> Interest:
+        for area in queue.lane_areas():
+            if isinstance(queue, SubscriptionArea):
+                self._recorder.unloaded(area, area.published)  # what came while nobody read it
+            else:
+                self._recorder.look(area)
+        return super().subscribe(queue, selector)
+
+    def add_lane(self, area: LaneArea) -> None:
+        super().add_lane(area)
+        if area.queue.is_queue:
+            self._recorder.begin((area,))
+
+    def add_list(self, area: LaneArea, interest: Interest) -> None:
+        super().add_list(area, interest)
+        self._recorder.opened(interest.lists[-1])
+
+    def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
+        for target in interest.lists:
+            self._recorder.closed(target)
+        super().unsubscribe(queue, interest)
+
+    def measure(self, seconds: float) -> None:
+        self._recorder.tick(seconds)
+        super().measure(seconds)
+
+    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
+        if area.queue.is_queue:
+            self._recorder.look(area)
+            self._recorder.unloaded(area, end)
+        super().arrive_unloaded(area, end)
+
+    def collect_one(self, consumer: Consumer) -> Delivery | None:
+        delivery = super().collect_one(consumer)
+        if delivery is not None:
+            self._recorder.taken(consumer.interest.lists[0], delivery.sequence, 1)
+        return delivery
+
+    def hand_out(
+        self,
+        consumer: Consumer,
+        target: TargetList,
+        most: int,
+        max_bytes: int | None,
+        deliveries: list[Delivery],
+        before: int = NOWHERE,
+    ) -> int | None:
+        already = len(deliveries)
+        max_bytes = super().hand_out(consumer, target, most, max_bytes, deliveries, before)
+        for _, first, count in _runs(deliveries[already:]):
+            self._recorder.taken(_shared(target), first, count)
+        return max_bytes
+
+    def settle(self, delivery: Delivery) -> None:
+        super().settle(delivery)
+        area, sequence = delivery._area, delivery.sequence
+        is_done = not self._is_giving_back and not area.lane.is_pending(sequence)
+        self._recorder.settled(area, sequence, 1, is_done=is_done)
+
+    def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+        super().settle_run(area, deliveries)
+        self._recorder.settled(area, deliveries[0].sequence, len(deliveries), is_done=True)
+
+    def give_back(self, delivery: Delivery) -> None:
+        self._is_giving_back = True
+        super().give_back(delivery)
+        self._is_giving_back = False
+
+    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+        self._recorder.offered(area, message[0], is_loaded=message[2] is not None)
+        super().offer_again(area, message)
+
+    def forget(self, area: LaneArea, gone: Runs) -> None:
+        self._recorder.gone(area, gone)
+        super().forget(area, gone)
+
+
+def _shared(target: TargetList) -> TargetList:
+    """Where what is dealt came from: a hand is not on record, only the stock."""
+    interest = target.interest
+    return interest.stock.list_over(target.area) if isinstance(interest, Hand) else target
+
+
+def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneArea, int, int]]:
+    """Deliveries in order as (lane, first sequence, how many)."""
+    runs: list[tuple[LaneArea, int, int]] = []
+    for delivery in deliveries:
+        if runs and runs[-1][0] is delivery._area and sum(runs[-1][1:]) == delivery.sequence:
+            area, first, count = runs[-1]
+            runs[-1] = (area, first, count + 1)
+        else:
+            runs.append((delivery._area, delivery.sequence, 1))
+    return runs

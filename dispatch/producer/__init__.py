@@ -1,0 +1,1 @@
+"""Sending: one pipeline from arguments to journal, and what a full destination does."""

@@ -1,0 +1,496 @@
+"""Sender: what queue and topic have in common: messages are sent there."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Final
+
+from ...store.errors import Closed, ForebayError, MessageTooLarge, SettingsError, StoreFull
+from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX
+from ...store.format.state import NAME_BYTES_MAX
+from ...store.format.times import encode_times, has_times, times_of
+from ...store.message import DEFAULT_PRIORITY, Headers, Message
+from ...store.message_store import MessageStore
+from ...store.topic_store import TopicStore
+from ..admission.wait_line import deadline_after
+from ..consumer.consumer import check_seconds
+from ..core.non_persistent import VolatileArea
+from ..core.publisher import Caller
+from ..core.queue_area import PersistentArea, QueueArea
+from ..distribution.grouped import use_groups
+from ..transactions.transaction import Transaction
+from .once import keep_once, store_once
+from .timed import store_timed
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+    from ..topics.fan_out import FanOut
+
+UNPUBLISHED_SLICES_MAX: Final = 8
+"""With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
+
+
+def check_name(name: str, what: str = "a destination") -> str:
+    """A name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
+    if not isinstance(name, str) or not name:
+        raise SettingsError(f"{what}'s name must be a non-empty str, not {name!r}")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise SettingsError(f"{what}'s name holds half a surrogate pair: it is not text") from None
+    if size > NAME_BYTES_MAX:
+        raise SettingsError(f"{what}'s name of {size} bytes is above {NAME_BYTES_MAX}: shorten it")
+    if not name.isprintable():
+        raise SettingsError(f"{what}'s name holds a control character: leave it out")
+    return name
+
+
+def encoded_properties(
+    headers: Headers | None, message_id: str | None, group: str | None = None, producer: str | None = None
+) -> bytes:
+    """What lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
+    if headers is not None and not isinstance(headers, Mapping):
+        raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
+    if message_id is not None and (not isinstance(message_id, str) or not message_id):
+        raise SettingsError(f"a message id must be a non-empty str, not {type(message_id).__name__}")
+    if group is not None and (
+        not isinstance(group, str) or not 1 <= len(group.encode(errors="replace")) <= GROUP_BYTES_MAX
+    ):
+        raise SettingsError(
+            f"a group must be a str of 1 to {GROUP_BYTES_MAX} bytes of UTF-8, not {reprlib.repr(group)}"
+        )
+    if producer is not None and (not isinstance(producer, str) or not producer):
+        raise SettingsError(f"a producer must be a non-empty str, not {type(producer).__name__}")
+    return encode_properties(headers, message_id, group, producer if message_id is not None else None)
+
+
+class Sender:
+    """What queue and topic have in common: messages are sent there."""
+
+    def __init__(self, engine: Engine, area: QueueArea) -> None:
+        self._engine = engine
+        self._area = area
+        self._messages: MessageStore | TopicStore = engine.store
+        self._caller: Caller = engine
+
+    @property
+    def name(self) -> str:
+        return self._area.name
+
+    def send(
+        self,
+        body: bytes,
+        *,
+        headers: Headers | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        message_id: str | None = None,
+        transaction: Transaction | None = None,
+        persistent: bool = True,
+        group: str | None = None,
+        expires_in: float | None = None,
+        delay: float = 0.0,
+        producer: str | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Store one message and return its id. When it returns the message is safe as `sync` promises.
+
+        One journal record and no wait for memory. Messages of one group go to
+        one consumer at a time, in order. In a transaction it counts with the
+        commit. With persistent=False nothing is journaled: the message is lost
+        when the process ends. expires_in, delay: seconds after which, and
+        before which, nobody is handed it; a delay in a transaction counts from
+        the commit. Where the policy has a duplicate_window, a message_id that
+        this producer has sent is returned and nothing stored. timeout: seconds
+        to wait for room where a limit or the disk is full; None: as the policy
+        says. Raises MessageTooLarge, SettingsError (nothing stored), StoreFull
+        (nothing stored), StoreFailed (outcome unknown), TransactionError,
+        Closed; not persistent, SpillFailed (nothing stored) instead of
+        StoreFailed.
+        """
+        if delay or expires_in is not None:
+            return self._send_timed(
+                Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer),
+                transaction,
+                timeout,
+            )
+        engine = self._engine
+        if type(body) is not bytes:
+            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        if timeout is not None:
+            self._deadline(timeout)  # one that can't be is refused, whether there is room or not
+        if headers or message_id is not None or group is not None:
+            properties = encoded_properties(headers, message_id, group, producer)
+            if group is not None and not self._area.has_groups:
+                use_groups(engine, self._area)
+            if self._area.is_watched and message_id is not None and transaction is None:
+                return self._send_once(priority, persistent, properties, body, message_id, timeout)
+        else:
+            properties = b""
+        if len(body) + len(properties) > engine.max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        try:
+            if persistent is not True:
+                sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
+                return message_id if message_id is not None else f"{prefix}{sequence}"
+            area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
+            if area is None:
+                area = self._lane_area(priority)
+            timestamp = engine.clock_ms()
+            if transaction is not None:
+                ids: list[str] = []
+                self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
+                return ids[0]
+            with engine.lock:
+                sequence = self._messages.add(area.index_lane, timestamp, properties, body)
+                message = (sequence, properties, body, timestamp)
+                if engine.syncs_always:
+                    engine.unpublished.append((engine.store.journal.end, area, (message,)))
+                else:
+                    area.arrive(message)
+                position = engine.store.journal.end if engine.syncs_always else 0
+        except StoreFull as full:
+            return self._send_later(full, timeout, persistent, priority, properties, body, message_id, transaction)
+        self._caller.after_write(position)
+        return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+
+    def _send_timed(self, message: Message, transaction: Transaction | None, timeout: float | None) -> str:
+        """As send, of a message that has times."""
+        engine = self._engine
+        checked = self._checked(transaction) if transaction is not None else None
+        content = self._content(message, checked)
+        ids: list[str] = []
+        counts_once = self._area.is_watched and message.message_id is not None and transaction is None
+        store = self._store if counts_once else partial(Sender._store, self)  # limits have let it pass already
+        deadline = self._deadline(timeout)
+        store(message.priority, message.persistent, [content], [message.message_id], ids, checked, deadline)
+        if checked is None:
+            self._caller.after_write(engine.position())
+        return ids[0]
+
+    def _send_later(
+        self,
+        full: StoreFull,
+        timeout: float | None,
+        persistent: bool,
+        priority: int,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+        transaction: Transaction | None,
+    ) -> str:
+        """One message for which there was no room: wait for it, or raise full."""
+        engine = self._engine
+        ids: list[str] = []
+
+        def attempt() -> None:
+            self._store_now(priority, persistent, [(properties, body)], [message_id], ids, transaction)
+
+        self._wait_for_room(full, persistent, (len(properties) + len(body),), attempt, self._deadline(timeout))
+        if transaction is None:
+            self._caller.after_write(engine.position())
+        return ids[0]
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return deadline_after(timeout, self._engine.monotonic()) if timeout is not None else None
+
+    def _wait_for_room(
+        self,
+        full: StoreFull,
+        persistent: bool,
+        sizes: Sequence[int],
+        attempt: Callable[[], None],
+        deadline: float | None,
+    ) -> None:
+        """Try again until there is room. In a loop the task waits, not this call."""
+        if not self._caller.may_wait:
+            raise full
+        space = self._engine.space
+        space.wait(space.line(persistent), self._area, sizes, full, deadline, attempt)
+
+    def _send_once(
+        self,
+        priority: int,
+        persistent: bool,
+        properties: bytes,
+        body: bytes,
+        message_id: str,
+        timeout: float | None,
+    ) -> str:
+        """Store it, unless the duplicate window knows its id."""
+        if len(body) + len(properties) > self._engine.max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        self._store(priority, persistent, [(properties, body)], [message_id], [], None, self._deadline(timeout))
+        self._caller.after_write(self._engine.position())
+        return message_id
+
+    def _add_volatile(
+        self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
+    ) -> tuple[int, str]:
+        """Keep one non-persistent message; its sequence, and what its id begins with."""
+        engine = self._engine
+        area: VolatileArea | FanOut | None = None
+        if type(priority) is int and 0 <= priority <= 9:
+            area = self._area.volatile_areas[priority]
+        if area is None or persistent is not False or transaction is not None:
+            area = self._volatile_area(persistent, priority, transaction)
+        timestamp = engine.clock_ms()
+        with engine.lock:
+            if engine.is_closed:
+                raise Closed("the store")
+            sequence = area.add(timestamp, properties, body)
+        if engine.targets.ready:
+            engine.call_ready()
+        return sequence, area.id_prefix
+
+    def send_many(
+        self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
+    ) -> list[str]:
+        """Store messages in order and return their ids.
+
+        Written in slices of up to 256 messages or 256 KiB, each atomic, one
+        write each (of one message with use_vectored_io=False); synced at the end, and on the way every 2 MiB. An
+        error says in `.stored` how many of the first are in; all or nothing needs a transaction. timeout: seconds to
+        wait for room in all, where a limit or the disk is full; None: as the policy says. O(messages).
+        """
+        ids: list[str] = []
+        self._send_all(messages, ids, transaction, self._deadline(timeout))
+        return ids
+
+    def _send_all(
+        self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+    ) -> None:
+        """As send_many; ids gets those of what is in."""
+        engine = self._engine
+        before = len(ids)
+        batch: list[tuple[bytes, bytes]] = []
+        batch_ids: list[str | None] = []
+        priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, engine.slice_messages_max
+        was_timed = False
+        if not isinstance(messages, Iterable):
+            raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
+        checked = self._checked(transaction) if transaction is not None else None
+        try:
+            if type(messages) is list:
+                sent = self._send_plain(messages, ids, checked, deadline)
+                messages = messages[sent:]
+            for message in messages:
+                content = self._content(message, checked)
+                is_timed = message.expires_in is not None or message.delay != 0.0
+                size = len(content[0]) + len(content[1])
+                is_full = len(batch) >= slice_messages or batch_bytes + size > SLICE_CONTENT_BYTES_MAX
+                if batch and (
+                    is_full
+                    or message.priority != priority
+                    or message.persistent is not is_persistent
+                    or is_timed is not was_timed  # those with times are slices of their own
+                ):
+                    self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
+                    batch, batch_ids, batch_bytes = [], [], 0
+                if is_persistent and not message.persistent and len(ids) > before:
+                    self._caller.after_write(engine.position())  # what needs no sync must not overtake what does
+                priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
+                batch.append(content)
+                batch_ids.append(message.message_id)
+                batch_bytes += size
+            if batch:
+                self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
+        except ForebayError as error:
+            error.stored = len(ids) - before + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            raise
+        finally:
+            # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
+            if ids and checked is None:
+                self._caller.after_write(engine.position())
+
+    def _send_plain(
+        self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+    ) -> int:
+        """Send, as _send_all, slices of messages that have a body and nothing else; returns how many of the first."""
+        engine = self._engine
+        slice_messages, size_max = engine.slice_messages_max, engine.max_message_bytes
+        sent = 0
+        while sent < len(messages):
+            part = messages[sent : sent + slice_messages]
+            if set(map(type, part)) != {Message}:
+                break
+            priority = part[0].priority
+            batch = [
+                (b"", message.body)
+                for message in part
+                if type(message.body) is bytes
+                and message.headers is None
+                and message.message_id is None
+                and message.group is None
+                and message.expires_in is None
+                and not message.delay
+                and message.persistent is True
+                and message.priority == priority
+            ]
+            sizes = [len(body) for _, body in batch]
+            if len(batch) < len(part) or sum(sizes) > SLICE_CONTENT_BYTES_MAX or max(sizes) > size_max:
+                break
+            self._store(priority, True, batch, [None] * len(batch), ids, transaction, deadline)
+            sent += len(batch)
+        return sent
+
+    def _checked(self, transaction: Transaction) -> Transaction:
+        """TransactionError unless it is open and of this store."""
+        return self._engine.transactions.checked(transaction)
+
+    def _content(self, message: Message, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
+        """Properties and body, as they are stored."""
+        if not isinstance(message, Message):
+            raise SettingsError(f"send_many takes Message objects, not {type(message).__name__}")
+        body, headers, message_id = message.body, message.headers, message.message_id
+        if type(body) is not bytes:
+            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        if headers or message_id is not None or message.group is not None:
+            properties = encoded_properties(headers, message_id, message.group, message.producer)
+            if message.group is not None and not self._area.has_groups:
+                use_groups(self._engine, self._area)
+        else:
+            properties = b""
+        if message.delay or message.expires_in is not None:
+            properties = self._times(message, transaction is not None) + properties
+        if len(body) + len(properties) > self._engine.max_message_bytes:
+            raise self._too_large(len(body) + len(properties))
+        return properties, body
+
+    def _times(self, message: Message, is_relative: bool) -> bytes:
+        """What its properties begin with. SettingsError for times that cannot be."""
+        expires_in, delay = message.expires_in, message.delay
+        check_seconds("delay", delay)
+        if expires_in is not None:
+            check_seconds("expires_in", expires_in)
+            if not expires_in:
+                raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
+        now_ms = self._engine.store.steady.now_ms()
+        expires_at = 0 if expires_in is None else now_ms + max(int(expires_in * 1000), 1)
+        delay_ms = ceil(delay * 1000)
+        return encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
+
+    def _store(
+        self,
+        priority: int,
+        persistent: bool,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
+        deadline: float | None,
+    ) -> None:
+        """Write one slice, and wait for room where there is none. StoreFull: ids says how many are in."""
+        before = len(ids)
+        try:
+            self._store_now(priority, persistent, batch, batch_ids, ids, transaction)
+        except StoreFull as full:
+
+            def attempt() -> None:
+                done = len(ids) - before
+                self._store_now(priority, persistent, batch[done:], batch_ids[done:], ids, transaction)
+
+            sizes = [len(properties) + len(body) for properties, body in batch[len(ids) - before :]]
+            self._wait_for_room(full, persistent, sizes, attempt, deadline)
+
+    def _store_now(
+        self,
+        priority: int,
+        persistent: bool,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
+    ) -> None:
+        """Write one slice, or two where it meets the end of a block; or leave it to the transaction."""
+        engine = self._engine
+        if persistent is not True:
+            self._store_volatile(persistent, priority, transaction, batch, batch_ids, ids)
+            return
+        area = self._lane_area(priority)
+        timestamp = engine.clock_ms()
+        if transaction is not None:
+            transaction.add(area, timestamp, batch, batch_ids, ids)
+            return
+        if self._area.is_watched:
+            store_once(engine, self._messages, area, timestamp, batch, batch_ids, ids)
+            batch = []
+        elif has_times(batch[0][0]):
+            store_timed(engine, self._messages, area, batch, batch_ids, ids)
+            batch = []
+        begin = 0
+        with engine.lock:
+            while begin < len(batch):
+                part = batch[begin : begin + area.index_lane.slice_room]
+                first = self._messages.add_slice(area.index_lane, timestamp, part)
+                arrived = [
+                    (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
+                ]
+                if engine.syncs_always:
+                    engine.unpublished.append((engine.store.journal.end, area, arrived))
+                else:
+                    engine.targets.arrive_many(area, arrived)
+                prefix = area.id_prefix
+                ids += [
+                    own if own is not None else f"{prefix}{sequence}"
+                    for sequence, own in enumerate(batch_ids[begin : begin + len(part)], first)
+                ]
+                begin += len(part)
+        if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
+            self._caller.after_write(engine.position())
+
+    def _store_volatile(
+        self,
+        persistent: bool,
+        priority: int,
+        transaction: Transaction | None,
+        batch: list[tuple[bytes, bytes]],
+        batch_ids: list[str | None],
+        ids: list[str],
+    ) -> None:
+        """Keep non-persistent messages, one after the other; ids says how many are in."""
+        engine = self._engine
+        area = self._volatile_area(persistent, priority, transaction)
+        timestamp = engine.clock_ms()
+        prefix = area.id_prefix
+        with engine.lock:
+            if engine.is_closed:
+                raise Closed("the store")
+            if self._area.is_watched:
+                keep_once(engine, area, timestamp, batch, batch_ids, ids)
+                return
+            is_timed = has_times(batch[0][0])
+            for (properties, body), own in zip(batch, batch_ids, strict=True):
+                if is_timed:
+                    sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+                else:
+                    sequence = area.add(timestamp, properties, body)
+                ids.append(own if own is not None else f"{prefix}{sequence}")
+
+    def _too_large(self, size: int) -> MessageTooLarge:
+        engine = self._engine
+        limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
+        return MessageTooLarge(size, engine.max_message_bytes, limit)
+
+    def _lane_area(self, priority: int) -> PersistentArea:
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+        area = self._area.areas[priority]
+        return area if area is not None else self._engine.create_lane(self._area, priority)
+
+    def _volatile_area(
+        self, persistent: object, priority: int, transaction: Transaction | None
+    ) -> VolatileArea | FanOut:
+        if persistent is not False:
+            raise SettingsError(f"persistent must be True or False, not {persistent!r}")
+        if transaction is not None:
+            raise SettingsError("a non-persistent message has no part in a transaction: send it without one")
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+        return self._area.volatile_areas[priority] or self._make_volatile(priority)
+
+    def _make_volatile(self, priority: int) -> VolatileArea | FanOut:
+        return self._engine.create_volatile_lane(self._area, priority)

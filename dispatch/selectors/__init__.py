@@ -1,0 +1,1 @@
+"""JMS SQL-92 selectors, compiled to closures."""

@@ -1,0 +1,1 @@
+"""Topics, durable subscriptions, fan-out and eviction."""

@@ -1,0 +1,69 @@
+"""Arrivals: in which order the messages came that wait for one subscriber, whatever their priority and kind.
+
+Memory goes with how often one lane followed another: a run of those that
+came one after the other, without one of another lane between, is one entry
+of 150 bytes. Nothing here survives the process, as nothing of such a
+subscriber does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ...store.index.block import BLOCK_MESSAGES
+
+if TYPE_CHECKING:
+    from ..core.queue_area import LaneArea
+
+SPARE_RUNS: Final = 64
+
+Run = tuple["LaneArea", int, int]
+"""(lane, first, last)."""
+
+
+class Arrivals:
+    """Of one subscription. The state lock guards it."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+        self._tidy_at = SPARE_RUNS
+
+    def note(self, area: LaneArea, first: int, last: int) -> None:
+        """These have come, and may be dispatched. O(1), and now and then O(runs)."""
+        if self._runs and self._runs[-1][0] is area:
+            self._runs[-1] = area, self._runs[-1][1], last
+            return
+        self._runs.append((area, first, last))
+        if len(self._runs) > self._tidy_at:
+            self._runs = [run for run in self._runs if _is_pending(run)]
+            self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
+
+    def waiting(self, *, by_priority: bool) -> Iterator[Run]:
+        """What is pending and in nobody's hands, in order; by_priority: the lowest first.
+
+        What was handed out last may be removed meanwhile.
+        """
+        runs: Iterable[Run] = self._runs
+        if by_priority:
+            runs = sorted(runs, key=lambda run: run[0].priority)
+        for run in runs:
+            yield from _free(run)
+
+
+def _is_pending(run: Run) -> bool:
+    area, first, last = run
+    found = area.lane.pending_run(first, 1)
+    return found is not None and found[0] <= last
+
+
+def _free(run: Run) -> Iterator[Run]:
+    area, at, end = run
+    while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= end:
+        begin, last = found[0], min(found[1], end)
+        held = [sequence for sequence in range(begin, last + 1) if sequence in area.in_flight]
+        for sequence in (*held, last + 1):
+            if begin < sequence:
+                yield area, begin, sequence - 1
+            begin = sequence + 1
+        at = last + 1

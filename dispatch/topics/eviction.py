@@ -1,0 +1,196 @@
+"""Eviction: what a slow subscriber of a topic loses, so that it keeps neither memory nor disk without bound.
+
+It is for subscriptions without a name alone: one with a name was made to
+miss nothing. What counts is what waits; what is in the consumer's hands
+stays. Nothing of it is in the journal, as nothing of such a subscription is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...store.index.lane import Lane
+from ...store.index.topic_lane import NO_RECORD
+from ...store.journal.reading import StoredMessage
+from ...store.sequence_set import Runs
+from ...store.tmp.volatile_lane import NOWHERE
+from ..config.policy import Eviction
+from ..core.non_persistent import VolatileArea
+from ..core.queue_area import LaneArea
+from .arrivals import Arrivals, Run
+from .latest_keys import LatestKeys, Place, key_of
+from .state import (
+    SubscriptionArea,
+    SubscriptionLaneArea,
+    TopicArea,
+    TopicLaneArea,
+    remove_unrecorded,
+)
+
+if TYPE_CHECKING:
+    from ..engine.engine import Engine
+
+SLACK: Final = 8
+"""Old messages are evicted together: when one part in so many waits above the limit."""
+
+
+class Evictor:
+    """The rule of one topic. The state lock guards it."""
+
+    def __init__(self, engine: Engine, max_messages: int, eviction: Eviction, key_name: str) -> None:
+        """key_name: of the header that is a message's key, for "latest_per_key"."""
+        self._engine = engine
+        self._max_messages = max_messages
+        self._eviction = eviction
+        self._key_name = key_name
+
+    def admitted(self, area: SubscriptionLaneArea, arriving: int) -> int:
+        """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
+        return min(self._room(area.subscription), arriving)
+
+    def has_room(self, subscription: SubscriptionArea) -> bool:
+        """Whether the subscriber gets one more, which is not persistent."""
+        return self._room(subscription) > 0
+
+    def _room(self, subscription: SubscriptionArea) -> int:
+        if self._eviction != "newest" or subscription.is_durable:
+            return NOWHERE
+        return max(self._max_messages - self._waiting(subscription), 0)
+
+    def given(self, areas: Iterable[VolatileArea], message: StoredMessage) -> None:
+        """These have just got a message that is not persistent."""
+        key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
+        for area in areas:
+            subscription = area.queue
+            assert isinstance(subscription, SubscriptionArea)
+            if key is not None and not subscription.is_durable:
+                self._note_key(key, subscription, (area, message[0]))
+            self.came(subscription, area, message[0], message[0])
+
+    def _note_key(self, key: bytes, subscription: SubscriptionArea, place: Place) -> None:
+        if subscription.latest is None:
+            subscription.latest = LatestKeys()
+        subscription.latest.note(key, place)
+
+    def note_keys(
+        self, lane: TopicLaneArea, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
+    ) -> None:
+        """These arrive: for each subscriber that wants one it is the newest of its key."""
+        if self._eviction != "latest_per_key":
+            return
+        verdicts = lane.topic.verdicts
+        readers = [area for area in areas if not area.subscription.is_durable]
+        for message in messages:
+            key = key_of(self._key_name, message[1])
+            if key is None:
+                continue
+            verdicts.begin(lane.priority, message[0])
+            for area in readers:
+                subscription, selector = area.subscription, area.subscription.selector
+                if selector is None or verdicts.matches(selector, area, message):
+                    self._note_key(key, subscription, (area, message[0]))
+            verdicts.end()
+
+    def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
+        """The subscriber never sees these, which were just stored."""
+        area.subscription.topic.evicted += area.subscription_lane.remove(first, last, NO_RECORD)
+        area.published = last + 1
+
+    def came(self, subscription: SubscriptionArea, area: LaneArea, first: int, last: int) -> None:
+        """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
+        if subscription.is_durable or self._eviction == "newest":
+            return
+        if subscription.arrivals is None:
+            subscription.arrivals = Arrivals()
+        subscription.arrivals.note(area, first, last)
+        excess = self._waiting(subscription) - self._max_messages
+        if excess <= self._max_messages // SLACK:
+            return
+        gone: dict[LaneArea, Runs] = {}
+        for area, first, last in self._candidates(subscription, subscription.arrivals):
+            last = min(last, first + excess - 1)
+            removed = remove_unrecorded(area, first, last)
+            gone.setdefault(area, Runs()).add(first, last)
+            subscription.topic.evicted += removed
+            excess -= removed
+            if excess <= 0:
+                break
+        for area, runs in gone.items():
+            self._engine.unpark(area, runs)
+            self._engine.targets.forget(area, runs)
+
+    def _candidates(self, subscription: SubscriptionArea, arrivals: Arrivals) -> Iterator[Run]:
+        """What waits, as consecutive ones of a lane, in the order in which it goes."""
+        latest = subscription.latest
+        while latest is not None and (older := latest.next_older()) is not None:
+            yield *older, older[1]
+        yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
+
+    def _waiting(self, subscription: SubscriptionArea) -> int:
+        """Published, and in nobody's hands."""
+        for lane in filter(None, subscription.subscriber.lanes):
+            lane.catch_up()
+        waiting = subscription.depth
+        for area in subscription.lane_areas():
+            unwanted = area.unwanted.count if area.unwanted is not None else 0
+            waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
+        return waiting
+
+
+class EvictingLaneArea(TopicLaneArea):
+    """A lane of a topic whose subscribers lose messages when they are slow."""
+
+    __slots__ = ("evictor",)
+
+    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str, evictor: Evictor) -> None:
+        super().__init__(topic, lane, id_prefix)
+        self.evictor = evictor
+
+    def arrive(self, message: StoredMessage) -> None:
+        """See TopicLaneArea."""
+        self.arrive_each((message,))
+
+    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+        """See TopicLaneArea."""
+        first, last = messages[0][0], messages[-1][0]
+        readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
+        self.published = last + 1
+        self.evictor.note_keys(self, readers, messages)
+        admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
+        for area, count in admitted:
+            if count and area.sole is not None:
+                area.queue.target_area.arrive_many(area, messages[:count])
+        for at, message in enumerate(messages):
+            one_by_one = [area for area, count in admitted if at < count and area.sole is None]
+            if one_by_one:
+                self._offer(message, one_by_one)
+        for area, count in admitted:
+            self._limit(area, first, first + count, last)
+
+    def arrive_unloaded(self, end: int) -> None:
+        """See TopicLaneArea."""
+        first, readers = self.published, list(self._readers(end - 1))
+        self.published = end
+        for area in readers:
+            count = self.evictor.admitted(area, end - first)
+            if count:
+                area.arrive_unloaded(first + count)
+            self._limit(area, first, first + count, end - 1)
+
+    def _limit(self, area: SubscriptionLaneArea, first: int, end: int, last: int) -> None:
+        """end: of what it was admitted of first to last, which have just come."""
+        if end <= last:
+            self.evictor.pass_over(area, end, last)
+        self.evictor.came(area.subscription, area, first, last)
+
+
+class EvictingTopicArea(TopicArea):
+    """A topic whose policy has `subscriber_max_messages`."""
+
+    def make_lane_area(self, priority: int) -> TopicLaneArea:
+        """See TopicArea."""
+        store = self.target_area.store
+        lane = store.index.lane(self.number, priority)
+        assert self.evictor is not None
+        return EvictingLaneArea(self, lane, store.id_prefix(self.number, priority), self.evictor)

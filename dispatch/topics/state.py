@@ -1,0 +1,326 @@
+"""TopicArea: one topic as the dispatch floor sees it, and the area of each of its subscriptions.
+
+A subscription is to the lists, caches and the loader what a queue is: it has
+lanes, an interest while somebody reads it, and a number by which the caches
+know its messages. Arrivals go to the subscriptions that are read at the
+moment; the others find theirs in the index when somebody comes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...store.format.record import RecordDamaged
+from ...store.index.lane import PRIORITIES, Lane
+from ...store.index.subscriptions import Subscriber
+from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
+from ...store.journal.reading import StoredMessage
+from ...store.message import HeaderValue
+from ...store.message_store import SWEEP_BLOCKS
+from ...store.sequence_set import Runs
+from ..core.queue_area import Interest, LaneArea, PersistentArea, QueueArea, Source, values_of
+from ..selectors.selector import FIELD_NAMES, Selector
+
+if TYPE_CHECKING:
+    from ..core.lists import TargetArea
+    from ..core.non_persistent import VolatileArea
+    from .arrivals import Arrivals
+    from .eviction import Evictor
+    from .fan_out import FanOut
+    from .latest_keys import LatestKeys
+
+
+_NO_AREAS: Final[list[VolatileArea | None]] = [None] * PRIORITIES
+"""One for all topics: nobody puts anything in."""
+
+
+NOBODY: Final = -1
+
+
+class Verdicts:
+    """Which selectors match the message that is just arriving: each text is evaluated once, however many use it."""
+
+    __slots__ = ("_priority", "_sequence", "_values", "_matches")
+
+    def __init__(self) -> None:
+        self._priority = self._sequence = NOBODY
+        self._values: dict[str, HeaderValue] | None = None
+        self._matches: dict[str, bool] = {}
+
+    def begin(self, priority: int, sequence: int) -> None:
+        """The next message of the topic."""
+        self._priority, self._sequence = priority, sequence
+        self._values = None
+        self._matches.clear()
+
+    def end(self) -> None:
+        """There is none for now."""
+        self.begin(NOBODY, NOBODY)
+
+    def is_about(self, area: LaneArea, message: StoredMessage) -> bool:
+        """Whether it is the message, and persistent: of those that are not nobody asks. REQUIRES: the lock."""
+        return area.is_persistent and message[0] == self._sequence and area.lane.priority == self._priority
+
+    def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
+        """REQUIRES: it is the message; the lock."""
+        found = self._matches.get(selector.text)
+        if found is None:
+            if self._values is None:
+                self._values = values_of(area, message, FIELD_NAMES)
+            found = self._matches[selector.text] = selector.matches(self._values)
+        return found
+
+
+class SubscriptionInterest(Interest):
+    """That of a subscription's consumer."""
+
+    __slots__ = ("_verdicts",)
+
+    def __init__(self, selector: Selector | None, state_lock: threading.Lock, verdicts: Verdicts) -> None:
+        super().__init__(selector, state_lock)
+        self._verdicts = verdicts
+
+    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+        """See Interest. Of those that are not persistent a subscription has none that it does not want."""
+        return not area.is_persistent or super().wants(area, message)
+
+    def verdict(self, area: LaneArea, message: StoredMessage) -> bool | None:
+        """See Interest. A message that is just arriving is judged together with all others who want to know.
+
+        REQUIRES: the lock.
+        """
+        if self.selector is None or not self._verdicts.is_about(area, message):
+            return super().verdict(area, message)
+        try:
+            return self._verdicts.matches(self.selector, area, message)
+        except RecordDamaged:
+            return None
+
+
+class TopicArea(QueueArea):
+    """One topic. Its own lanes have no lists. The state lock guards it."""
+
+    is_queue = False
+    evictor: Evictor | None = None
+    """Where its policy has `subscriber_max_messages`."""
+
+    def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
+        super().__init__(target_area, number, name)
+        self.durable: dict[str, Subscriber] = {}
+        """By name of the subscription."""
+        self.kept: dict[str, SubscriptionArea] = {}
+        """Areas of durable subscriptions that are read, or of which there is something to remember."""
+        self.online: list[SubscriptionArea] = []
+        """Those with a consumer, durable or not."""
+        self.verdicts = Verdicts()
+        self.evicted = 0
+        """Messages that slow subscribers have lost, each counted for each of them."""
+        self.fan_outs: dict[int, FanOut] = {}
+        """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
+        self.volatile_areas = _NO_AREAS
+
+    def catch_up(self) -> None:
+        """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
+        self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
+
+    def durable_area(self, name: str) -> SubscriptionArea:
+        """That of a durable subscription; a new one if it is not kept."""
+        return self.kept.get(name) or SubscriptionArea(self, self.durable[name], None)
+
+    def durable_areas(self) -> Iterator[tuple[str, SubscriptionArea]]:
+        """All of them by name, in order."""
+        return ((name, self.durable_area(name)) for name in sorted(self.durable))
+
+    def subscriptions(self) -> set[SubscriptionArea]:
+        """Those that are read, or of which there is something to remember."""
+        return {*self.kept.values(), *self.online}
+
+    @property
+    def enqueued(self) -> int:
+        return super().enqueued + sum(fan_out.next_sequence for fan_out in self.fan_outs.values())
+
+    @property
+    def depth(self) -> int:
+        """What any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
+        return super().depth + self._slowest(lambda area: area.lane.pending_messages)
+
+    @property
+    def depth_bytes(self) -> int:
+        return super().depth_bytes + self._slowest(lambda area: area.lane.pending_bytes)
+
+    def _slowest(self, size: Callable[[LaneArea], int]) -> int:
+        found = ([area for each in self.subscriptions() if (area := each.volatile_areas[at])] for at in self.fan_outs)
+        return sum(max(map(size, areas), default=0) for areas in found)
+
+    def make_lane_area(self, priority: int) -> TopicLaneArea:
+        store = self.target_area.store
+        lane = store.index.lane(self.number, priority)
+        return TopicLaneArea(self, lane, store.id_prefix(self.number, priority))
+
+
+class TopicLaneArea(PersistentArea):
+    """What is sent in one priority, on its way to the subscriptions."""
+
+    __slots__ = ("topic",)
+
+    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str) -> None:
+        super().__init__(topic, lane, id_prefix)
+        self.topic = topic
+
+    def arrive(self, message: StoredMessage) -> None:
+        """Each subscription that is read gets it. O(those)."""
+        self.published = message[0] + 1
+        self._offer(message, self._readers(message[0]))
+
+    def _offer(self, message: StoredMessage, areas: Iterable[LaneArea]) -> None:
+        verdicts = self.topic.verdicts
+        verdicts.begin(self.priority, message[0])
+        for area in areas:
+            area.arrive(message)
+        verdicts.end()
+
+    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+        """Each subscription that is read gets them, as one where it can. O(those)."""
+        self.published = messages[-1][0] + 1
+        one_by_one: list[LaneArea] = []
+        for area in self._readers(messages[0][0]):
+            if area.sole is None:
+                one_by_one.append(area)
+            else:
+                area.queue.target_area.arrive_many(area, messages)
+        if one_by_one:
+            for message in messages:
+                self._offer(message, one_by_one)
+
+    def arrive_unloaded(self, end: int) -> None:
+        """Each subscription that is read may have them. O(those)."""
+        self.published = end
+        for area in self._readers(end - 1):
+            area.arrive_unloaded(end)
+
+    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneArea]:
+        """Not those that subscribed after it was stored and before it was published."""
+        for subscription in self.topic.online:
+            area = subscription.lane_area(self)
+            if sequence >= area.first_sequence:
+                yield area
+
+
+class SubscriptionLaneArea(PersistentArea):
+    """One lane of one subscription."""
+
+    __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
+
+    def __init__(self, subscription: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
+        super().__init__(subscription, lane, topic_area.id_prefix)
+        self.subscription = subscription
+        self.subscription_lane = lane
+        self.topic_area = topic_area
+        self.is_timed = topic_area.is_timed
+        self.published = topic_area.published
+        self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
+        self.examined = 0
+        """The selector is known to match what is pending before this sequence."""
+        if subscription.selector is not None:
+            self.unwanted = Runs()
+
+
+def remove_unrecorded(area: LaneArea, first: int, last: int) -> int:
+    """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
+    if isinstance(area, PersistentArea):
+        return area.index_lane.remove(first, last, NO_RECORD)
+    return area.store.remove(area.lane, first, last)
+
+
+class SubscriptionArea(QueueArea):
+    """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
+
+    def __init__(self, topic: TopicArea, subscriber: Subscriber, selector: Selector | None) -> None:
+        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
+        self.topic = topic
+        self.subscriber = subscriber
+        self.selector = selector
+        self.admission = topic.admission  # what leaves it may make room for the topic's senders
+        self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
+        """Says what matches, also while nobody reads. It has no lists."""
+        self.latest: LatestKeys | None = None
+        """Where its policy evicts by key."""
+        self.arrivals: Arrivals | None = None
+        """Where its policy evicts what waits."""
+
+    def make_interest(self, selector: Selector | None) -> Interest:
+        return SubscriptionInterest(selector, self.target_area.lock, self.topic.verdicts)
+
+    @property
+    def is_durable(self) -> bool:
+        return self.subscriber.is_durable
+
+    def lane_area(self, topic_area: LaneArea) -> SubscriptionLaneArea:
+        """Its part of a lane of the topic; made on first use."""
+        priority = topic_area.lane.priority
+        area = self.areas[priority]
+        if area is None:
+            lane = self.subscriber.lanes[priority]
+            assert lane is not None
+            area = self.areas[priority] = SubscriptionLaneArea(self, lane, topic_area)
+            volatile = self.volatile_areas[priority]
+            if volatile is not None:
+                volatile.persistent = area
+            self.target_area.add_lane(area)
+        assert isinstance(area, SubscriptionLaneArea)
+        return area
+
+    def open_lanes(self) -> Iterator[SubscriptionLaneArea]:
+        """All its lanes, with what was published while nobody read."""
+        for topic_area in self.topic.lane_areas():
+            area = self.lane_area(topic_area)
+            area.published = topic_area.published
+            yield area
+
+    def forget(self) -> None:
+        """It has ended: no cache keeps anything for it."""
+        self.forget_heads()
+        caches = self.target_area.pending_cache, self.target_area.head_queue_cache
+        for lane in filter(None, self.subscriber.lanes):
+            for cache in caches:
+                cache.forget(lane.number)
+            self.target_area.head_queue_cache.reopen(lane.number)
+
+    def forget_heads(self) -> None:
+        """Nobody knows this area any more: what is just read for it gets into no cache."""
+        for area in self.lane_areas():
+            self.target_area.heads.forget(area)
+
+    def _volatile(self) -> Iterator[VolatileArea]:
+        return filter(None, self.volatile_areas)
+
+    @property
+    def is_blank(self) -> bool:
+        """Nobody reads it, and a new area would know as much. O(lanes)."""
+        counts = [self.misses + self.delivered + self.dead_lettered + len(self.interests)]
+        for area in self.lane_areas():
+            counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
+            counts += (area.dead.count, len(area.parked), len(area.in_flight))
+        counts += (area.lane.pending_messages for area in self._volatile())
+        return self.selector is None and not any(counts)
+
+    @property
+    def enqueued(self) -> int:
+        persistent = sum(
+            lane.topic.next_sequence - max(area.first_sequence, lane.first_sequence)
+            for area, lane in zip(self.topic.areas, self.subscriber.lanes, strict=True)
+            if area is not None and lane is not None
+        )
+        return persistent + sum(area.lane.next_sequence - area.first_sequence for area in self._volatile())
+
+    @property
+    def depth(self) -> int:
+        persistent = sum(lane.depth[0] for lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(area.lane.pending_messages for area in self._volatile())
+
+    @property
+    def depth_bytes(self) -> int:
+        persistent = sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
+        return persistent + sum(area.lane.pending_bytes for area in self._volatile())

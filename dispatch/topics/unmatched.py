@@ -1,0 +1,126 @@
+"""Sieve: what a subscription's selector does not match leaves the subscription, whether anybody reads it or not.
+
+So an offline subscription with a selector keeps no data log but for what it
+will get. The loader and arrivals pass over what does not match as well, and
+leave it in `unwanted`; the sieve goes on behind them. All of it is
+acknowledged in runs, many in one record. A crash loses nothing but work: what
+is not acknowledged yet is examined again.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ...cache.budget import Holder
+from ...store.errors import ForebayError
+from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ...store.topic_store import TopicStore
+from ..core.lists import TargetArea
+from .state import SubscriptionArea, SubscriptionLaneArea
+
+RUN_MESSAGES_MAX: Final = 512
+RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
+UNWANTED_RUNS_MAX: Final = 1024
+UNWANTED_MESSAGES_MAX: Final = 65_536
+
+
+class _Run(NamedTuple):
+    subscription: SubscriptionArea
+    area: SubscriptionLaneArea
+    first: int
+    last: int
+    regions: list[Region]
+    """Empty: one message that is too large to hold, read for its headers alone."""
+    charge: int
+
+
+class Sieve:
+    """`step` examines one run of messages and says whether there was one."""
+
+    def __init__(self, target_area: TargetArea, store: TopicStore, reading: Holder) -> None:
+        """reading: pays for what is in RAM while it is examined."""
+        self._target_area = target_area
+        self._store = store
+        self._reading = reading
+        self.subscriptions: dict[SubscriptionArea, None] = {}
+        """Those with a selector, least lately examined first."""
+
+    def step(self) -> bool:
+        """REQUIRES: no lock."""
+        if not self.subscriptions:
+            return False
+        with self._target_area.lock:
+            run = self._next()
+        if run is None:
+            return False
+        judge = run.subscription.judge
+        assert judge is not None
+        try:
+            unwanted = [message[0] for message in self._read(run) if judge.verdict(run.area, message) is False]
+        finally:
+            with self._target_area.lock:
+                self._reading.release(run.charge)
+        with self._target_area.lock:
+            if run.subscription in self.subscriptions:
+                assert run.area.unwanted is not None
+                for sequence in unwanted:
+                    run.area.unwanted.add(sequence, sequence)
+                run.area.examined = max(run.area.examined, run.last + 1)
+        return True
+
+    def _next(self) -> _Run | None:
+        for subscription in list(self.subscriptions):
+            for area in subscription.open_lanes():
+                assert area.unwanted is not None
+                if len(area.unwanted) >= UNWANTED_RUNS_MAX or area.unwanted.count >= UNWANTED_MESSAGES_MAX:
+                    self._let_go(area, subscription.is_durable)
+                run = self._choose(subscription, area)
+                if run is None and area.unwanted:
+                    self._let_go(area, subscription.is_durable)
+                if run is not None:
+                    self.subscriptions[subscription] = self.subscriptions.pop(subscription)
+                    return run
+        return None
+
+    def _choose(self, subscription: SubscriptionArea, area: SubscriptionLaneArea) -> _Run | None:
+        """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
+        lane = area.index_lane
+        begin = area.examined
+        for interest in subscription.interests.values():
+            begin = max([begin, *(target.frontier for target in interest.lists if target.area is area)])
+        found = lane.pending_run(begin, RUN_MESSAGES_MAX)
+        if found is None or found[0] >= area.published:
+            area.examined = area.published
+            return None
+        first, last = found[0], min(found[1], area.published - 1)
+        lengths = lane.lengths(first, last)
+        total = sum(lengths)
+        while total > RUN_BYTES_MAX and len(lengths) > 1:
+            total -= lengths.pop()
+        last = first + len(lengths) - 1
+        if total > RUN_BYTES_MAX:
+            return _Run(subscription, area, first, last, [], 0)
+        regions = self._target_area.store.plan(lane, [(first, last)])
+        charge = total + max(region.length for region in regions)
+        return _Run(subscription, area, first, last, regions, charge) if self._reading.reserve(charge) else None
+
+    def _read(self, run: _Run) -> list[StoredMessage]:
+        """What can't be read stays where it is: the loader tells of it."""
+        if run.regions:
+            return self._target_area.store.read(run.regions)[0]
+        try:
+            return [run.area.read_one(run.first)]
+        except ForebayError:
+            return []
+
+    def _let_go(self, area: SubscriptionLaneArea, is_durable: bool) -> None:
+        assert area.unwanted is not None
+        runs = list(area.unwanted)
+        self._store.remove(area.subscription_lane, runs, is_durable=is_durable)
+        for cache in (self._target_area.pending_cache, self._target_area.head_queue_cache):
+            for first, last in runs if cache.has(area.lane.number) else ():
+                for sequence in range(first, last + 1):
+                    cache.take(area.lane.number, sequence)
+        for first, last in runs if area.attempts is not None else ():
+            area.settled(first, last)
+        area.unwanted.clear()

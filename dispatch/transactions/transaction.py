@@ -1,0 +1,482 @@
+"""Transaction: messages sent and acknowledged as one, all or nothing, over any queues of one store.
+
+What it sends is in the journal soon and seen by nobody; what it acknowledges
+stays in flight. The commit is one record, however large the transaction:
+after a crash either all of it counts or nothing. A prepared transaction
+survives and waits for its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ...store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
+from ...store.format.branch import XID_BYTES_MAX, Branch
+from ...store.format.properties import encode_properties
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
+from ...store.format.times import has_times, split_times
+from ...store.index.lane import LANE_SHIFT
+from ..core.delivery import Delivery
+from ..core.queue_area import LaneArea, PersistentArea
+from ..producer.once import identity_of
+
+if TYPE_CHECKING:
+    from ..admission.limits import Admission
+    from ..engine.engine import Engine
+
+BRANCH_CHARGE_BYTES: Final = 3_072
+"""A transaction without content: its objects and columns."""
+SLICE_CHARGE_BYTES: Final = 192
+"""A slice's place, and its part of the commit record while that is written."""
+HELD_CHARGE_BYTES: Final = 112
+"""An acknowledged delivery beside its own charge: a number in a set, and in a run of its own at worst. Below a third
+of that charge, so that all that may be in flight can be acknowledged in transactions."""
+IDENTITY_CHARGE_BYTES: Final = 448
+"""A message whose id counts once: its digests, its places here and among the undecided, its part of the records."""
+GATHERED_CHARGE_BYTES: Final = 192
+"""A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
+GATHERED_BYTES_MAX: Final = 1 << 20
+"""Of one transaction. Beyond it slices are written before they are full."""
+TIMESTAMP_SPREAD_MS: Final = 1_000
+"""The messages of a slice have one timestamp: of the first."""
+
+OPEN: Final = "is open"
+PREPARED: Final = "is prepared"
+COMMITTED: Final = "was committed"
+ROLLED_BACK: Final = "was rolled back"
+
+
+class _Gathered:
+    """Messages of one lane that become one slice."""
+
+    __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
+
+    def __init__(self, area: PersistentArea, timestamp: int) -> None:
+        self.area = area
+        self.timestamp = timestamp
+        self.contents: list[tuple[bytes, bytes]] = []
+        self.content_bytes = 0
+        self.position = 0
+        """Where the slice lies, once it is written."""
+        self.lengths: list[int] = []
+        self.is_timed = False
+        """Some are due later, or expire."""
+
+    @property
+    def charge_bytes(self) -> int:
+        return self.content_bytes + GATHERED_CHARGE_BYTES * len(self.contents)
+
+
+class Transaction:
+    """Made by `Forebay.transaction`, or found by `Forebay.prepared`. Thread-safe.
+
+    A context manager: it commits when the block ends, rolls back when the
+    block raises, and does neither when it was prepared. A clean close of the
+    store rolls back what is open and not prepared; until then a forgotten one
+    keeps its deliveries and its data logs. TransactionError when it is used
+    after its end, or with another store.
+    """
+
+    def __init__(self, engine: Engine, branch: Branch) -> None:
+        """REQUIRES: the lock, and the charge of an empty branch."""
+        self._engine = engine
+        self._branch = branch
+        self._state = PREPARED if branch.is_prepared else OPEN
+        self._sent = 0
+        self._gathered: dict[PersistentArea, _Gathered] = {}
+        self._gathered_bytes = 0
+        self._written: list[_Gathered] = []
+        """Written by a commit, and still in RAM because it is about to arrive."""
+        self._held: dict[LaneArea, dict[int, Delivery]] = {}
+        """Deliveries that are acknowledged with the commit."""
+        self._room: dict[Admission, tuple[int, int]] = {}
+        """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
+
+    @property
+    def xid(self) -> bytes | None:
+        """The name that it was prepared under."""
+        return self._branch.xid or None
+
+    # ------------------------------------------------------------------ sending
+
+    def add(
+        self,
+        area: PersistentArea,
+        timestamp: int,
+        contents: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
+        with self._engine.lock:
+            self._require(OPEN)
+            if area.queue.is_deleted:
+                raise Closed("the queue")
+            for (properties, body), own_id in zip(contents, own_ids, strict=True):
+                if own_id is not None and area.queue.is_watched:
+                    self._add_once(area, timestamp, properties, body)
+                    ids.append(own_id)
+                    continue
+                if own_id is None:
+                    # Sequences come with the commit, and the id is wanted now.
+                    own_id = f"{area.id_prefix}{self._branch.number:x}.{self._sent}"
+                    times, properties = split_times(properties)
+                    properties = times + encode_properties(None, own_id) + properties
+                self._gather(area, timestamp, properties, body)
+                self._sent += 1
+                ids.append(own_id)
+
+    def _add_once(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
+        """Unless it is stored already, or of this transaction."""
+        engine, branch = self._engine, self._branch
+        found = identity_of(area.queue, properties)
+        assert found is not None
+        duplicates = engine.store.duplicates
+        if duplicates.decides(found) == branch.number or engine.windows.is_stored(found):
+            return
+        engine.transactions.charge(IDENTITY_CHARGE_BYTES)
+        try:
+            self._gather(area, timestamp, properties, body)
+        except BaseException:
+            engine.transactions.holder.release(IDENTITY_CHARGE_BYTES)
+            raise
+        branch.identities.append(found)
+        duplicates.hold((found,), branch.number)
+        self._sent += 1
+
+    def keep_room(self, admission: Admission, sizes: Sequence[int]) -> bool:
+        """The reservation of what was just sent ends with the transaction. False: it has ended already."""
+        with self._engine.lock:
+            if self._state != OPEN:
+                return False
+            messages, size_bytes = self._room.get(admission, (0, 0))
+            self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
+            return True
+
+    def _gather(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
+        size = len(properties) + len(body)
+        gathered = self._gathered.get(area)
+        if gathered is not None and (
+            len(gathered.contents) >= SLICE_MESSAGES_MAX
+            or gathered.content_bytes + size > SLICE_CONTENT_BYTES_MAX
+            or timestamp - gathered.timestamp > TIMESTAMP_SPREAD_MS
+        ):
+            self._write(gathered)
+            gathered = None
+        charge = size + GATHERED_CHARGE_BYTES
+        if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self._engine.transactions.reserve(charge):
+            # No room to wait for others: what came before goes first.
+            self._write_all()
+            alone = _Gathered(area, timestamp)
+            alone.contents.append((properties, body))
+            alone.is_timed = has_times(properties)
+            self._write_slice(alone)
+            return
+        if gathered is None:
+            gathered = self._gathered[area] = _Gathered(area, timestamp)
+        gathered.contents.append((properties, body))
+        gathered.is_timed = gathered.is_timed or has_times(properties)
+        gathered.content_bytes += size
+        self._gathered_bytes += charge
+
+    def _write_all(self, *, keeps: bool = False) -> None:
+        """keeps: their messages stay in RAM, because they arrive next."""
+        for gathered in list(self._gathered.values()):
+            self._write(gathered, keeps=keeps)
+
+    def _write(self, gathered: _Gathered, *, keeps: bool = False) -> None:
+        self._write_slice(gathered)
+        del self._gathered[gathered.area]
+        if keeps:
+            self._written.append(gathered)
+        else:
+            self._let_go(gathered)
+
+    def _let_go(self, gathered: _Gathered) -> None:
+        self._engine.transactions.holder.release(gathered.charge_bytes)
+        self._gathered_bytes -= gathered.charge_bytes
+
+    def _write_slice(self, gathered: _Gathered) -> None:
+        engine, branch = self._engine, self._branch
+        engine.transactions.charge(SLICE_CHARGE_BYTES)
+        try:
+            gathered.lengths = engine.store.transactions.add_slice(
+                branch,
+                gathered.area.index_lane,
+                gathered.timestamp,
+                gathered.contents,
+                is_timed=gathered.is_timed,
+            )
+        except BaseException:
+            engine.transactions.holder.release(SLICE_CHARGE_BYTES)
+            raise
+        gathered.position = branch.last_position
+
+    # ------------------------------------------------------------------ acknowledging
+
+    def hold(self, deliveries: Sequence[Delivery]) -> None:
+        """They are acknowledged with the commit, and in flight until then. REQUIRES: the lock; they are in flight."""
+        self._require(OPEN)
+        self._engine.transactions.charge(HELD_CHARGE_BYTES * len(deliveries))
+        for delivery in deliveries:
+            area, sequence = delivery._area, delivery.sequence
+            del area.in_flight[sequence]
+            area.parked.add(sequence)
+            self._held.setdefault(area, {})[sequence] = delivery
+            self._branch.acknowledge(area.lane.number, sequence, sequence)
+
+    def holds(self, delivery: Delivery) -> bool:
+        """Whether its outcome decides about this delivery. REQUIRES: the lock."""
+        runs = self._branch.acks.get(delivery._area.lane.number)
+        return runs is not None and delivery.sequence in runs
+
+    def concerns(self, destination: int) -> bool:
+        """Whether it sent there, or acknowledged there. O(slices). REQUIRES: the lock."""
+        lanes = {area.lane.number for area in self._gathered}
+        lanes.update(self._branch.acks, (placed.lane for placed in self._branch))
+        return any(lane >> LANE_SHIFT == destination for lane in lanes)
+
+    def _take_back(self, delivery: Delivery) -> None:
+        """It is in flight as if nothing had been."""
+        delivery._area.parked.discard(delivery.sequence)
+        delivery._area.in_flight[delivery.sequence] = delivery
+
+    def _settle_held(self) -> None:
+        """The deliveries leave their consumers with their charge."""
+        targets = self._engine.targets
+        for held in self._held.values():
+            for delivery in held.values():
+                delivery._area.in_flight[delivery.sequence] = delivery
+                targets.settle(delivery)
+                delivery._consumer.credit_came()
+
+    # ------------------------------------------------------------------ outcomes
+
+    def commit(self) -> None:
+        """All of it counts from now on; as safe as `sync` promises when this returns.
+
+        One journal record. A transaction too large for the index at once
+        stops all other work of the store until it is in: 0.3 µs a message.
+        StoreFull: it is as it was. StoreFailed: the outcome is unknown.
+        """
+        engine = self._engine
+        store = engine.store
+        with engine.lock:
+            self._require(OPEN, PREPARED)
+            self._write_all(keeps=True)
+            is_done = store.transactions.is_small(self._branch)
+            if is_done:
+                self._commit(is_large=False)
+            position = store.journal.end
+        if not is_done:
+            with store.standstill():
+                self._require(OPEN, PREPARED)
+                self._write_all(keeps=True)
+                store.make_index_room(store.journal.end, store.journal.next_sequence)
+                self._commit(is_large=True)
+                position = store.journal.end
+        engine.after_write(position)
+
+    def _commit(self, *, is_large: bool) -> None:
+        engine, branch = self._engine, self._branch
+        store = engine.store
+        try:
+            if branch.is_prepared or len(branch) or branch.acks:
+                lengths = {written.position: written.lengths for written in self._written}
+                store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
+            else:
+                store.transactions.end(branch.number)
+            store.adds += branch.messages
+            for lane, holes in branch.holes.items():
+                engine.lane_area(lane).first_sequence += holes  # nobody enqueued them
+            self._arrive()
+            for lane, first, messages in branch.runs():
+                area = engine.lane_area(lane)
+                area.acknowledged += messages
+                area.parked.difference_update(range(first, first + messages))
+                if area.queue.dealer is not None:
+                    area.queue.dealer.settled(area, first, messages)
+                if area.attempts is not None:
+                    area.settled(first, first + messages - 1)
+                if area.queue.admission is not None:
+                    area.queue.admission.room_came()
+            self._settle_held()
+            self._end(COMMITTED)
+        except ForebayError:
+            raise
+        except BaseException:
+            store.journal.fail("a commit was interrupted")
+            raise
+
+    def _arrive(self) -> None:
+        """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
+        engine = self._engine
+        written = {gathered.position: gathered for gathered in self._written}
+        unloaded: dict[LaneArea, range] = {}
+        area: LaneArea | None = None
+        for lane, first, position, messages, is_timed in self._branch.committed():
+            if area is None or area.lane.number != lane:
+                area = engine.lane_area(lane)
+            gathered = written.get(position)
+            if is_timed:
+                engine.timing.note(area)
+                if gathered is not None:
+                    self._let_go(gathered)
+            if gathered is None or is_timed:
+                known = unloaded.get(area)
+                unloaded[area] = range(first if known is None else known.start, first + messages)
+                continue
+            if area in unloaded:
+                engine.arrive(area, unloaded.pop(area))
+            self._let_go(gathered)
+            timestamp = gathered.timestamp
+            engine.arrive(
+                area,
+                [
+                    (sequence, properties, body, timestamp)
+                    for sequence, (properties, body) in enumerate(gathered.contents, first)
+                ],
+            )
+        for area, sequences in unloaded.items():
+            engine.arrive(area, sequences)
+        self._written.clear()
+
+    def rollback(self) -> None:
+        """Nothing of it ever was: what it sent is gone, what it acknowledged goes back to its place.
+
+        Never fails for want of space, but when it was prepared: then StoreFull leaves it as it was.
+        """
+        engine = self._engine
+        with engine.lock:
+            self._require(OPEN, PREPARED)
+            was_prepared = self._state == PREPARED
+            if was_prepared:
+                engine.store.transactions.rollback(self._branch)
+                self._state = ROLLED_BACK
+                position = engine.store.journal.end
+            else:
+                self.rollback_open()
+        if was_prepared:
+            # What comes back to the consumers must not be a transaction's again after a power cut.
+            engine.after_write(position)
+            with engine.lock:
+                self._release_acks()
+                self._end(ROLLED_BACK)
+        engine.call_ready()
+
+    def rollback_open(self) -> None:
+        """REQUIRES: the lock; it is not prepared."""
+        engine, branch = self._engine, self._branch
+        try:
+            if len(branch):
+                engine.store.transactions.rollback(branch)
+        except ForebayError:
+            pass  # a crash would leave no more of it than this does
+        engine.store.transactions.end(branch.number)
+        for gathered in [*self._gathered.values(), *self._written]:
+            self._let_go(gathered)
+        returned = self.held
+        for delivery in returned:
+            self._take_back(delivery)
+        engine.redelivery.take_back(returned, 0.0)
+        for delivery in returned:
+            delivery._consumer.credit_came()
+        self._end(ROLLED_BACK)
+
+    def _release_acks(self) -> None:
+        """Messages that a prepared branch wanted gone are free again."""
+        engine = self._engine
+        for lane, first, messages in self._branch.runs():
+            area = engine.lane_area(lane)
+            area.parked.difference_update(range(first, first + messages))
+            engine.redelivery.release(area, first, first + messages - 1)
+
+    def prepare(self, xid: bytes) -> None:
+        """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
+
+        xid: 1 to 255 bytes, unique among the prepared ones. Its consumers
+        have their prefetch credit back; nobody is delivered what it
+        acknowledged. As safe as `sync` promises when this returns.
+        """
+        if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
+            raise SettingsError(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}")
+        engine = self._engine
+        with engine.lock:
+            self._require(OPEN)
+            if engine.store.transactions.is_prepared(xid):
+                raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
+            self._write_all()
+            for written in self._written:
+                self._let_go(written)
+            self._written.clear()
+            engine.store.transactions.prepare(self._branch, xid)
+            self._state = PREPARED
+            engine.redelivery.count(self.held)
+            self._settle_held()
+            self._held.clear()
+            position = engine.store.journal.end
+        engine.after_write(position)
+
+    def _require(self, *states: str) -> None:
+        """REQUIRES: the lock."""
+        if self._engine.is_closed:
+            raise Closed("the store")
+        if self._state not in states:
+            raise TransactionError(f"the transaction {self._state}: begin another one")
+
+    def _end(self, state: str) -> None:
+        self._engine.transactions.holder.release(self.charge_bytes)
+        self._state = state
+        self._gathered.clear()
+        self._written.clear()
+        self._held.clear()
+        for admission, (messages, size_bytes) in self._room.items():
+            admission.settle(messages, size_bytes)
+        self._room.clear()
+        del self._engine.transactions.undecided[self._branch.number]
+
+    # ------------------------------------------------------------------ the rest
+
+    @property
+    def charge_bytes(self) -> int:
+        """What it holds of the budget, but for what is in flight. O(runs acknowledged). REQUIRES: the lock."""
+        branch = self._branch
+        parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
+        return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
+
+    @property
+    def gathered(self) -> list[tuple[bytes, bytes]]:
+        """(properties, body) of all that is in RAM. REQUIRES: the lock."""
+        return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
+
+    @property
+    def held(self) -> list[Delivery]:
+        """In flight for as long as it is open. REQUIRES: the lock."""
+        return [delivery for held in self._held.values() for delivery in held.values()]
+
+    @property
+    def is_open(self) -> bool:
+        return self._state == OPEN
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._state == PREPARED
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._state != OPEN:
+            return
+        if kind is not None:
+            self.rollback()
+            return
+        try:
+            self.commit()
+        except StoreFull:
+            self.rollback()  # nobody holds it any more who could try again
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Transaction {self._branch.number:x} {self._state}>"

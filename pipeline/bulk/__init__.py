@@ -1,0 +1,1 @@
+"""Archive, restore, load and tune: long jobs over many stores."""

@@ -1,0 +1,137 @@
+"""recommend_limits: what each memory limit would have made of recorded traffic, over many traces at once.
+
+Each task plays one trace under some limits, with the policy code that the
+library itself runs (`forebay plan`). A trace that cannot be played has a row
+that says so, and no other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from ...cache.curve import Curve, CurvePoint
+from ...dispatch.config.settings import MIN_MEMORY_LIMIT_BYTES
+from ...dispatch.config.sizes import parse_size
+from ...dispatch.planning.plan import LIMITS_MAX, plan_file
+from ...store.disk.layout import PathArgument
+from ...store.errors import ForebayError, SettingsError
+from ..spark.session import require_spark
+from ..spark.worker import settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Traces = PathArgument | Sequence[PathArgument]
+LIMITS_OF_A_TASK: Final = 8
+"""Each task reads its trace anew, and plays it under so many limits in one pass."""
+
+REPORT_SCHEMA: Final = (
+    "trace string, limit_bytes bigint, hit_ratio double, deliveries bigint, hits bigint, reads bigint, "
+    "read_messages bigint, strays bigint, is_recommended boolean, problem string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """One trace under one limit. See `forebay.dispatch.plan.PlannedLimit`."""
+
+    trace: str
+    limit_bytes: int | None = None
+    hit_ratio: float | None = None
+    deliveries: int | None = None
+    hits: int | None = None
+    """Deliveries whose message never left RAM before."""
+    reads: int | None = None
+    read_messages: int | None = None
+    strays: int | None = None
+    is_recommended: bool = False
+    """The smallest limit of this trace within 0.01 of its best hit ratio."""
+    problem: str | None = None
+    """Why this trace could not be played; then it has no other row."""
+
+
+def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int | str]) -> DataFrame:
+    """A LimitRow for each trace and limit, by trace and limit. limits: bytes, or "64MiB".
+
+    SettingsError: a limit that cannot be. Every executor must see the traces under their paths.
+    """
+    require_spark()
+    paths, sizes = _paths(traces), _sizes(limits)
+    parts = [sizes[at : at + LIMITS_OF_A_TASK] for at in range(0, len(sizes), LIMITS_OF_A_TASK)]
+    jobs = [(path, part) for path in paths for part in parts]
+    names = [field.partition(" ")[0] for field in REPORT_SCHEMA.split(", ")]
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        settle()
+        kinds = (pa.string(), pa.int64(), pa.float64(), *[pa.int64()] * 5, pa.bool_(), pa.string())
+        for batch in batches:
+            for job in batch.to_pylist():
+                rows = [astuple(row) for row in _played(job["path"], job["limits"])]
+                columns = [pa.array([row[n] for row in rows], kind) for n, kind in enumerate(kinds)]
+                yield pa.RecordBatch.from_arrays(columns, names=names)
+
+    frame = spark.createDataFrame(jobs, "path string, limits array<bigint>").repartition(len(jobs))
+    rows = [LimitRow(**row.asDict()) for row in frame.mapInArrow(run, REPORT_SCHEMA).collect()]
+    return spark.createDataFrame([astuple(row) for row in _recommended(rows)], REPORT_SCHEMA)
+
+
+def recommend_limits_local(traces: Traces, limits: Sequence[int | str]) -> list[LimitRow]:
+    """The same in this process."""
+    sizes = _sizes(limits)
+    return _recommended([row for path in _paths(traces) for row in _played(path, sizes)])
+
+
+def _paths(traces: Traces) -> list[str]:
+    given = [traces] if isinstance(traces, str | os.PathLike) else list(traces)
+    if not given:
+        raise SettingsError("no trace was named")
+    return sorted({os.path.abspath(os.fspath(one)) for one in given})
+
+
+def _sizes(limits: Sequence[int | str]) -> list[int]:
+    sizes = sorted({parse_size("limits", limit, minimum=MIN_MEMORY_LIMIT_BYTES) for limit in limits})
+    if not 0 < len(sizes) <= LIMITS_MAX:
+        raise SettingsError(f"limits has {len(sizes)} sizes: 1 to {LIMITS_MAX}")
+    return sizes
+
+
+def _played(path: str, limits: Sequence[int]) -> list[LimitRow]:
+    try:
+        found = plan_file(path, limits)
+    except ForebayError as error:
+        return [LimitRow(path, problem=str(error))]
+    return [
+        LimitRow(
+            path,
+            planned.limit_bytes,
+            planned.hit_ratio,
+            planned.deliveries,
+            planned.hits,
+            planned.reads,
+            planned.read_messages,
+            planned.strays,
+        )
+        for planned in found.limits
+    ]
+
+
+def _recommended(rows: list[LimitRow]) -> list[LimitRow]:
+    """Sorted, one row for a trace that failed, and the recommendation of each other trace marked."""
+    done: list[LimitRow] = []
+    for _, found in groupby(sorted(rows, key=lambda row: (row.trace, row.limit_bytes or 0)), lambda row: row.trace):
+        of_trace = list(found)
+        failed = [row for row in of_trace if row.problem is not None]
+        if failed:
+            done.append(failed[0])
+            continue
+        points = tuple(CurvePoint(row.limit_bytes or 0, row.hit_ratio or 0.0) for row in of_trace)
+        chosen = Curve(points, of_trace[0].deliveries or 0).recommended_limit_bytes
+        done += [replace(row, is_recommended=row.limit_bytes == chosen) for row in of_trace]
+    return done

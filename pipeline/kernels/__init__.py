@@ -1,0 +1,1 @@
+"""Arrow kernels over data logs, free of Spark."""

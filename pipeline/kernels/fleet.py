@@ -1,0 +1,242 @@
+"""The stores of many directories, and what of each journal is to be read: a snapshot of its data logs.
+
+Planning reads the header of each data log, and of the newest ones as much as
+tells where the journal ends for whoever opens it, and which data logs should
+exist. It writes nothing and takes no lock, so the owner may go on.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from ...dispatch.offline import stores_in
+from ...store.disk.disk import Disk, File, OsDisk
+from ...store.disk.layout import JOURNAL, data_log_id, data_log_name
+from ...store.errors import SettingsError
+from ...store.format.record import DROP, HEADER_BYTES, STATE, RecordDamaged
+from ...store.format.state import decode_state
+from ...store.journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    UnknownVersion,
+    Walk,
+    attested_behind,
+    decode_data_log_header,
+)
+from ...store.journal.journal import OFFSET_BITS
+from ...store.journal.scan import RELISTINGS_MAX, Damage, scan
+
+Directories = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""One path, several, or a glob: of what was given to `forebay.open`, or the directory of one broker in it."""
+
+_GLOB: Final = frozenset("*?[")
+
+
+class Store(NamedTuple):
+    """One broker's store."""
+
+    broker: str
+    root: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of one data log is to be read."""
+
+    data_log: int
+    size_bytes: int = 0
+    """When it was planned."""
+    is_newest: bool = True
+    """What does not verify at its end is a tail; of others it is damage."""
+    next_sequence: int | None = None
+    """Log sequence with which the next data log begins, where that one's number follows."""
+    begin: int = DATA_LOG_HEADER_BYTES
+    """Offset of the first record that is asked for."""
+    end: int | None = None
+    """Offset behind the last one. None: all there is."""
+    salt: int | None = None
+    """Of the data log that was planned. None: any will do."""
+    problem: str | None = None
+    """Why there is nothing to be read."""
+
+
+def find_stores(directories: Directories) -> list[Store]:
+    """Every store in the directories, once, sorted. SettingsError names a directory that is none, or is missing."""
+    found: dict[str, Store] = {}
+    for directory in _paths(directories):
+        for disk in stores_in(directory):
+            root = os.path.realpath(disk.root)
+            found[root] = Store(os.path.basename(root), root)
+    return sorted(found.values())
+
+
+def _paths(directories: Directories) -> Iterator[str]:
+    given = [directories] if isinstance(directories, str | os.PathLike) else list(directories)
+    if not given:
+        raise SettingsError("no directory was named")
+    for one in given:
+        path = os.fspath(one)
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise SettingsError("a directory must be a non-empty str path without NUL characters")
+        path = path.removeprefix("file://")
+        if os.path.lexists(path) or not _GLOB.intersection(path):
+            yield path
+            continue
+        matched = [match for match in sorted(glob.glob(path)) if _holds_store(match)]
+        if not matched:
+            raise SettingsError(f"{path} matches no forebay directory")
+        yield from matched
+
+
+def _holds_store(path: str) -> bool:
+    try:
+        return bool(stores_in(path))
+    except SettingsError:
+        return False
+
+
+def plan(disk: Disk) -> list[Part]:
+    """The data logs of a journal in order, each with what is to be read of it; those that should be there too."""
+    for _ in range(RELISTINGS_MAX):
+        try:
+            return _plan(disk)
+        except FileNotFoundError:
+            continue  # the owner deleted a data log between the listing and its turn
+    return _plan(disk)
+
+
+class _Seen(NamedTuple):
+    part: Part
+    header: DataLogHeader | None
+
+
+def _plan(disk: Disk) -> list[Part]:
+    seen: list[_Seen] = []
+    unreadable: list[Part] = []
+    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
+        try:
+            seen.append(_seen(disk, data_log))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            problem = f"it cannot be read ({error.strerror or error})"
+            unreadable.append(Part(data_log, is_newest=False, problem=problem))
+    for at, (part, header) in enumerate(seen[:-1]):
+        later = seen[at + 1]
+        follows = later.header is not None and later.part.data_log == part.data_log + 1
+        first = later.header.first_sequence if follows and later.header is not None else None
+        seen[at] = _Seen(replace(part, is_newest=False, next_sequence=first), header)
+    seen = _without_tail(disk, seen)
+    existing = _existing(disk, seen)
+    parts = [*(found.part for found in seen), *unreadable]
+    if existing is None:
+        return sorted(parts, key=lambda part: part.data_log)
+    state_log, data_logs = existing
+    parts = [part for part in parts if part.data_log in data_logs or part.data_log > state_log]
+    there = {part.data_log for part in parts}
+    parts += [
+        Part(data_log, is_newest=False, problem="the data log is missing, and was not dropped")
+        for data_log in data_logs - there
+    ]
+    return sorted(parts, key=lambda part: part.data_log)
+
+
+def _seen(disk: Disk, data_log: int) -> _Seen:
+    file = disk.open_for_reading(data_log_name(data_log))
+    try:
+        size = file.size()
+        try:
+            header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+        except (RecordDamaged, UnknownVersion):
+            return _Seen(Part(data_log, size), None)
+        return _Seen(Part(data_log, size, salt=header.salt), header)
+    finally:
+        file.close()
+
+
+def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
+    """Leave out the data logs behind the place where the journal ends for whoever opens it.
+
+    A power cut can leave one before the newest incomplete, sealed and with whole ones behind it. Whether that is a
+    tail says the durable position: the first place that does not verify and that no record knows to be durable. Reads
+    the data logs whole that are not known to be durable, which are the last one or two.
+    """
+    ends_at: int | None = None
+    durable = max((_durable(disk, found) for found in seen[-1:]), default=0)
+    for at in range(len(seen) - 2, -1, -1):
+        part = seen[at].part
+        if durable >> OFFSET_BITS > part.data_log:
+            break
+        durable = max(durable, _durable(disk, seen[at]))
+        end = _incomplete_at(disk, seen[at])
+        if end is not None and part.data_log << OFFSET_BITS | end >= durable:
+            ends_at = at
+    if ends_at is None:
+        return seen
+    part, header = seen[ends_at]
+    return [*seen[:ends_at], _Seen(replace(part, is_newest=True, next_sequence=None), header)]
+
+
+def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
+    """Where a data log stops making sense. None: it leads to the next one. Reads all of it."""
+    part, header = found
+    if header is None:
+        return 0
+    file = disk.open_for_reading(data_log_name(part.data_log))
+    try:
+        end, next_sequence = DATA_LOG_HEADER_BYTES, header.first_sequence
+        for record in scan(file, header):
+            if isinstance(record, Damage) or record.bad_messages:
+                return record.offset
+            end, next_sequence = record.offset + record.header.length, record.header.sequence + 1
+        return None if part.next_sequence in (None, next_sequence) else end
+    finally:
+        file.close()
+
+
+def _durable(disk: Disk, found: _Seen) -> int:
+    """The greatest durable position that an intact record of it attests."""
+    if found.header is None:
+        return 0
+    file = disk.open_for_reading(data_log_name(found.part.data_log))
+    try:
+        return attested_behind(file, found.header, DATA_LOG_HEADER_BYTES)
+    finally:
+        file.close()
+
+
+def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
+    """(data log of the newest state record, the data logs that exist by it and the drops behind it)."""
+    dropped: set[int] = set()
+    for part, header in reversed(seen):
+        if header is None:
+            continue
+        file = disk.open_for_reading(data_log_name(part.data_log))
+        try:
+            existing = _stated(file, header, dropped)
+        except RecordDamaged:
+            return None
+        finally:
+            file.close()
+        if existing is not None:
+            return part.data_log, (existing | {part.data_log}) - dropped
+    return None
+
+
+def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
+    """What the state record of a data log names; those that its drop records name are added to dropped."""
+    existing: set[int] | None = None
+    for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence):
+        if record.kind == STATE:
+            existing = set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == DROP:
+            dropped.update(decode_state(head[HEADER_BYTES:]).data_logs)
+    return existing
+
+
+def disk_of(store: Store) -> OsDisk:
+    return OsDisk(store.root)

@@ -1,0 +1,1 @@
+"""Spark: session, data source, stream, and the questions as DataFrames."""

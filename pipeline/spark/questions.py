@@ -1,0 +1,112 @@
+"""The questions answered by Spark: DataFrames of the same rows that `local.py` gives.
+
+Everything is on the level of DataFrames. A part of a journal that cannot be
+read fails the query with one line that names it; on_damage="report" goes on
+and names it in a row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ...store.disk.disk import Disk
+from ...store.recovery.verify import DataLogFacts, judge
+from ..kernels.fleet import Directories, Store, disk_of, find_stores
+from ..kernels.schema import CHECK_COLUMNS, ddl
+from ..local import OnDamage, Problem, check_store
+from .session import require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_registered: WeakSet[Any] = WeakSet()
+
+
+def facts(
+    spark: SparkSession,
+    directories: Directories,
+    *,
+    bodies: bool = False,
+    relocated: bool = False,
+    on_damage: OnDamage = "refuse",
+) -> DataFrame:
+    """One row a message, one a run of other records, else one a record. See `forebay.store.facts.Fact`.
+
+    bodies: also headers (a JSON object) and body. relocated: also the copies that relocation made, so that a message
+    may come more than once.
+    """
+    return _table(spark, directories, "facts", on_damage, bodies=bodies, relocated=relocated)
+
+
+def check(spark: SparkSession, directories: Directories) -> DataFrame:
+    """Every damaged place: broker, data_log, offset, problem. Empty where there is none. Runs at once."""
+    from ..kernels.checking import from_text
+
+    found: dict[Store, dict[int, DataLogFacts]] = {}
+    for row in _table(spark, directories, "examined", "refuse").collect():
+        found.setdefault(Store(row.broker, row.root), {})[row.data_log] = from_text(row.found)
+    problems = [problem for store in sorted(found) for problem in problems_of(store, disk_of(store), found[store])]
+    return spark.createDataFrame([tuple(problem) for problem in problems], ddl(CHECK_COLUMNS))
+
+
+def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> list[Problem]:
+    """What tasks found in the data logs of a store, put together.
+
+    They read in no order. So where it does not fit, this process looks once more at what had no seal and at what came
+    later: beside the one that owns the store, a data log may have been read before it was finished and the next one
+    after, or be gone before the record that drops it was read; and what is damaged may look like the journal's tail as
+    long as the record that knows better was not read.
+    """
+    verdict = judge([found[data_log] for data_log in sorted(found)])
+    if not verdict.findings and verdict.tail is None:
+        return []
+    return check_store(store, disk, {data_log: facts for data_log, facts in found.items() if facts.is_sealed})
+
+
+def explain_pins(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
+    """Why data logs remain, a row a reason, as `bay.explain` says it."""
+    return _table(spark, directories, "pins", on_damage)
+
+
+def backlog(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
+    """What is pending, a row a queue and a durable subscription: messages, bytes, oldest_seconds."""
+    return _table(spark, directories, "backlog", on_damage)
+
+
+def rebuild_index(spark: SparkSession, directory: Directories) -> DataFrame:
+    """The blocks of the index, made from the journal: broker, lane, block, messages, packed; sorted.
+
+    The source gives them in this order. Spark would replay each journal twice to sort: once for a sample.
+    """
+    return _table(spark, directory, "index", "refuse")
+
+
+def register(spark: SparkSession) -> None:
+    """Make the data source known to a session that did not find it by itself. Once a session."""
+    require_spark()
+    from .source import ForebaySource
+
+    if spark not in _registered:
+        spark.dataSource.register(ForebaySource)
+        _registered.add(spark)
+
+
+def _table(spark: SparkSession, directories: Directories, table: str, on_damage: OnDamage, **flags: bool) -> DataFrame:
+    register(spark)
+    find_stores(directories)  # what is no directory is said here, in one line
+    reader = spark.read.format("forebay").option("table", table).option("onDamage", on_damage)
+    for name, value in flags.items():
+        reader = reader.option(name, value)
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        reader = reader.option("parallelism", context.defaultParallelism)
+    return reader.load(paths_of(directories))
+
+
+def paths_of(directories: Directories) -> list[str]:
+    """Absolute, because workers have another working directory."""
+    given: Iterable[Any] = [directories] if isinstance(directories, str | os.PathLike) else directories
+    return [os.path.abspath(os.fspath(one)) for one in given]

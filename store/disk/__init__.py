@@ -1,0 +1,1 @@
+"""Files, mapped write windows and directory names: everything that touches the operating system."""

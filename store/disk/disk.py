@@ -1,0 +1,191 @@
+"""The one seam to the disk: every byte the library reads or writes passes here.
+
+Names are POSIX paths relative to the store's own directory, made only by
+disk/layout.py; "" is that directory itself. `OsDisk` is the real one;
+`simulated_disk.SimulatedDisk` loses, tears and fails on demand. SQLite alone
+keeps its own files (see metadata/sqlite.py), because it cannot write through a
+seam of ours. What a crash leaves: of a file, all up to its last sync and any
+part of what came after; of a directory, the same.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from .os_file import OsFile
+from .write_window import keeps_space
+
+
+class File(Protocol):
+    """One open file. Errors are OSError, as the system gave them."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of data at the append position and advance it; short writes are continued.
+
+        On an error the append position is what it was before the call; the
+        bytes behind it are undefined. Small appends (< 32 KiB) keep the
+        interpreter lock: a system call that gives it up costs up to 5 ms
+        beside one computing thread. Larger ones give it up.
+        """
+
+    def seek(self, position: int) -> None:
+        """Set the append position, in bytes from the start of the file."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Up to length bytes at offset; fewer only at the end of the file. Safe from any thread."""
+
+    def read_into(self, offset: int, into: memoryview) -> int:
+        """The same into memory that is there already, from its first byte on: how many bytes there were."""
+
+    def sync(self) -> None:
+        """Return when all that was appended before the call, and the size, is on the device.
+
+        After an error nothing is known of what was not yet synced, and a
+        second sync that succeeds does not bring it back.
+        """
+
+    def truncate(self, length: int) -> None:
+        """Cut the file to length, or extend it with zeros. The append position stays."""
+
+    def preallocate(self, length: int) -> None:
+        """Extend the file to length with zeros, taking the space now where the file system can. Never shrinks it."""
+
+    def size(self) -> int:
+        """Bytes in the file, preallocated ones included."""
+
+    def close(self) -> None:
+        """Give the handle up; what was not synced stays unsynced. No other thread may be inside a call."""
+
+
+class Disk(Protocol):
+    """A directory tree. Directory changes are durable after sync_directory of the parent."""
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """Open for reading and appending at 0. create: the name must not exist (0600, never through a link)."""
+
+    def open_for_reading(self, name: str) -> File:
+        """Open an existing file whose append raises."""
+
+    def exists(self, name: str) -> bool:
+        """Whether a file or directory has this name; raises where that cannot be known."""
+
+    def list(self, directory: str) -> list[str]:
+        """Base names in a directory, sorted; [] where it does not exist."""
+
+    def make_directory(self, name: str) -> None:
+        """Create it and missing parents with 0700; fine if it exists. Its entries are durable on return.
+
+        Those found existing are made durable too: a process that died may
+        have created them and not come to their sync.
+        """
+
+    def rename(self, name: str, to: str) -> None:
+        """Give a file another name in one step, replacing a file of that name. Between directories, sync both."""
+
+    def remove(self, name: str) -> None:
+        """Take a file's name away; handles that are open still read it."""
+
+    def sync_directory(self, name: str) -> None:
+        """Return when every create, rename and remove in this directory is on the device."""
+
+    def free_bytes(self) -> int:
+        """Bytes that this user may still write."""
+
+
+def is_inside(name: str) -> bool:
+    """Whether a name can only mean something in the store's directory."""
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""Nothing waits for the other end of a pipe that somebody put in the place of a file: reading it fails."""
+
+
+class OsDisk:
+    """The `Disk` of the operating system under one root directory, which make_directory("") creates.
+
+    The root itself and its parents may be links, for operators place stores
+    that way; no file is ever opened through one.
+    """
+
+    def __init__(self, root: str, *, maps: bool = False) -> None:
+        """maps: small appends to preallocated space are copies into mapped memory, where that is safe."""
+        self.root = os.path.abspath(root)
+        """Absolute, so that the process may change its working directory."""
+        self._keeps_space = keeps_space if maps else None
+
+    def open(self, name: str, *, create: bool = False) -> OsFile:
+        """See `Disk.open`."""
+        creation = os.O_CREAT | os.O_EXCL if create else 0
+        return OsFile(os.open(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, 0o600), self._keeps_space)
+
+    def open_for_reading(self, name: str) -> OsFile:
+        """See `Disk.open_for_reading`."""
+        return OsFile(os.open(self._path(name), os.O_RDONLY | _OPEN_FLAGS))
+
+    def exists(self, name: str) -> bool:
+        """See `Disk.exists`."""
+        try:
+            os.lstat(self._path(name))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def list(self, directory: str) -> list[str]:
+        """See `Disk.list`."""
+        try:
+            return sorted(os.listdir(self._path(directory)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, name: str) -> None:
+        """See `Disk.make_directory`."""
+        path = self._path(name)
+        self._create_directory(path)
+        while True:
+            path = os.path.dirname(path)
+            _sync_directory(path)
+            if len(path) <= len(self.root):
+                return
+
+    def _create_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            parent = os.path.dirname(path)
+            self._create_directory(parent)
+            _sync_directory(os.path.dirname(parent))
+            self._create_directory(path)  # somebody else may be as quick
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def rename(self, name: str, to: str) -> None:
+        """See `Disk.rename`."""
+        os.rename(self._path(name), self._path(to))
+
+    def remove(self, name: str) -> None:
+        """See `Disk.remove`."""
+        os.unlink(self._path(name))
+
+    def sync_directory(self, name: str) -> None:
+        """See `Disk.sync_directory`."""
+        _sync_directory(self._path(name))
+
+    def free_bytes(self) -> int:
+        """See `Disk.free_bytes`."""
+        state = os.statvfs(self.root)
+        return state.f_bavail * state.f_frsize
+
+    def _path(self, name: str) -> str:
+        assert is_inside(name), f"{name!r} leaves the store's directory"
+        return f"{self.root}/{name}" if name else self.root
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,281 @@
+"""Names in the store's directory, made and parsed here alone, and the lock that gives it one owner.
+
+    <directory>/<broker name>/lock
+                              journal/data-<id>.log, journal/reserve-<part>
+                              kr-store/data, kr-store/state
+                              quarantine/
+                              tmp-storage/tmp-<number>.dat
+                              archive/
+                              leases/lease-<name>
+                              import/<load id>.load, import/part-<set>-<number>-<nonce>.data
+
+The lock is the kernel's (flock), so that whatever ends the process frees it;
+the file stays behind and its content is only for the message to whoever comes
+second.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import reprlib
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from ..errors import SettingsError, StoreLocked
+
+JOURNAL = "journal"
+INDEX_DIRECTORY = "kr-store/data"
+STATE_DIRECTORY = "kr-store/state"
+QUARANTINE = "quarantine"
+TMP_STORAGE = "tmp-storage"
+ARCHIVE = "archive"
+IMPORT = "import"
+LOCK = "lock"
+
+MAX_DATA_LOG_ID = 2**31 - 1
+MAX_BROKER_NAME_CHARACTERS = 64
+
+_DATA_LOG = re.compile(r"data-([1-9][0-9]{0,9})\.log")
+_TMP_FILE = re.compile(r"tmp-([1-9][0-9]{0,17})\.dat")
+_LOAD_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
+_PART = re.compile(r"part-([0-9a-f]{32})-(0|[1-9][0-9]{0,9})-([0-9a-f]{16})\.data")
+_BROKER_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_HOLDER = re.compile(r"pid [0-9]{1,10} on [A-Za-z0-9_.-]{1,64} since [0-9TZ:-]{1,32}")
+_RETRY_SECONDS = 0.02
+
+
+def data_log_name(data_log: int) -> str:
+    """Name of the data log with this id."""
+    assert 1 <= data_log <= MAX_DATA_LOG_ID, f"no data log has id {data_log}"
+    return f"{JOURNAL}/data-{data_log}.log"
+
+
+def reserve_name(part: int) -> str:
+    """Name of a part of the reserve, 1 or 2."""
+    return f"{JOURNAL}/reserve-{part}"
+
+
+def damage_name(data_log: int, offset: int) -> str:
+    """Name of a copy of the damaged bytes that began there."""
+    return f"{QUARANTINE}/damage-{data_log}-{offset}"
+
+
+def data_log_id(base_name: str) -> int | None:
+    """The id in a base name exactly as data_log_name makes it; None for any other file."""
+    match = _DATA_LOG.fullmatch(base_name)
+    if match is None:
+        return None
+    data_log = int(match[1])
+    return data_log if data_log <= MAX_DATA_LOG_ID else None
+
+
+def tmp_file_name(number: int) -> str:
+    """Name of the tmp file with this number."""
+    assert number >= 1, f"no tmp file has number {number}"
+    return f"{TMP_STORAGE}/tmp-{number}.dat"
+
+
+def tmp_file_number(base_name: str) -> int | None:
+    """The number in a base name exactly as tmp_file_name makes it; None for any other file."""
+    match = _TMP_FILE.fullmatch(base_name)
+    return int(match[1]) if match is not None else None
+
+
+def import_name(load_id: str, state: str) -> str:
+    """Name of what says that a load is in that state: "new", "load" (published), "taken" or "refused"."""
+    return f"{IMPORT}/{load_id}.{state}"
+
+
+def import_load_id(base_name: str, state: str) -> str | None:
+    """The load id in a base name as import_name makes it; None for any other file."""
+    load_id = base_name.removesuffix(f".{state}")
+    return load_id if load_id != base_name and _LOAD_ID.fullmatch(load_id) else None
+
+
+def import_part_name(set_id: bytes, number: int, nonce: int) -> str:
+    """Name of a part of an import set. nonce: tells the attempts at one part apart."""
+    return f"{IMPORT}/part-{set_id.hex()}-{number}-{nonce:016x}.data"
+
+
+def import_part(base_name: str) -> tuple[bytes, int, int] | None:
+    """(set id, number, nonce) of a base name as import_part_name makes it; None for any other file."""
+    match = _PART.fullmatch(base_name)
+    return (bytes.fromhex(match[1]), int(match[2]), int(match[3], 16)) if match is not None else None
+
+
+def validate_load_id(load_id: object) -> str:
+    """SettingsError unless a load id may become the name of a file."""
+    if isinstance(load_id, str) and _LOAD_ID.fullmatch(load_id):
+        return load_id
+    raise SettingsError(
+        f"load_id={reprlib.repr(load_id)} cannot name a load: 1 to 100 letters, digits, '-', '_' and '.', no '.' first"
+    )
+
+
+PathArgument = str | os.PathLike[str]
+
+
+def validate_broker_name(name: object) -> None:
+    """Raise SettingsError unless a name may become a directory of its own."""
+    if not isinstance(name, str):
+        raise SettingsError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
+    if len(name) > MAX_BROKER_NAME_CHARACTERS:
+        raise SettingsError(
+            f"broker_name={reprlib.repr(name)} has {len(name)} characters,"
+            f" the most is {MAX_BROKER_NAME_CHARACTERS}: shorten it"
+        )
+    if not _BROKER_NAME.fullmatch(name) or name in (".", ".."):
+        raise SettingsError(
+            f"broker_name={reprlib.repr(name)} cannot be a directory:"
+            " use letters, digits, '-', '_' and '.', and not '.' or '..'"
+        )
+
+
+def store_root(directory: PathArgument, broker_name: str) -> str:
+    """The directory of one broker's store. SettingsError for what can be no path."""
+    validate_broker_name(broker_name)
+    try:
+        path = os.fspath(directory)
+    except TypeError:
+        raise SettingsError(f"directory must be a path, not {type(directory).__name__}") from None
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise SettingsError("directory must be a non-empty str path without NUL characters")
+    return os.path.join(path, broker_name)
+
+
+def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -> str:
+    """Where a store with that root archives, when it is another directory. SettingsError where it is in the store."""
+    path = store_root(archive_directory, broker_name)
+    place, own = os.path.realpath(path), os.path.realpath(root)
+    if place == own or place.startswith(own + os.sep):
+        raise SettingsError(f"archive_directory: {path} lies in the store itself: name another place, or none")
+    return path
+
+
+def index_path(root: str) -> str:
+    """Where the metadata store keeps its own files."""
+    return os.path.join(root, INDEX_DIRECTORY)
+
+
+def after_fork_in_child(callback: Callable[[], None]) -> None:
+    """Call back in every child that this process forks, where the platform forks at all."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=callback)
+
+
+_held: dict[tuple[int, int], DirectoryLock] = {}
+"""The locks of this process by directory (device, inode): on some network file systems flock is one per process."""
+
+
+class DirectoryLock:
+    """The one owner of a store's directory, among processes and within this one.
+
+    The directory must exist. A child made by fork does not inherit ownership:
+    its copy of the lock is let go unlocked, and the parent goes on undisturbed.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.root = os.path.abspath(root)
+        self._path = os.path.join(self.root, LOCK)
+        self._clock = clock
+        self._sleep = sleep
+        self._wall_clock = wall_clock
+        self._descriptor = -1
+        self._directory = (0, 0)
+
+    def acquire(self, wait_seconds: float = 0.0) -> None:
+        """Become the owner, or raise StoreLocked after wait_seconds; with 0 that is at once."""
+        assert self._descriptor < 0, "acquired twice"
+        started = self._clock()
+        while (holder := self._try()) is not None:
+            waited = self._clock() - started
+            if waited >= wait_seconds:
+                raise StoreLocked(self.root, holder, waited)
+            self._sleep(min(_RETRY_SECONDS, wait_seconds - waited))
+
+    def held(self) -> bool:
+        """Whether the lock file in place is still the one that was locked. Two system calls: check it now and then."""
+        if self._descriptor < 0:
+            return False
+        try:
+            return os.path.samestat(os.lstat(self._path), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Let the directory go. Does nothing when it is not held, so too in a forked child."""
+        if self._descriptor < 0:
+            return
+        try:
+            _write_holder(self._descriptor, b"")
+            # Closing alone would leave the lock with a child that C code forked without our knowing.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        finally:
+            self._forget()
+
+    def _try(self) -> str | None:
+        """Take the lock and return None, or say who has it."""
+        state = os.stat(self.root)
+        directory = (state.st_dev, state.st_ino)
+        if _held.setdefault(directory, self) is not self:
+            return f"another handle of this process (pid {os.getpid()})"
+        self._directory = directory
+        holder: str | None = "nobody"
+        try:
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            holder = self._lock()
+        finally:
+            if holder is not None:
+                self._forget()
+        return holder
+
+    def _lock(self) -> str | None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read_holder(self._descriptor)
+        if not self.held():
+            return "whoever replaced the lock file just now"
+        since = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        _write_holder(self._descriptor, f"pid {os.getpid()} on {os.uname().nodename} since {since}".encode())
+        return None
+
+    def _forget(self) -> None:
+        """Close without unlocking: in a forked child the lock is the parent's, and LOCK_UN would take it away."""
+        _held.pop(self._directory, None)
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _write_holder(descriptor: int, text: bytes) -> None:
+    """Best effort: a full disk must not keep the store from being opened and emptied."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text, 0)
+    except OSError:
+        pass
+
+
+def _read_holder(descriptor: int) -> str:
+    """What the holder wrote about itself, or nothing of it where it does not look like that."""
+    text = os.pread(descriptor, 256, 0).decode("ascii", "replace")
+    return text if _HOLDER.fullmatch(text) else "another process"
+
+
+def _forget_in_child() -> None:
+    for lock in list(_held.values()):
+        lock._forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

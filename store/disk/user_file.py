@@ -1,0 +1,61 @@
+"""A file that the user names, outside of any store: read whole, once, and bounded; or its place, as a disk.
+
+Links are followed, because such files are often one; what is no regular file
+is refused, because reading a pipe could wait for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ..errors import SettingsError
+from .disk import OsDisk
+from .layout import PathArgument
+
+
+def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
+    """The whole content. SettingsError where there is none to read, or more than max_bytes of it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path!s} can't be read ({getattr(error, 'strerror', None) or error})") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SettingsError(f"{path!s} is not a regular file")
+        content = bytearray()
+        while piece := os.read(descriptor, max_bytes + 1 - len(content)):
+            content += piece
+    except OSError as error:
+        raise SettingsError(f"{path!s} can't be read ({error.strerror})") from None
+    finally:
+        os.close(descriptor)
+    if len(content) > max_bytes:
+        raise SettingsError(f"{path!s} has more than {max_bytes:,} bytes")
+    return bytes(content)
+
+
+def user_place(path: PathArgument) -> tuple[OsDisk, str]:
+    """The directory of that file, as a disk, and the file's name in it. SettingsError: it is no path of a file."""
+    try:
+        directory, name = os.path.split(os.path.abspath(os.fspath(path)))
+    except (TypeError, ValueError):
+        raise SettingsError(f"{path!r} is not a path") from None
+    if not isinstance(name, str) or not name or "\0" in f"{directory}{name}":
+        raise SettingsError(f"{path!r} is not the path of a file")
+    return OsDisk(directory), name
+
+
+def write_user_file(path: PathArgument, content: bytes) -> None:
+    """Make it, or replace what it holds. SettingsError where that can't be done."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(content)
+            while rest:
+                written = os.write(descriptor, rest)
+                rest = rest[written:]
+        finally:
+            os.close(descriptor)
+    except (OSError, TypeError, ValueError) as error:
+        raise SettingsError(f"{path!s} can't be written ({getattr(error, 'strerror', None) or error})") from None

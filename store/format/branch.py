@@ -1,0 +1,325 @@
+"""Branch: what one transaction has in the journal, what it wants gone, and the bytes of both.
+
+A branch knows its slices by place, 24 bytes each, never by message: lengths
+are read again from the slices when it is committed. So a transaction of a
+million messages costs what its four thousand slices cost.
+
+    commit     number u64, count u32 and (lane u64, first sequence u64, position u64, messages u32),
+               count u32 and (lane u64, first sequence u64, messages u64) of what it acknowledges,
+               where slices have times, when it was, u64; where there are any, identities to the end
+    prepare    the branch: number u64, length of the xid u8, the xid,
+               count u32 and (lane u64, position u64, messages u32, bytes of the record u32), count u32 and identities,
+               runs as in a commit
+    rollback   number u64
+
+An identity is destination u32, and digests of the producer and of the message's id, 16 bytes each: what of a
+transaction's messages must not be stored again. The highest bit of a slice's messages says that some of them have
+times. The same bytes of a branch are in each state record while it is prepared, and in the root of each checkpoint
+while it is open. An xid of no bytes: not prepared. A second prepare record of a branch takes the place of the first:
+slices of it were moved.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
+from ..index.deduplication import Identity
+from ..sequence_set import Runs
+from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
+
+XID_BYTES_MAX: Final = 255
+
+_NUMBER: Final = struct.Struct("<Q")
+_COUNT: Final = struct.Struct("<I")
+_HEAD: Final = struct.Struct("<QB")
+_PLACED: Final = struct.Struct("<QQII")
+_COMMITTED: Final = struct.Struct("<QQQI")
+_TIMED_BIT: Final = 1 << 31
+_RUN: Final = struct.Struct("<QQQ")
+_IDENTITY: Final = struct.Struct("<I16s16s")
+
+
+class PlacedSlice(NamedTuple):
+    """A slice of a transaction that has no outcome. position: data log id << 32 | offset."""
+
+    lane: int
+    position: int
+    messages: int
+    length: int
+    """Bytes of the record."""
+
+
+class CommittedSlice(NamedTuple):
+    """A slice of which the first message has that sequence from its commit on."""
+
+    lane: int
+    first: int
+    position: int
+    messages: int
+    is_timed: bool = False
+    """Some of its messages are due later, or expire."""
+
+
+class LaneRun(NamedTuple):
+    """A run of sequences of one lane."""
+
+    lane: int
+    first: int
+    messages: int
+
+
+class Commit(NamedTuple):
+    """What a commit record says: all of it happens, or nothing."""
+
+    number: int
+    slices: Iterable[CommittedSlice]
+    acks: Iterable[LaneRun]
+    time_ms: int = 0
+    """When it was, if a slice has times."""
+    identities: Sequence[Identity] = ()
+
+
+class Branch:
+    """One transaction as the store sees it. The state lock guards it."""
+
+    __slots__ = (
+        "number",
+        "xid",
+        "messages",
+        "acks",
+        "identities",
+        "_lanes",
+        "_positions",
+        "_counts",
+        "_lengths",
+        "_firsts",
+        "holes",
+        "timed",
+    )
+
+    def __init__(self, number: int, xid: bytes = b"") -> None:
+        self.number = number
+        self.xid = xid
+        """Empty until it is prepared."""
+        self.messages = 0
+        """Messages of its slices."""
+        self.acks: dict[int, Runs] = {}
+        """By lane: sequences that are gone with its commit."""
+        self.identities: list[Identity] = []
+        """Of its messages, where they must not be stored twice."""
+        self.holes: dict[int, int] = {}
+        """By lane: sequences that its commit leaves to nobody."""
+        self.timed: set[int] = set()
+        """Positions of those slices of which messages are due later, or expire."""
+        self._lanes = array("Q")
+        self._positions = array("Q")
+        self._counts = array("I")
+        self._lengths = array("I")
+        self._firsts = array("Q")
+
+    @property
+    def is_prepared(self) -> bool:
+        return bool(self.xid)
+
+    def __len__(self) -> int:
+        """How many slices."""
+        return len(self._lanes)
+
+    def __iter__(self) -> Iterator[PlacedSlice]:
+        """Its slices in the order in which they were written."""
+        return map(PlacedSlice, self._lanes, self._positions, self._counts, self._lengths)
+
+    def add(self, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False) -> None:
+        if is_timed:
+            self.timed.add(position)
+        self._lanes.append(lane)
+        self._positions.append(position)
+        self._counts.append(messages)
+        self._lengths.append(length)
+        self.messages += messages
+
+    def move(self, places: Mapping[int, int]) -> None:
+        """Its slices at some positions lie at others. O(slices)."""
+        self._positions = array("Q", [places.get(position, position) for position in self._positions])
+        self.timed = {places.get(position, position) for position in self.timed}
+
+    @property
+    def last_position(self) -> int:
+        """Of the newest slice."""
+        return self._positions[-1]
+
+    def give_sequences(self, next_sequence: Callable[[int], int]) -> None:
+        """Number its messages in the order of its slices. next_sequence: of a lane.
+
+        A slice never crosses a block, so one that would begins with the next block, and leaves holes before it.
+        """
+        nexts: dict[int, int] = {}
+        self.holes.clear()
+        firsts = self._firsts = array("Q")
+        for lane, messages in zip(self._lanes, self._counts, strict=True):
+            first = nexts[lane] if lane in nexts else next_sequence(lane)
+            room = BLOCK_MESSAGES - (first & BLOCK_MASK)
+            if messages > room:
+                first += room
+                self.holes[lane] = self.holes.get(lane, 0) + room
+            firsts.append(first)
+            nexts[lane] = first + messages
+
+    def committed(self) -> Iterator[CommittedSlice]:
+        """Its slices with their sequences. REQUIRES: give_sequences."""
+        timed = map(self.timed.__contains__, self._positions)
+        return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
+
+    def acknowledge(self, lane: int, first: int, last: int) -> None:
+        runs = self.acks.get(lane)
+        if runs is None:
+            runs = self.acks[lane] = Runs()
+        runs.add(first, last)
+
+    def runs(self) -> Iterator[LaneRun]:
+        for lane, runs in self.acks.items():
+            for first, last in runs:
+                yield LaneRun(lane, first, last - first + 1)
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that are gone with its commit."""
+        return sum(runs.count for runs in self.acks.values())
+
+
+def branch_bytes(branch: Branch) -> int:
+    """At least what encode_branch makes. O(1)."""
+    return _HEAD.size + len(branch.xid) + _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
+
+
+def encode_branch(branch: Branch) -> bytes:
+    return b"".join(
+        (
+            _HEAD.pack(branch.number, len(branch.xid)),
+            branch.xid,
+            _COUNT.pack(len(branch)),
+            *(
+                _PLACED.pack(
+                    placed.lane,
+                    placed.position,
+                    placed.messages | _timed_bit(placed.position in branch.timed),
+                    placed.length,
+                )
+                for placed in branch
+            ),
+            _COUNT.pack(len(branch.identities)),
+            *(_IDENTITY.pack(*found) for found in branch.identities),
+            _runs(branch.runs()),
+        )
+    )
+
+
+def _timed_bit(is_timed: bool) -> int:
+    return _TIMED_BIT if is_timed else 0
+
+
+def _runs(runs: Iterable[LaneRun]) -> bytes:
+    packed = [_RUN.pack(*run) for run in runs]
+    return _COUNT.pack(len(packed)) + b"".join(packed)
+
+
+def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
+    """REQUIRES: its messages have their sequences."""
+    return b"".join(
+        (
+            _NUMBER.pack(branch.number),
+            _COUNT.pack(len(branch)),
+            *(
+                _COMMITTED.pack(*committed[:3], committed.messages | _timed_bit(committed.is_timed))
+                for committed in branch.committed()
+            ),
+            _runs(branch.runs()),
+            _NUMBER.pack(time_ms) if branch.timed else b"",
+            *(_IDENTITY.pack(*found) for found in branch.identities),
+        )
+    )
+
+
+def encode_rollback(number: int) -> bytes:
+    return _NUMBER.pack(number)
+
+
+def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
+    """The branch that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    try:
+        number, xid_bytes = _HEAD.unpack_from(data, at)
+        at += _HEAD.size
+        xid = data[at : at + xid_bytes]
+        at += xid_bytes
+        branch = Branch(number, xid)
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(count):
+            lane, position, messages, length = _PLACED.unpack_from(data, at)
+            _check_slice(lane, 0, messages & ~_TIMED_BIT)
+            branch.add(lane, position, messages & ~_TIMED_BIT, length, is_timed=messages >= _TIMED_BIT)
+            at += _PLACED.size
+        (count,) = _COUNT.unpack_from(data, at)
+        at += _COUNT.size
+        for _ in range(count):
+            branch.identities.append(Identity(*_IDENTITY.unpack_from(data, at)))
+            at += _IDENTITY.size
+        runs, at = _decode_runs(data, at)
+    except struct.error:
+        raise RecordDamaged("a transaction is incomplete") from None
+    for lane, first, messages in runs:
+        branch.acknowledge(lane, first, first + messages - 1)
+    return branch, at
+
+
+def _check_slice(lane: int, first: int, messages: int) -> None:
+    check_run(lane, first, messages)
+    if not 0 < messages <= SLICE_MESSAGES_MAX:
+        raise RecordDamaged(f"a slice of {messages} messages cannot be")
+
+
+def _decode_runs(data: bytes, at: int) -> tuple[list[LaneRun], int]:
+    (count,) = _COUNT.unpack_from(data, at)
+    at += _COUNT.size
+    runs = []
+    for _ in range(count):
+        runs.append(LaneRun(*_RUN.unpack_from(data, at)))
+        at += _RUN.size
+        check_run(*runs[-1])
+        if not runs[-1].messages:
+            raise RecordDamaged("a run of a transaction cannot be")
+    return runs, at
+
+
+def decode_commit(data: bytes) -> Commit:
+    try:
+        (number,) = _NUMBER.unpack_from(data)
+        (count,) = _COUNT.unpack_from(data, _NUMBER.size)
+        at = _NUMBER.size + _COUNT.size
+        slices = []
+        for _ in range(count):
+            lane, first, position, messages = _COMMITTED.unpack_from(data, at)
+            _check_slice(lane, first, messages & ~_TIMED_BIT)
+            slices.append(CommittedSlice(lane, first, position, messages & ~_TIMED_BIT, messages >= _TIMED_BIT))
+            at += _COMMITTED.size
+        acks, at = _decode_runs(data, at)
+        time_ms = 0
+        if any(committed.is_timed for committed in slices):
+            (time_ms,) = _NUMBER.unpack_from(data, at)
+            at += _NUMBER.size
+    except struct.error:
+        raise RecordDamaged("a commit is incomplete") from None
+    if (len(data) - at) % _IDENTITY.size:
+        raise RecordDamaged("bytes follow a commit")
+    return Commit(number, slices, acks, time_ms, [Identity(*found) for found in _IDENTITY.iter_unpack(data[at:])])
+
+
+def decode_rollback(data: bytes) -> int:
+    if len(data) != _NUMBER.size:
+        raise RecordDamaged("a rollback has another length")
+    number: int = _NUMBER.unpack(data)[0]
+    return number

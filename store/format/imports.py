@@ -1,0 +1,115 @@
+"""Imports: which loads the store has taken over, as the journal tells of them.
+
+    import     messages u64, taken u64, set id 16 bytes, length of the load id u8, the load id
+
+An import record begins or continues the load that it names. From there on
+each slice with the flag IMPORTED counts its messages as taken, so slice and
+progress are one write, and a journal that is cut anywhere says exactly what is
+still to come. Each state record restates all loads, the one under way last.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..disk.layout import validate_load_id
+from ..errors import SettingsError
+from .record import RecordDamaged
+
+IMPORTS_KEPT: Final = 256
+"""So many loads are remembered. One whose load id came up again behind that many others would be taken over again."""
+
+SET_ID_BYTES: Final = 16
+
+_MARK: Final = struct.Struct("<QQ16sB")
+
+
+class ImportMark(NamedTuple):
+    """How far one load is."""
+
+    load_id: str
+    set_id: bytes
+    """Of the import set that it is taken from: another one with the same load id is another order of messages."""
+    messages: int
+    taken: int
+    """The first so many messages of the set are in the journal."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.taken >= self.messages
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """One load that was met in import/."""
+
+    load_id: str
+    """Empty where import/ itself could not be read."""
+    messages: int
+    """Taken over by this open; 0 where an earlier one had taken all."""
+    problem: str | None = None
+    """Why not all of it was taken over. None: it was."""
+
+
+def encode_import(mark: ImportMark) -> bytes:
+    load_id = mark.load_id.encode()
+    return _MARK.pack(mark.messages, mark.taken, mark.set_id, len(load_id)) + load_id
+
+
+def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
+    """The mark that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    try:
+        messages, taken, set_id, size = _MARK.unpack_from(data, at)
+        at += _MARK.size
+        if at + size > len(data):
+            raise RecordDamaged("an import is incomplete")
+        load_id = validate_load_id(str(data[at : at + size], "ascii"))
+    except struct.error:
+        raise RecordDamaged("an import is incomplete") from None
+    except (SettingsError, UnicodeDecodeError):
+        raise RecordDamaged("a load id cannot be") from None
+    if taken > messages:
+        raise RecordDamaged(f"{taken} messages of {messages} cannot be taken over")
+    return ImportMark(load_id, set_id, messages, taken), at + size
+
+
+class Imports:
+    """All loads that are remembered. The state lock guards it."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, ImportMark] = {}
+
+    def __iter__(self) -> Iterator[ImportMark]:
+        """In the order in which they were last begun."""
+        return iter(self._marks.values())
+
+    def find(self, load_id: str) -> ImportMark | None:
+        return self._marks.get(load_id)
+
+    @property
+    def has_room(self) -> bool:
+        """One more may be begun: not all that are remembered are unfinished."""
+        return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
+
+    def see(self, mark: ImportMark) -> None:
+        """This load is under way from here on, that far."""
+        self._marks.pop(mark.load_id, None)
+        self._marks[mark.load_id] = mark
+        if len(self._marks) > IMPORTS_KEPT:
+            oldest = next((known.load_id for known in self if known.is_done), None)
+            if oldest is not None:
+                del self._marks[oldest]
+
+    def count(self, messages: int) -> None:
+        """So many more of the load under way are in the journal. Nothing when a repair lost which one that is."""
+        mark = next(reversed(self._marks.values()), None)
+        if mark is not None:
+            taken = min(mark.taken + messages, mark.messages)
+            self._marks[mark.load_id] = mark._replace(taken=taken)
+
+    def restate(self, marks: Iterable[ImportMark]) -> None:
+        """All there are, as a state record says."""
+        self._marks = {mark.load_id: mark for mark in marks}

@@ -1,0 +1,374 @@
+"""What the store must know besides its messages: destinations, next sequences, data logs, durable subscriptions.
+
+The state record that opens each data log restates it, so that older ones may
+be deleted; the root of the metadata store holds it too, with the counters
+that let a clean open read no message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..index.deduplication import DIGEST_BYTES, WindowIds
+from ..index.delivery_counts import CountedRun
+from .branch import Branch, decode_branch, encode_branch
+from .imports import ImportMark, decode_import, encode_import
+from .record import NUMBERS, RecordDamaged, check_run
+
+QUEUE: Final = 0
+TOPIC: Final = 1
+NAME_BYTES_MAX: Final = 255
+
+_DESTINATION: Final = struct.Struct("<IBB")
+_COUNT: Final = struct.Struct("<I")
+_SEQUENCE: Final = struct.Struct("<Q")
+_LANE: Final = struct.Struct("<QQ")
+_COUNTED_LANE: Final = struct.Struct("<QQQQ")
+_USE: Final = struct.Struct("<IQQII")
+_SUBSCRIPTION: Final = struct.Struct("<IIBBH")
+_NUMBERS: Final = struct.Struct("<II")
+_BACKLOG: Final = struct.Struct("<QQII")
+_MASKED_BLOCK: Final = struct.Struct("<Q64s")
+_SECTION: Final = struct.Struct("<BI")
+_COUNTED: Final = struct.Struct("<QI")
+_COUNTED_RUN: Final = struct.Struct("<QQH")
+_DURABLE: Final = 0
+_ATTEMPTS_SECTION: Final = 1
+_IMPORTS_SECTION: Final = 3
+_WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
+
+_DUPLICATES_SECTION: Final = 2
+_HAS_GROUPS: Final = 0x10
+"""Beside the kind of a queue."""
+
+
+class Destination(NamedTuple):
+    number: int
+    kind: int
+    name: str
+    has_groups: bool = False
+    """Messages with a group were sent there, once at least."""
+
+
+def encode_destination(destination: Destination) -> bytes:
+    name = destination.name.encode()
+    kind = destination.kind | (_HAS_GROUPS if destination.has_groups else 0)
+    return _DESTINATION.pack(destination.number, kind, len(name)) + name
+
+
+class Subscription(NamedTuple):
+    """A durable subscription. Its number is of the same numbering as those of destinations, and never used again."""
+
+    number: int
+    topic: int
+    """Number of its destination."""
+    name: str
+    selector: str | None
+
+
+def encode_subscription(subscription: Subscription) -> bytes:
+    name, selector = subscription.name.encode(), (subscription.selector or "").encode()
+    head = _SUBSCRIPTION.pack(subscription.number, subscription.topic, _DURABLE, len(name), len(selector))
+    return head + name + selector
+
+
+def encode_unsubscribe(number: int) -> bytes:
+    return _COUNT.pack(number)
+
+
+@dataclass(slots=True)
+class State:
+    """next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included."""
+
+    destinations: list[Destination] = field(default_factory=list)
+    next_sequences: dict[int, int] = field(default_factory=dict)
+    data_logs: list[int] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    """Prepared ones; in the root those that are open too."""
+    open_transactions: list[int] = field(default_factory=list)
+    """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
+    next_log_sequence: int = 0
+    """In the root alone: of the record that follows the checkpoint."""
+    latest_ms: int = 0
+    """In the root alone: the store's time at the checkpoint."""
+    subscriptions: list[Subscription] = field(default_factory=list)
+    """All durable ones that exist."""
+    next_number: int = 0
+    """Above every number that a destination or subscription ever had."""
+    imports: list[ImportMark] = field(default_factory=list)
+    """Loads that were taken over, the one under way last."""
+    duplicates: list[WindowIds] = field(default_factory=list)
+    """Of each producer the ids that it sent last; the producer that sent last is at the end."""
+    attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
+    """By lane number, how often messages that came back were delivered."""
+
+
+class LaneCounts(NamedTuple):
+    lane: int
+    next_sequence: int
+    pending_messages: int
+    pending_bytes: int
+
+
+class UseCounts(NamedTuple):
+    data_log: int
+    pending_messages: int
+    pending_bytes: int
+    acked_data_logs: tuple[int, ...]
+    committed_data_logs: tuple[int, ...] = ()
+
+
+class Backlog(NamedTuple):
+    """What a durable subscription has not acknowledged of one lane, by blocks."""
+
+    lane: int
+    """subscription number << 4 | priority."""
+    pending_bytes: int
+    blocks: tuple[tuple[int, int], ...]
+    """Runs of the numbers of those of which something is pending."""
+    masks: tuple[tuple[int, int], ...]
+    """(block number, what is pending) of those of which not all is."""
+
+
+def encode_state(state: State) -> bytes:
+    return _encode_facts(state) + b"".join(_encode_sections(state))
+
+
+def _encode_sections(state: State) -> Iterator[bytes]:
+    """What most stores have nothing of, behind all the rest: tag u8, bytes u32, and those."""
+    if state.attempts:
+        lanes = [
+            _COUNTED.pack(lane, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
+            for lane, runs in state.attempts.items()
+        ]
+        yield _SECTION.pack(_ATTEMPTS_SECTION, _COUNT.size + sum(map(len, lanes)))
+        yield _COUNT.pack(len(lanes))
+        yield from lanes
+    if state.duplicates:
+        windows = [
+            _WINDOW.pack(window.destination, window.producer, len(window.ids) // DIGEST_BYTES) + window.ids
+            for window in state.duplicates
+        ]
+        yield _SECTION.pack(_DUPLICATES_SECTION, sum(map(len, windows)))
+        yield from windows
+    if state.imports:
+        marks = list(map(encode_import, state.imports))
+        yield _SECTION.pack(_IMPORTS_SECTION, sum(map(len, marks)))
+        yield from marks
+
+
+def _encode_facts(state: State) -> bytes:
+    return b"".join(
+        (
+            _COUNT.pack(len(state.destinations)),
+            *map(encode_destination, state.destinations),
+            _COUNT.pack(len(state.next_sequences)),
+            *(_LANE.pack(lane, sequence) for lane, sequence in state.next_sequences.items()),
+            _COUNT.pack(len(state.data_logs)),
+            struct.pack(f"<{len(state.data_logs)}I", *state.data_logs),
+            _NUMBERS.pack(state.next_number, len(state.subscriptions)),
+            *map(encode_subscription, state.subscriptions),
+            _COUNT.pack(len(state.branches)),
+            *map(encode_branch, state.branches),
+            _COUNT.pack(len(state.open_transactions)),
+            *map(_SEQUENCE.pack, state.open_transactions),
+        )
+    )
+
+
+def encode_root(
+    state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], backlogs: Iterable[Backlog] = ()
+) -> bytes:
+    """What a checkpoint stores beside the blocks."""
+    packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
+    packed_uses = [
+        _USE.pack(
+            use.data_log,
+            use.pending_messages,
+            use.pending_bytes,
+            len(use.acked_data_logs),
+            len(use.committed_data_logs),
+        )
+        + struct.pack(f"<{len(use.acked_data_logs)}I", *use.acked_data_logs)
+        + struct.pack(f"<{len(use.committed_data_logs)}I", *use.committed_data_logs)
+        for use in uses
+    ]
+    return b"".join(
+        (
+            _encode_facts(state),
+            _SEQUENCE.pack(state.next_log_sequence),
+            _SEQUENCE.pack(state.latest_ms),
+            _COUNT.pack(len(packed_lanes)),
+            *packed_lanes,
+            _COUNT.pack(len(packed_uses)),
+            *packed_uses,
+            *_encode_backlogs(list(backlogs)),
+            *_encode_sections(state),
+        )
+    )
+
+
+def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
+    yield _COUNT.pack(len(backlogs))
+    for backlog in backlogs:
+        yield _BACKLOG.pack(backlog.lane, backlog.pending_bytes, len(backlog.blocks), len(backlog.masks))
+        for run in backlog.blocks:
+            yield _LANE.pack(*run)
+        for number, mask in backlog.masks:
+            yield _MASKED_BLOCK.pack(number, mask.to_bytes(64, "little"))
+
+
+class _Reader:
+    """Takes numbers from the front of bytes that may lie; RecordDamaged instead of reading beyond them."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def take(self, size: int) -> bytes:
+        part = self._data[self._at : self._at + size]
+        if len(part) < size:
+            raise RecordDamaged("the state is incomplete")
+        self._at += size
+        return part
+
+    def numbers(self, form: struct.Struct) -> tuple[int, ...]:
+        return form.unpack(self.take(form.size))
+
+    def count(self) -> int:
+        return self.numbers(_COUNT)[0]
+
+    def ids(self, count: int) -> tuple[int, ...]:
+        return struct.unpack(f"<{count}I", self.take(4 * count))
+
+    def destination(self) -> Destination:
+        number, kind, size = self.numbers(_DESTINATION)
+        if kind & ~_HAS_GROUPS not in (QUEUE, TOPIC):
+            raise RecordDamaged(f"a destination of kind {kind} cannot be")
+        return Destination(self.number(number), kind & ~_HAS_GROUPS, self.name(size), bool(kind & _HAS_GROUPS))
+
+    def number(self, number: int) -> int:
+        """Of a destination or subscription."""
+        if number >= NUMBERS:
+            raise RecordDamaged(f"a destination of number {number} cannot be")
+        return number
+
+    def name(self, size: int) -> str:
+        """As it goes to logs and terminals: what a host may choose, and nothing else."""
+        name = self.text(size)
+        if not name or not name.isprintable():
+            raise RecordDamaged("a name is empty or holds a control character")
+        return name
+
+    def text(self, size: int) -> str:
+        try:
+            return str(self.take(size), "utf-8")
+        except UnicodeDecodeError:
+            raise RecordDamaged("a name is not text") from None
+
+    def subscription(self) -> Subscription:
+        number, topic, kind, name_bytes, selector_bytes = self.numbers(_SUBSCRIPTION)
+        if kind != _DURABLE:
+            raise RecordDamaged(f"a subscription of kind {kind} cannot be")
+        name, selector = self.name(name_bytes), self.text(selector_bytes) or None
+        return Subscription(self.number(number), self.number(topic), name, selector)
+
+    def backlog(self) -> Backlog:
+        lane, pending_bytes, runs, masks = self.numbers(_BACKLOG)
+        blocks = tuple((first, last) for first, last in (self.numbers(_LANE) for _ in range(runs)))
+        masked = (_MASKED_BLOCK.unpack(self.take(_MASKED_BLOCK.size)) for _ in range(masks))
+        return Backlog(lane, pending_bytes, blocks, tuple((at, int.from_bytes(mask, "little")) for at, mask in masked))
+
+    def state(self) -> State:
+        destinations = [self.destination() for _ in range(self.count())]
+        next_sequences = {}
+        for _ in range(self.count()):
+            lane, sequence = self.numbers(_LANE)
+            next_sequences[lane] = sequence
+        state = State(destinations, next_sequences, list(self.ids(self.count())))
+        next_number, subscriptions = self.numbers(_NUMBERS)
+        state.next_number = self.number(next_number)
+        state.subscriptions = [self.subscription() for _ in range(subscriptions)]
+        state.branches = [self.branch() for _ in range(self.count())]
+        state.open_transactions = [self.numbers(_SEQUENCE)[0] for _ in range(self.count())]
+        return state
+
+    def sections(self, state: State) -> None:
+        """What follows to the end, into the state."""
+        while self._at < len(self._data):
+            tag, size = self.numbers(_SECTION)
+            end = self._at + size
+            if tag not in (_ATTEMPTS_SECTION, _DUPLICATES_SECTION, _IMPORTS_SECTION):
+                raise RecordDamaged(f"a part {tag} of the state is unknown")
+            if tag == _ATTEMPTS_SECTION:
+                state.attempts = dict(self.counted() for _ in range(self.count()))
+            while tag == _DUPLICATES_SECTION and self._at < end:
+                destination, producer = self.count(), self.take(DIGEST_BYTES)
+                state.duplicates.append(WindowIds(destination, producer, self.take(DIGEST_BYTES * self.count())))
+            while tag == _IMPORTS_SECTION and self._at < end:
+                mark, self._at = decode_import(self._data, self._at)
+                state.imports.append(mark)
+            if self._at != end:
+                raise RecordDamaged("a part of the state has another length than it says")
+
+    def counted(self) -> tuple[int, list[CountedRun]]:
+        """A lane, and how often of its messages came back."""
+        lane, count = self.numbers(_COUNTED)
+        data = self.take(_COUNTED_RUN.size * count)
+        runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
+        if any(run.first > run.last or not run.attempts for run in runs):
+            raise RecordDamaged("a run of returned messages cannot be")
+        for run in runs:
+            check_run(lane, run.first, run.last + 1 - run.first)
+        return lane, runs
+
+    def branch(self) -> Branch:
+        branch, self._at = decode_branch(self._data, self._at)
+        return branch
+
+
+def decode_destination(data: bytes) -> Destination:
+    return _Reader(data).destination()
+
+
+def decode_subscription(data: bytes) -> Subscription:
+    return _Reader(data).subscription()
+
+
+def decode_unsubscribe(data: bytes) -> int:
+    """The number of the subscription that has ended."""
+    return _Reader(data).count()
+
+
+def encode_delete(number: int) -> bytes:
+    return _COUNT.pack(number)
+
+
+def decode_delete(data: bytes) -> int:
+    """The number of the queue that is gone."""
+    return _Reader(data).count()
+
+
+def decode_state(data: bytes) -> State:
+    reader = _Reader(data)
+    state = reader.state()
+    reader.sections(state)
+    return state
+
+
+def decode_root(data: bytes) -> tuple[State, list[LaneCounts], list[UseCounts], list[Backlog]]:
+    reader = _Reader(data)
+    state = reader.state()
+    (state.next_log_sequence,) = reader.numbers(_SEQUENCE)
+    (state.latest_ms,) = reader.numbers(_SEQUENCE)
+    lanes = [LaneCounts(*reader.numbers(_COUNTED_LANE)) for _ in range(reader.count())]
+    uses = []
+    for _ in range(reader.count()):
+        data_log, messages, size, acked, committed = reader.numbers(_USE)
+        uses.append(UseCounts(data_log, messages, size, reader.ids(acked), reader.ids(committed)))
+    backlogs = [reader.backlog() for _ in range(reader.count())]
+    reader.sections(state)
+    return state, lanes, uses, backlogs

@@ -1,0 +1,228 @@
+"""Times: when a message is due and when it expires, in its properties and as columns of a block.
+
+All are milliseconds since 1970 of the store's SteadyClock; 0 stands for none.
+The field in the properties comes first of all and has a checksum of its own,
+so that a replay reads 23 bytes of a message and no body. A block has the
+columns from its first message with a time on, and no others pay for them.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .record import crc32
+
+if TYPE_CHECKING:
+    from ..disk.disk import File
+    from .record import Slice
+
+NEVER: Final = (1 << 63) - 1
+TIMES_BLOCKS: Final = 2
+"""As so many blocks more counts one that has times: two columns of 512 numbers of 8 bytes."""
+TIME_TAG: Final = 10
+TIMES_BYTES: Final = 23
+DUE: Final = 0
+EXPIRY: Final = 1
+"""Which of the two times is looked for."""
+CONTENTS_READ_WHOLE: Final = 64 * 1024
+"""Contents of a slice up to this size are read at once, of others the first bytes of each message."""
+
+_TAG: Final = bytes((TIME_TAG,))
+_FIELD: Final = struct.Struct("<BHqq")
+_CRC: Final = struct.Struct("<I")
+_TAIL: Final = struct.Struct("<qqqqBB")
+
+
+class Times(NamedTuple):
+    """Of one message. due_at: below 0 in a transaction that is not committed, so many ms after its commit."""
+
+    expires_at: int
+    due_at: int
+
+    def committed(self, now_ms: int) -> Times:
+        """As the commit makes them."""
+        return self if self.due_at >= 0 else Times(self.expires_at, now_ms - self.due_at)
+
+
+NO_TIMES: Final = Times(0, 0)
+
+
+def encode_times(expires_at: int, due_at: int) -> bytes:
+    """The field that comes before all other properties."""
+    field = _FIELD.pack(TIME_TAG, 0, expires_at, due_at)
+    return field + _CRC.pack(crc32(field))
+
+
+def has_times(properties: bytes) -> bool:
+    return properties[:1] == _TAG
+
+
+def times_of(properties: bytes) -> Times:
+    """What the first bytes of a message say; no times where they are none, or damaged."""
+    if properties[:1] != _TAG or len(properties) < TIMES_BYTES:
+        return NO_TIMES
+    if crc32(properties[: _FIELD.size]) != _CRC.unpack_from(properties, _FIELD.size)[0]:
+        return NO_TIMES
+    _, _, expires_at, due_at = _FIELD.unpack_from(properties)
+    return Times(expires_at, due_at) if expires_at >= 0 else NO_TIMES
+
+
+def split_times(properties: bytes) -> tuple[bytes, bytes]:
+    """The field, empty where there is none, and the rest."""
+    behind = TIMES_BYTES if has_times(properties) else 0
+    return properties[:behind], properties[behind:]
+
+
+def with_times(properties: bytes, times: Times) -> bytes:
+    """The same properties with these times, where they have any: as many bytes as before."""
+    return encode_times(*times) + properties[TIMES_BYTES:] if has_times(properties) else properties
+
+
+def read_times(file: File, content_offset: int, part: Slice) -> list[Times]:
+    """Those of each message of a slice whose contents begin there. What a torn or damaged body says is no time."""
+    lengths, with_properties = part.lengths, part.table[2::3]
+    whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None
+    found: list[Times] = []
+    at = 0
+    for length, properties_bytes in zip(lengths, with_properties, strict=True):
+        times = NO_TIMES
+        if TIMES_BYTES <= properties_bytes <= length:
+            first = whole[at : at + TIMES_BYTES] if whole is not None else file.read(content_offset + at, TIMES_BYTES)
+            times = times_of(first)
+        found.append(times)
+        at += length
+    return found
+
+
+class BlockTimes:
+    """The times of the messages of one block. The state lock guards it."""
+
+    __slots__ = ("columns", "waiting", "earliest")
+
+    def __init__(self) -> None:
+        self.columns = (array("q"), array("q"))
+        """DUE and EXPIRY of each message; as long as the last message with a time wants it."""
+        self.waiting = 0
+        """A bit for each message that is not due yet."""
+        self.earliest = [NEVER, NEVER]
+        """No pending message is due, or expires, before these."""
+
+    def put(self, index: int, times: Times) -> None:
+        """The times of the message with this index. O(1)."""
+        for kind, value in ((DUE, times.due_at), (EXPIRY, times.expires_at)):
+            column = self.columns[kind]
+            if value > 0 and len(column) <= index:
+                column.extend([0] * (index + 1 - len(column)))
+            if len(column) > index:
+                column[index] = value
+            if value > 0:
+                self.earliest[kind] = min(self.earliest[kind], value)
+        self.waiting &= ~(1 << index)
+        if times.due_at > 0:
+            self.waiting |= 1 << index
+
+    def of(self, index: int) -> Times:
+        due, expiry = (column[index] if index < len(column) else 0 for column in self.columns)
+        return Times(expiry, due)
+
+    def expired(self, now_ms: int, gone: int) -> int:
+        """A bit for each pending message that has expired. Moves the earliest. O(512)."""
+        return self._before(EXPIRY, now_ms, gone)
+
+    def release(self, now_ms: int, gone: int) -> int:
+        """A bit for each pending message that is due now, and from now on waits for nothing. O(512)."""
+        released = self._before(DUE, now_ms, gone)
+        column = self.columns[DUE]
+        for index in range(len(column)):
+            if 0 < column[index] <= now_ms:
+                column[index] = 0
+        self.waiting = sum(1 << index for index, due in enumerate(column) if due)
+        self.look(gone)
+        return released
+
+    def look(self, gone: int) -> None:
+        """Find the earliest times again: some of the messages have gone. O(512)."""
+        for kind in (DUE, EXPIRY):
+            column = self.columns[kind]
+            self.earliest[kind] = min(
+                (value for index, value in enumerate(column) if value and not gone >> index & 1), default=NEVER
+            )
+
+    def _before(self, kind: int, now_ms: int, gone: int) -> int:
+        found = 0
+        for index, value in enumerate(self.columns[kind]):
+            if 0 < value <= now_ms:
+                found |= 1 << index
+        self.look(gone)
+        return found & ~gone
+
+    def pack(self, messages: int, gone: int) -> bytes:
+        """Behind all else of a packed block; nothing where no pending message has a time.
+
+        Each column as its least value and what is above that, in as many byte planes as it takes.
+        """
+        self.look(gone)
+        if self.earliest == [NEVER, NEVER]:
+            return b""
+        parts: list[bytes] = []
+        leasts: list[int] = []
+        counts: list[int] = []
+        for column in self.columns:
+            least = min(filter(None, column), default=0)
+            above = array("Q", [value - least + 1 if value else 0 for value in column])
+            above.extend([0] * (messages - len(above)))
+            packed = above.tobytes()
+            planes = [packed[plane::8] for plane in range(8)]
+            while planes and not planes[-1].strip(b"\0"):
+                planes.pop()
+            parts += planes
+            leasts.append(least)
+            counts.append(len(planes))
+        return b"".join((*parts, _TAIL.pack(*self.earliest, *leasts, *counts)))
+
+    @classmethod
+    def unpack(cls, data: bytes, messages: int, gone: int) -> tuple[BlockTimes, int] | None:
+        """The times at the end of these bytes, and where they begin. None when it can't be what pack made."""
+        if len(data) < _TAIL.size:
+            return None
+        due, expiry, *leasts, due_planes, expiry_planes = _TAIL.unpack_from(data, len(data) - _TAIL.size)
+        begin = len(data) - _TAIL.size - messages * (due_planes + expiry_planes)
+        if due_planes > 8 or expiry_planes > 8 or begin < 0 or any(least < 0 for least in leasts):
+            return None
+        times = cls()
+        at = begin
+        for column, least, planes in zip(times.columns, leasts, (due_planes, expiry_planes), strict=True):
+            above = bytearray(8 * messages)
+            for plane in range(planes):
+                above[plane::8] = data[at : at + messages]
+                at += messages
+            values = [value + least - 1 if value else 0 for value in array("Q", bytes(above))]
+            if values and max(values) > NEVER:
+                return None
+            column.extend(values)
+        times.waiting = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
+        times.look(gone)
+        return (times, begin) if times.earliest == [due, expiry] else None
+
+
+def packed_times(packed: bytes) -> tuple[int, int]:
+    """When the first message of a packed block with times is due and when the first one expires; 0: never."""
+    if len(packed) < _TAIL.size:
+        return 0, 0
+    due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)
+    return (due if 0 < due < NEVER else 0), (expiry if 0 < expiry < NEVER else 0)
+
+
+def runs_of(mask: int, base: int) -> Iterator[tuple[int, int]]:
+    """Each run of ones as (first, last), counted from base, in order."""
+    at = base
+    while mask:
+        skip = (mask & -mask).bit_length() - 1
+        mask >>= skip
+        length = (~mask & (mask + 1)).bit_length() - 1
+        yield at + skip, at + skip + length - 1
+        mask >>= length
+        at += skip + length

@@ -1,0 +1,372 @@
+"""Block: the places of 512 consecutive sequences of one lane, and which of them are gone.
+
+Aligned to the dense numbering, so a sequence finds its entry by arithmetic.
+Columns instead of objects: 8 bytes a message sent alone, about 4.3 a message
+in slices of 32. A slice never crosses a block, so a record belongs to one.
+Messages that were relocated stand in columns of their own, see index/relocated.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ..format.record import ENTRY_BYTES, SLICE_BYTES
+from ..format.times import TIMES_BLOCKS, BlockTimes, packed_times
+from .relocated import Moved, Stretch
+
+BLOCK_SHIFT: Final = 9
+BLOCK_MESSAGES: Final = 1 << BLOCK_SHIFT
+BLOCK_MASK: Final = BLOCK_MESSAGES - 1
+BLOCK_CHARGE_BYTES: Final = 5_632
+"""Measured for 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
+
+MOVED_BLOCKS: Final = 3
+"""As so many blocks counts one of which messages were moved: up to 512 stretches of 16 bytes, in six columns."""
+
+_HAS_STARTS: Final = 1
+_HAS_MOVED: Final = 2
+_HAS_TIMES: Final = 4
+_HAS_TIMES_BYTE: Final = bytes((_HAS_TIMES,))
+_PARTS_OFFSET: Final = 6
+_PACKED: Final = struct.Struct("<HHHBB64s")
+
+
+def packed_messages(packed: bytes) -> int:
+    """How many messages a block has that Block.pack packed, those that are gone included."""
+    return int.from_bytes(packed[:2], "little")
+
+
+def packed_earliest(packed: bytes) -> tuple[int, int]:
+    """When the first pending message of a packed block is due, and when the first one expires; 0: none has to."""
+    return packed_times(packed) if packed[_PARTS_OFFSET : _PARTS_OFFSET + 1] >= _HAS_TIMES_BYTE else (0, 0)
+
+
+class BlockDamaged(Exception):
+    """Packed bytes that are no block. Internal: the index is then rebuilt."""
+
+
+class Extent(NamedTuple):
+    """Wanted messages that lie in one record, in sequence order."""
+
+    data_log: int
+    offset: int
+    record_bytes: int
+    record_messages: int
+    skip: int
+    """How many messages of the record come before the first wanted one."""
+    first_sequence: int
+    messages: int
+
+
+class Singles(NamedTuple):
+    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
+
+    data_log: int
+    first_sequence: int
+    offsets: array[int]
+    lengths: array[int]
+    """Content bytes of each."""
+
+    @property
+    def offset(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def record_bytes(self) -> int:
+        """From the first to behind the last, what lies between them included."""
+        return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
+
+    @property
+    def messages(self) -> int:
+        return len(self.offsets)
+
+    def part(self, first: int, behind: int) -> Singles:
+        """Those with these indexes."""
+        return Singles(
+            self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
+        )
+
+
+class Block:
+    """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
+
+    __slots__ = (
+        "number",
+        "offsets",
+        "lengths",
+        "starts",
+        "file_starts",
+        "file_ids",
+        "gone",
+        "is_dirty",
+        "moved",
+        "times",
+        "extra_blocks",
+    )
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.offsets = array("I")
+        """Offset of each record in its data log; 0 stands for a stretch of holes."""
+        self.lengths = array("I")
+        """Content bytes of each message; a hole (never seen, or lost) has 0 and is gone."""
+        self.starts: array[int] | None = None
+        """Index of the first message of each record; None while each message is a record of its own, and the offsets
+        in each data log ascend."""
+        self.file_starts = array("H")
+        self.file_ids = array("I")
+        """Data log of the messages from the index in file_starts on."""
+        self.gone = 0
+        """Bit per message: acknowledged or otherwise removed."""
+        self.is_dirty = False
+        self.moved: Moved | None = None
+        """Where those lie that are not where the columns say; None while there is none."""
+        self.times: BlockTimes | None = None
+        """When they are due and expire; None while none of them has such a time."""
+        self.extra_blocks = 0
+        """As so many blocks more it counts, for what the last two hold."""
+
+    @property
+    def pending(self) -> int:
+        return len(self.lengths) - self.gone.bit_count()
+
+    def begin_file(self, data_log: int) -> None:
+        self.file_starts.append(len(self.lengths))
+        self.file_ids.append(data_log)
+
+    def add_slice(self, data_log: int, offset: int, lengths: array[int]) -> None:
+        """One record of several messages behind what is here."""
+        if not self.file_ids or self.file_ids[-1] != data_log:
+            self.begin_file(data_log)
+        at = len(self.lengths)
+        if self.starts is None and (
+            len(lengths) > 1
+            or at != len(self.offsets)
+            or (self.offsets and offset < self.offsets[-1])  # of a transaction: it was written before the last one
+        ):
+            self.starts = array("H", range(len(self.offsets)))
+        if self.starts is not None:
+            self.starts.append(at)
+        self.offsets.append(offset)
+        self.lengths.extend(lengths)
+        assert len(self.lengths) <= BLOCK_MESSAGES
+
+    def add_singles(self, data_log: int, offsets: array[int], lengths: array[int]) -> None:
+        """Several records of one message each behind what is here."""
+        if not self.file_ids or self.file_ids[-1] != data_log:
+            self.begin_file(data_log)
+        at = len(self.lengths)
+        if self.starts is not None:
+            self.starts.extend(range(at, at + len(lengths)))
+        self.offsets.extend(offsets)
+        self.lengths.extend(lengths)
+        assert len(self.lengths) <= BLOCK_MESSAGES
+
+    def fill(self, index: int) -> None:
+        """Make everything before index that was never seen a hole: gone, and a record of its own at offset 0."""
+        missing = index - len(self.lengths)
+        if missing <= 0:
+            return
+        if self.starts is None:
+            self.starts = array("H", range(len(self.offsets)))
+        self.starts.append(len(self.lengths))
+        self.offsets.append(0)
+        self.gone |= ((1 << missing) - 1) << len(self.lengths)
+        self.lengths.extend([0] * missing)
+
+    def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
+        """The messages from index first on are pending, and lie in one record there, whatever was known of them."""
+        behind = first + len(lengths)
+        self.fill(behind)
+        self.lengths[first:behind] = lengths
+        self.gone &= ~(((1 << len(lengths)) - 1) << first)
+        if self.moved is None:
+            self.moved = Moved()
+        self.moved.put(Stretch(first, behind - 1, first, len(lengths), data_log, offset))
+
+    def files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """(data log, first, last) for each stretch of first..last that lies in one data log."""
+        return self._sent_files(first, last) if self.moved is None else self._files(self.moved, first, last)
+
+    def _files(self, moved: Moved, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        for stretch in moved.within(first, last):
+            yield from self._sent_files(first, stretch.first - 1)
+            yield stretch.data_log, stretch.first, stretch.last
+            first = stretch.last + 1
+        yield from self._sent_files(first, last)
+
+    def _sent_files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        at = bisect_right(self.file_starts, first) - 1
+        while first <= last:
+            behind = self.file_starts[at + 1] if at + 1 < len(self.file_starts) else BLOCK_MESSAGES
+            end = min(last, behind - 1)
+            if at >= 0:
+                yield self.file_ids[at], first, end
+            first = end + 1
+            at += 1
+
+    def waiting(self, low: int, high: int) -> int:
+        """A bit for each message from index low to high that is not due yet, the lowest for the first."""
+        if self.times is None:
+            return 0
+        return self.times.waiting >> low & (1 << (high - low + 1)) - 1
+
+    def pending_run(self, first: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending messages at or behind index first, cut to most messages."""
+        end = len(self.lengths)
+        if first >= end:
+            return None
+        present = ~self.gone & ((1 << end) - 1)
+        present >>= first
+        if not present:
+            return None
+        skip = (present & -present).bit_length() - 1
+        present >>= skip
+        length = (~present & (present + 1)).bit_length() - 1
+        first += skip
+        return first, first + min(length, most) - 1
+
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+        """Where first..last lie; all of them are pending, so none is a hole."""
+        return self._sent_extents(first, last) if self.moved is None else self._extents(self.moved, first, last)
+
+    def _extents(self, moved: Moved, first: int, last: int) -> Iterator[Extent | Singles]:
+        base = self.number << BLOCK_SHIFT
+        for low, high, begin, messages, data_log, offset in moved.within(first, last):
+            yield from self._sent_extents(first, low - 1)
+            size = SLICE_BYTES + ENTRY_BYTES * messages + sum(self.lengths[begin : begin + messages])
+            yield Extent(data_log, offset, size, messages, low - begin, base + low, high - low + 1)
+            first = high + 1
+        yield from self._sent_extents(first, last)
+
+    def _sent_extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+        base = self.number << BLOCK_SHIFT
+        starts, offsets, lengths = self.starts, self.offsets, self.lengths
+        for data_log, low, high in self._sent_files(first, last):
+            if starts is None:
+                yield Singles(data_log, base + low, offsets[low : high + 1], lengths[low : high + 1])
+                continue
+            record = bisect_right(starts, low) - 1
+            while low <= high:
+                start = starts[record]
+                behind = starts[record + 1] if record + 1 < len(starts) else len(lengths)
+                count = min(high + 1, behind) - low
+                messages = behind - start
+                size = SLICE_BYTES + ENTRY_BYTES * messages + sum(lengths[start:behind])
+                yield Extent(data_log, offsets[record], size, messages, low - start, base + low, count)
+                low += count
+                record += 1
+
+    def pack(self) -> bytes:
+        """Of the lengths only as many byte planes as the greatest one needs: most messages are below 64 KiB."""
+        starts = self.starts
+        lengths = self.lengths.tobytes()
+        planes = [lengths[plane::4] for plane in range(4)]
+        while planes and not planes[-1].strip(b"\0"):
+            planes.pop()
+        times = self.times.pack(len(self.lengths), self.gone) if self.times is not None else b""
+        return b"".join(
+            (
+                _PACKED.pack(
+                    len(self.lengths),
+                    len(self.offsets),
+                    len(self.file_ids),
+                    (_HAS_STARTS if starts is not None else 0)
+                    | (_HAS_MOVED if self.moved is not None else 0)
+                    | (_HAS_TIMES if times else 0),
+                    len(planes),
+                    self.gone.to_bytes(64, "little"),
+                ),
+                *planes,
+                self.offsets.tobytes(),
+                self.file_ids.tobytes(),
+                self.file_starts.tobytes(),
+                starts.tobytes() if starts is not None else b"",
+                self.moved.pack() if self.moved is not None else b"",
+                times,
+            )
+        )
+
+    @classmethod
+    def unpack(cls, number: int, data: bytes) -> Block:
+        """Raises BlockDamaged when these can't be the bytes that pack made."""
+        if len(data) < _PACKED.size:
+            raise BlockDamaged("too short")
+        messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
+        has_starts, has_moved = parts & _HAS_STARTS, parts & _HAS_MOVED
+        times = None
+        if parts & _HAS_TIMES:
+            found = BlockTimes.unpack(data, messages, int.from_bytes(gone, "little"))
+            if found is None or messages > BLOCK_MESSAGES:
+                raise BlockDamaged("its times do not add up")
+            times, begin = found
+            data = data[:begin]
+        end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
+        is_long_enough = len(data) >= end if has_moved else len(data) == end
+        if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
+            raise BlockDamaged("its parts do not add up")
+        block = cls(number)
+        at = _PACKED.size
+        lengths = bytearray(4 * messages)
+        for plane in range(planes):
+            lengths[plane::4] = data[at : at + messages]
+            at += messages
+        block.lengths.frombytes(lengths)
+        for column, count in (
+            (block.offsets, records),
+            (block.file_ids, files),
+            (block.file_starts, files),
+        ):
+            size = count * column.itemsize
+            column.frombytes(data[at : at + size])
+            at += size
+        if has_starts:
+            block.starts = array("H")
+            block.starts.frombytes(data[at:end])
+        if has_moved:
+            block.moved = Moved.unpack(data[end:])
+            if block.moved is None:
+                raise BlockDamaged("what moved does not add up")
+            block.extra_blocks += MOVED_BLOCKS - 1
+        if times is not None:
+            block.times = times
+            block.extra_blocks += TIMES_BLOCKS
+        block.gone = int.from_bytes(gone, "little")
+        if not block._is_sound():
+            raise BlockDamaged("its parts contradict each other")
+        return block
+
+    def _is_sound(self) -> bool:
+        """Whether every message has a record, and every one that is not a hole a data log."""
+        messages = len(self.lengths)
+        if self.starts is None:
+            has_records = len(self.offsets) == messages
+        else:
+            has_records = len(self.offsets) == len(self.starts) and _divides(self.starts, messages)
+            has_records = has_records and self.starts[:1] == array("H", (0,) if messages else ())
+        unfiled = (1 << (self.file_starts[0] if self.file_starts else messages)) - 1
+        if self.moved is not None:
+            if not self.moved.is_sound(messages):
+                return False
+            unfiled &= ~self.moved.mask
+        return (
+            has_records
+            and messages <= BLOCK_MESSAGES
+            and not self.gone >> messages
+            and unfiled & self.gone == unfiled
+            and len(self.file_starts) == len(self.file_ids)
+            and _divides(self.file_starts, messages)
+        )
+
+    def _check(self) -> None:
+        assert self._is_sound()
+
+
+def _divides(starts: array[int], messages: int) -> bool:
+    """Whether stretches of messages can begin at these indexes."""
+    ascending = sorted(set(starts))
+    return starts.tolist() == ascending and ascending[-1:] < [messages]

@@ -1,0 +1,311 @@
+"""Attempts: how often each message that came back was delivered before.
+
+A message on its first delivery has no entry anywhere. What comes back is
+counted here, by lane, as runs of sequences with the same count; a copy that
+relocation makes keeps its sequence, so nothing here follows it. Return
+records and the state record that opens each data log tell the counts, and so
+does the root of a checkpoint; a crash loses none that was written.
+
+A run of count 0 is a *suspect*: the process before this one was killed, and
+may have handed it out. Only RAM knows of those.
+
+Runs are bounded. Where there would be too many, the lowest counts are
+forgotten first: those messages begin to count again.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
+
+from ..account import Account, Unlimited
+from ..tmp.volatile_lane import VOLATILE
+from .lane import LANE_SHIFT
+
+logger = logging.getLogger("forebay.store")
+
+RUNS_MAX: Final = 8192
+"""Of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
+RUNS_MIN: Final = 64
+RUN_FILE_BYTES: Final = 256
+"""For so many bytes of a data log there may be one run, so that its state record takes at most a fourteenth of it."""
+RUN_CHARGE_BYTES: Final = 24
+"""Two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
+LANE_CHARGE_BYTES: Final = 512
+"""The objects of a lane that has any."""
+ATTEMPTS_MAX: Final = 0xFFFF
+"""Where counting ends."""
+KEPT_SHARE: Final = 3 / 4
+"""Of the runs, when there are too many."""
+
+
+class PendingLane(Protocol):
+    """What a lane is asked."""
+
+    number: int
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most."""
+
+
+class CountedRun(NamedTuple):
+    """Sequences of a lane that were delivered `attempts` times."""
+
+    first: int
+    last: int
+    attempts: int
+
+
+class Attempts:
+    """The counts of one lane. Runs are sorted, disjoint, and differ in count where they touch."""
+
+    __slots__ = ("_firsts", "_lasts", "_counts")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        self._lasts = array("q")
+        self._counts = array("H")
+
+    @property
+    def runs(self) -> int:
+        return len(self._firsts)
+
+    def __iter__(self) -> Iterator[CountedRun]:
+        return map(CountedRun, self._firsts, self._lasts, self._counts)
+
+    def find(self, sequence: int) -> int | None:
+        """How often it was delivered; 0: perhaps once; None: nothing is known, so never. O(log runs)."""
+        at = bisect_right(self._firsts, sequence) - 1
+        return self._counts[at] if at >= 0 and sequence <= self._lasts[at] else None
+
+    def get(self, sequence: int) -> int:
+        """How often it was delivered, as far as is known."""
+        return self.find(sequence) or 0
+
+    def extend(self, first: int, last: int, attempts: int) -> bool:
+        """As put, where that makes the last run longer and nothing else; False: it does not."""
+        if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != attempts:
+            return False
+        self._lasts[-1] = last
+        return True
+
+    def put(self, first: int, last: int, attempts: int) -> None:
+        """First..last were delivered so often, whatever was known of them. O(log runs), and a copy of the rest."""
+        assert first <= last
+        low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
+        pieces = [CountedRun(first, last, min(attempts, ATTEMPTS_MAX))]
+        if low < high:
+            before, behind = self._run(low), self._run(high - 1)
+            if before.first < first:
+                pieces.insert(0, before._replace(last=first - 1))
+            if behind.last > last:
+                pieces.append(behind._replace(first=last + 1))
+        if low > 0 and self._lasts[low - 1] == pieces[0].first - 1:
+            low -= 1
+            pieces.insert(0, self._run(low))
+        if high < len(self._firsts) and self._firsts[high] == pieces[-1].last + 1:
+            pieces.append(self._run(high))
+            high += 1
+        self._replace(low, high, pieces)
+
+    def suspect(self, first: int, last: int) -> None:
+        """Of first..last what is not known may have been delivered."""
+        pieces: list[CountedRun] = []
+        at = first
+        for run in self:
+            if at < run.first and at <= last:
+                pieces.append(CountedRun(at, min(run.first - 1, last), 0))
+            pieces.append(run)
+            at = max(at, run.last + 1)
+        if at <= last:
+            pieces.append(CountedRun(at, last, 0))
+        self._replace(0, self.runs, pieces)
+
+    def settle(self, first: int, last: int, lane: PendingLane) -> None:
+        """First..last are gone, some before now. A run goes with the last that is pending of it.
+
+        In the middle of a run nothing changes, so that acks in any order make no more runs.
+        """
+        at = bisect_left(self._lasts, first)
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            at = at + 1 if self._advance(at, lane) else at
+
+    def _advance(self, at: int, lane: PendingLane) -> bool:
+        """The run begins with what is still pending of it; False: that is nothing, and it is gone."""
+        pending = lane.pending_run(self._firsts[at], 1)
+        if pending is not None and pending[0] <= self._lasts[at]:
+            self._firsts[at] = pending[0]
+            return True
+        del self._firsts[at], self._lasts[at], self._counts[at]
+        return False
+
+    def _run(self, at: int) -> CountedRun:
+        return CountedRun(self._firsts[at], self._lasts[at], self._counts[at])
+
+    def _replace(self, low: int, high: int, pieces: Iterable[CountedRun]) -> None:
+        merged: list[CountedRun] = []
+        for piece in pieces:
+            if merged and merged[-1].attempts == piece.attempts and merged[-1].last == piece.first - 1:
+                merged[-1] = merged[-1]._replace(last=piece.last)
+            else:
+                merged.append(piece)
+        self._firsts[low:high] = array("q", [run.first for run in merged])
+        self._lasts[low:high] = array("q", [run.last for run in merged])
+        self._counts[low:high] = array("H", [run.attempts for run in merged])
+
+    def _check(self) -> None:
+        previous = CountedRun(-2, -2, -1)
+        for run in self:
+            assert previous.last < run.first <= run.last
+            assert previous.last + 1 < run.first or previous.attempts != run.attempts
+            previous = run
+
+
+class AttemptsTable:
+    """The counts of all lanes that have any, and the memory that they share. The state lock guards it."""
+
+    def __init__(self, account: Account | None = None, runs_max: int = RUNS_MAX) -> None:
+        """account: pays for runs; where it pays for no more, counts are forgotten. None: nobody counts them."""
+        self._account = account or Unlimited()
+        self._runs_max = runs_max
+        self._lanes: dict[int, Attempts] = {}
+        self._runs = 0
+        self._charge_bytes = 0
+        self._has_warned = False
+        self.local: set[int] = set()
+        """Numbers of subscriptions that are not durable: no record names them."""
+
+    @property
+    def held_bytes(self) -> int:
+        return RUN_CHARGE_BYTES * self._runs + LANE_CHARGE_BYTES * len(self._lanes)
+
+    @property
+    def lanes(self) -> list[int]:
+        return list(self._lanes)
+
+    def find(self, lane: int) -> Attempts | None:
+        """The counts of a lane; None: none of its messages has any."""
+        return self._lanes.get(lane)
+
+    def is_recorded(self, lane: int) -> bool:
+        """Whether the journal tells the counts of this lane: not of what the process takes with it."""
+        return lane < VOLATILE and lane >> LANE_SHIFT not in self.local
+
+    def put(self, lane: int, first: int, last: int, attempts: int) -> None:
+        """First..last of a lane were delivered so often."""
+        known = self._lanes.get(lane)
+        if known is not None and known.extend(first, last, attempts):
+            return
+        if self._has_room(lane):
+            known = self._lanes.setdefault(lane, Attempts())
+            before = known.runs
+            known.put(first, last, attempts)
+            self._count(known.runs - before)
+
+    def suspect(self, lane: int, first: int, last: int) -> None:
+        """Of first..last what is not known may have been delivered by a process that was killed."""
+        known = self._lanes.get(lane)
+        before = 0 if known is None else known.runs
+        if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane, before + 1)):
+            return  # what is known for sure is not forgotten for a suspicion
+        known = self._lanes.setdefault(lane, Attempts())
+        known.suspect(first, last)
+        self._count(known.runs - before)
+
+    def settle(self, lane: PendingLane, first: int, last: int) -> None:
+        """First..last of a lane are gone: see Attempts.settle. At most a block of the index is read for each run."""
+        known = self._lanes.get(lane.number)
+        if known is not None:
+            before = known.runs
+            known.settle(first, last, lane)
+            if not known.runs:
+                del self._lanes[lane.number]
+            self._count(known.runs - before)
+
+    def forget(self, destination: int) -> None:
+        """A destination or subscription has ended."""
+        numbers = destination, VOLATILE >> LANE_SHIFT | destination
+        for lane in [lane for lane in self._lanes if lane >> LANE_SHIFT in numbers]:
+            self._runs -= self._lanes.pop(lane).runs
+        self._count(0)
+        self.local.discard(destination)
+
+    def clear(self) -> None:
+        """Nothing is known, as before a full replay."""
+        self._lanes.clear()
+        self._runs = 0
+        self._count(0)
+
+    # ------------------------------------------------------------------ the journal's state
+
+    def describe(self) -> dict[int, list[CountedRun]]:
+        """What the journal must tell, by lane."""
+        counted = {
+            lane: [run for run in known if run.attempts]
+            for lane, known in self._lanes.items()
+            if self.is_recorded(lane)
+        }
+        return {lane: runs for lane, runs in counted.items() if runs}
+
+    def apply(self, described: dict[int, list[CountedRun]]) -> None:
+        """The counts are these, and no others."""
+        self.clear()
+        for lane, runs in described.items():
+            for run in runs:
+                self.put(lane, *run)
+
+    # ------------------------------------------------------------------ bounds
+
+    def _has_room(self, lane: int) -> bool:
+        """For two more runs of the lane, which is what one put may make; forgets others for them."""
+        if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane, 2)):
+            return True
+        self._forget_lowest()
+        return self._afford(self._wanted(lane, 2))
+
+    def _wanted(self, lane: int, more_runs: int) -> int:
+        return self.held_bytes + RUN_CHARGE_BYTES * more_runs + (0 if lane in self._lanes else LANE_CHARGE_BYTES)
+
+    def _afford(self, wanted_bytes: int) -> bool:
+        lacking = wanted_bytes - self._charge_bytes
+        if lacking > 0:
+            if not self._account.reserve(lacking):
+                return False
+            self._charge_bytes = wanted_bytes
+        return True
+
+    def _count(self, more: int) -> None:
+        """So many more runs are there; what was reserved and is not used is given back."""
+        self._runs += more
+        surplus = self._charge_bytes - self.held_bytes
+        assert surplus >= 0, "runs are paid for before they are made"
+        self._account.release(surplus)
+        self._charge_bytes -= surplus
+
+    def _forget_lowest(self) -> None:
+        """Keep three quarters of the runs, those with the highest counts."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("%d runs of returned messages are more than is kept: low counts begin again", self._runs)
+        ranked = sorted((run.attempts, lane, run) for lane, known in self._lanes.items() for run in known)
+        kept = sorted(ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :], key=lambda entry: (entry[1], entry[2]))
+        self._lanes.clear()
+        for _, lane, run in kept:
+            self._lanes.setdefault(lane, Attempts()).put(*run)
+        self._runs = sum(known.runs for known in self._lanes.values())
+        self._count(0)
+
+    def _check(self) -> None:
+        for known in self._lanes.values():
+            assert known.runs
+            known._check()
+        assert self._runs == sum(known.runs for known in self._lanes.values()) <= self._runs_max
+        assert self._charge_bytes == self.held_bytes
+
+
+def runs_max(data_log_bytes: int) -> int:
+    """How many runs there may be where data logs are that large."""
+    return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))

@@ -1,0 +1,470 @@
+"""Lane: which messages of one (destination, priority) are pending and where they lie; and why a data log is needed.
+
+Messages are added and removed here only. The blocks in RAM are the index's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ..format.record import PRIORITIES as PRIORITIES
+from ..format.record import RecordDamaged, check_run
+from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, Times
+from ..sequence_set import Runs
+from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
+
+if TYPE_CHECKING:
+    from .index import Index
+
+LANE_SHIFT: Final = 4
+LANE_MASK: Final = (1 << LANE_SHIFT) - 1
+PENDING_SLOTS: Final = (
+    "number",
+    "destination",
+    "priority",
+    "next_sequence",
+    "pending_messages",
+    "pending_bytes",
+    "earliest",
+)
+INDEX_SLOTS: Final = ("index", "tail", "resident", "blocks", "stored", "dead")
+
+
+class DataLogUse:
+    """Why a data log is needed, as exact counts."""
+
+    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
+
+    def __init__(self) -> None:
+        self.pending_messages = 0
+        self.pending_bytes = 0
+        self.acked_data_logs: set[int] = set()
+        """Other data logs of which records are undone by records in this one: messages that were acknowledged or
+        moved here. They would come back if this one went before those."""
+        self.committed_data_logs: set[int] = set()
+        """Other data logs that hold messages of which the commit is in this one."""
+
+
+class PendingLane:
+    """What dispatch asks of every lane, whatever knows where its messages are. The state lock guards it."""
+
+    __slots__ = PENDING_SLOTS
+
+    def __init__(self, number: int, destination: int, priority: int) -> None:
+        self.number = number
+        self.destination = destination
+        self.priority = priority
+        self.next_sequence = 0
+        self.pending_messages = 0
+        self.pending_bytes = 0
+        self.earliest = [NEVER, NEVER]
+        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Pending messages and their content bytes."""
+        return self.pending_messages, self.pending_bytes
+
+    def is_pending(self, sequence: int) -> bool:
+        raise NotImplementedError
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        raise NotImplementedError
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        """Content bytes of first..last, which lie in one block and are pending."""
+        raise NotImplementedError
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        raise NotImplementedError
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        raise NotImplementedError
+
+    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        if self.earliest[DUE] == NEVER:
+            return self.pending_run(sequence, most)
+        while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
+            first, last = run
+            ready = ~self.waiting(first, last) & (1 << (last - first + 1)) - 1
+            if ready:
+                skip = (ready & -ready).bit_length() - 1
+                ready >>= skip
+                length = (~ready & (ready + 1)).bit_length() - 1
+                return first + skip, first + skip + min(length, most) - 1
+            sequence = last + 1
+        return None
+
+
+class Lane(PendingLane):
+    """The pending messages of one (destination, priority) in the index. The state lock guards it."""
+
+    __slots__ = INDEX_SLOTS
+
+    def __init__(self, index: Index, destination: int, priority: int) -> None:
+        super().__init__(destination << LANE_SHIFT | priority, destination, priority)
+        self.index = index
+        self.tail: Block | None = None
+        self.resident: dict[int, Block] = {}
+        self.blocks = Runs()
+        """Numbers of the blocks that hold a pending message, in RAM or stored."""
+        self.stored = Runs()
+        """Numbers of the blocks that have a row in the metadata store."""
+        self.dead = Runs()
+        """Numbers of stored blocks whose rows the next checkpoint deletes."""
+
+    def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
+        """The next sequence lies there. Returns it. O(1), no disk."""
+        sequence = self.next_sequence
+        block = self.tail
+        if block is None or not sequence & BLOCK_MASK:
+            block = self._begin_block(sequence)
+        if block.starts is not None:
+            block.starts.append(len(block.lengths))
+        if not block.file_ids or block.file_ids[-1] != data_log:
+            block.begin_file(data_log)
+        block.offsets.append(offset)
+        block.lengths.append(length)
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        self.next_sequence = sequence + 1
+        self.pending_messages += 1
+        self.pending_bytes += length
+        use.pending_messages += 1
+        use.pending_bytes += length
+        return sequence
+
+    def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
+        """The next len(lengths) sequences lie in one record there; they fit into the block. Returns the first."""
+        sequence = self.next_sequence
+        block = self.tail
+        if block is None or not sequence & BLOCK_MASK:
+            block = self._begin_block(sequence)
+        block.add_slice(data_log, offset, array("I", lengths))
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        count, total = len(lengths), sum(lengths)
+        self.next_sequence = sequence + count
+        self.pending_messages += count
+        self.pending_bytes += total
+        use.pending_messages += count
+        use.pending_bytes += total
+        return sequence
+
+    def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
+        """As add_one for each, block by block. REQUIRES: there is room for the blocks (`Index.is_crowded`)."""
+        begin = 0
+        while begin < len(offsets):
+            sequence = self.next_sequence
+            block = self.tail
+            if block is None or not sequence & BLOCK_MASK:
+                block = self._begin_block(sequence)
+            behind = min(begin + self.slice_room, len(offsets))
+            block.add_singles(data_log, offsets[begin:behind], lengths[begin:behind])
+            self._touched(block)
+            self.next_sequence = sequence + behind - begin
+            begin = behind
+        total = sum(lengths)
+        self.pending_messages += len(lengths)
+        self.pending_bytes += total
+        use.pending_messages += len(lengths)
+        use.pending_bytes += total
+
+    @property
+    def slice_room(self) -> int:
+        """How many messages the next slice may have so that it does not cross a block."""
+        return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
+
+    def skip_to(self, sequence: int) -> None:
+        """Replay found a gap: whatever lay before sequence went with data logs that are gone.
+
+        RecordDamaged when no message can have it.
+        """
+        if sequence <= self.next_sequence:
+            return
+        check_run(self.number, sequence, 1)
+        number = sequence >> BLOCK_SHIFT
+        if self.tail is not None and self.tail.number == number:
+            self._touched(self.tail).fill(sequence & BLOCK_MASK)
+        else:
+            self.tail = None
+            left = self.block(self.next_sequence >> BLOCK_SHIFT)
+            if left is not None and left.number != number:
+                self._retire_if_empty(left)
+        self.next_sequence = sequence
+
+    def _touched(self, block: Block) -> Block:
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        return block
+
+    def _begin_block(self, sequence: int) -> Block:
+        number = sequence >> BLOCK_SHIFT
+        block = self.block(number) if number in self.blocks else None
+        if block is None:
+            block = Block(number)
+            self.index.admit(self, block)
+            self.blocks.add(number, number)
+            self._touched(block)
+        block.fill(sequence & BLOCK_MASK)
+        self.tail = block
+        return block
+
+    def block(self, number: int) -> Block | None:
+        """The block, from RAM or read from the metadata store; None when nothing in it is pending."""
+        block = self.resident.get(number)
+        if block is None and number in self.blocks:
+            block = self.index.fetch(self, number)
+        return block
+
+    def remove(self, first: int, last: int, ack_data_log: int) -> int:
+        """First..last are gone, by a record in ack_data_log (0: by none). Returns how many of them were pending.
+
+        O(blocks): what was removed before, or never seen, is passed over.
+        """
+        removed = 0
+        number, last_number = first >> BLOCK_SHIFT, last >> BLOCK_SHIFT
+        while number <= last_number:
+            block = self.resident.get(number)
+            if block is None:
+                run = self.blocks.next_from(number)
+                if run is None or run[0] > last_number:
+                    break
+                number = run[0]
+                block = self.block(number)
+                assert block is not None
+            base = number << BLOCK_SHIFT
+            removed += self._remove_in(block, max(first - base, 0), min(last - base, BLOCK_MASK), ack_data_log)
+            number += 1
+        return removed
+
+    def remove_one(self, sequence: int, ack_data_log: int) -> int:
+        """As remove, for one: the path of every single ack."""
+        block = self.resident.get(sequence >> BLOCK_SHIFT)
+        index = sequence & BLOCK_MASK
+        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.moved is not None:
+            return self.remove(sequence, sequence, ack_data_log)
+        gone = block.gone
+        now_gone = gone | 1 << index
+        if now_gone == gone:
+            return 0
+        length = block.lengths[index]
+        data_log = block.file_ids[0]
+        block.gone = now_gone
+        uses = self.index.uses
+        use = uses[data_log]
+        use.pending_messages -= 1
+        use.pending_bytes -= length
+        if data_log != ack_data_log:
+            uses[ack_data_log].acked_data_logs.add(data_log)
+        self.pending_messages -= 1
+        self.pending_bytes -= length
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        if block is not self.tail or not self.next_sequence & BLOCK_MASK:
+            self._retire_if_empty(block)
+        return 1
+
+    def _remove_in(self, block: Block, low: int, high: int, ack_data_log: int) -> int:
+        lengths = block.lengths
+        if high >= len(lengths):
+            high = len(lengths) - 1
+        mask = ((1 << (high - low + 1)) - 1) << low if high >= low else 0
+        fresh = mask & ~block.gone
+        if not fresh:
+            return 0
+        freed_bytes = self._discount(block, low, high, fresh, ack_data_log)
+        removed = fresh.bit_count()
+        block.gone |= mask
+        self.pending_messages -= removed
+        self.pending_bytes -= freed_bytes
+        if not block.is_dirty:
+            self.index.touch(self, block)
+        self._retire_if_empty(block)
+        return removed
+
+    def _discount(self, block: Block, low: int, high: int, fresh: int, by_data_log: int) -> int:
+        """Their data logs are not needed any more for the messages in fresh, by a record in by_data_log.
+
+        Returns the bytes of their contents.
+        """
+        uses, lengths = self.index.uses, block.lengths
+        freed_bytes = 0
+        for data_log, start, end in block.files(low, high):
+            part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
+            messages = part.bit_count()
+            if not messages:
+                continue  # the data log may be deleted since, and its counts with it
+            if messages == end - start + 1:
+                size = lengths[start] if messages == 1 else sum(lengths[start : end + 1])
+            else:
+                size = sum(lengths[at] for at in range(start, end + 1) if fresh >> at & 1)
+            use = uses[data_log]
+            use.pending_messages -= messages
+            use.pending_bytes -= size
+            freed_bytes += size
+            if data_log != by_data_log and by_data_log:
+                uses[by_data_log].acked_data_logs.add(data_log)
+        return freed_bytes
+
+    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+        """From first on so many sequences lie in a copy there; they fit into a block.
+
+        They are pending then, whatever was known of them: only what is
+        pending is ever copied, and what a replay did not see any more, or
+        saw undone with an older place, is what went with older data logs.
+        """
+        behind = first + len(lengths)
+        self.skip_to(behind)
+        block = self._block_for(first >> BLOCK_SHIFT)
+        low = first & BLOCK_MASK
+        high = low + len(lengths) - 1
+        pending = ~block.gone & ((1 << min(high + 1, len(block.lengths))) - 1) >> low << low
+        known = enumerate(block.lengths[low : high + 1])
+        if any(length != lengths[at] and pending >> low + at & 1 for at, length in known):
+            raise RecordDamaged("a message that was moved has another length than before")
+        use = self.index.use(data_log)
+        freed_bytes = self._discount(block, low, high, pending, data_log)
+        added_bytes = sum(lengths)
+        if block.moved is None:
+            self.index.widen(block)
+        block.move(data_log, offset, low, array("I", lengths))
+        use.pending_messages += len(lengths)
+        use.pending_bytes += added_bytes
+        self.pending_messages += len(lengths) - pending.bit_count()
+        self.pending_bytes += added_bytes - freed_bytes
+
+    def _block_for(self, number: int) -> Block:
+        """The block, made again where nothing in it is pending. It is dirty."""
+        block = self.block(number)
+        if block is None:
+            block = Block(number)
+            self.index.admit(self, block)
+            self.blocks.add(number, number)
+            block.fill(min(self.next_sequence - (number << BLOCK_SHIFT), BLOCK_MESSAGES))
+        return self._touched(block)
+
+    def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
+        """Those of first..last, sequences of one block, that are pending and lie in a record between begin and end."""
+        block = self.block(first >> BLOCK_SHIFT)
+        found: list[Extent | Singles] = []
+        if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+            return found
+        low, high = first & BLOCK_MASK, last & BLOCK_MASK
+        while (run := block.pending_run(low, BLOCK_MESSAGES)) is not None and run[0] <= high:
+            for extent in block.extents(run[0], min(run[1], high)):
+                if extent.data_log != data_log:
+                    continue
+                if isinstance(extent, Singles):
+                    extent = extent.part(bisect_left(extent.offsets, begin), bisect_left(extent.offsets, end))
+                if extent.messages and begin <= extent.offset < end:
+                    found.append(extent)
+            low = run[1] + 1
+        return found
+
+    def put_times(self, first: int, times: Sequence[Times]) -> None:
+        """Of the messages from first on, which lie in one block and were just added or moved. O(messages)."""
+        block = self.block(first >> BLOCK_SHIFT)
+        if block is None or not any(map(any, times)):
+            return
+        self._touched(block)
+        if block.times is None:
+            self.index.widen_for_times(block)
+        assert block.times is not None
+        for at, found in enumerate(times, first & BLOCK_MASK):
+            block.times.put(at, found)
+        self.expect(block)
+
+    def expect(self, block: Block) -> None:
+        """Its times are among those of this lane."""
+        assert block.times is not None
+        for kind in (DUE, EXPIRY):
+            self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        block = self.block(sequence >> BLOCK_SHIFT)
+        return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        block = self.block(first >> BLOCK_SHIFT)
+        return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+
+    def _retire_if_empty(self, block: Block) -> None:
+        """Once nothing in the block is pending and nothing will be added, forget it."""
+        size = len(block.lengths)
+        if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
+            return
+        self.retire(block)
+
+    def retire(self, block: Block) -> None:
+        """Forget the block, of which nothing is pending."""
+        self.blocks.remove(block.number, block.number)
+        if block.number in self.stored:
+            self.dead.add(block.number, block.number)
+        if block is self.tail:
+            self.tail = None
+        self.index.expel(self, block)
+
+    def is_pending(self, sequence: int) -> bool:
+        block = self.block(sequence >> BLOCK_SHIFT)
+        if block is None:
+            return False
+        index = sequence & BLOCK_MASK
+        return index < len(block.lengths) and not block.gone >> index & 1
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        number = sequence >> BLOCK_SHIFT
+        index = sequence & BLOCK_MASK
+        while True:
+            block = self.resident.get(number)
+            if block is None:
+                run = self.blocks.next_from(number)
+                if run is None:
+                    return None
+                if run[0] != number:
+                    number, index = run[0], 0
+                block = self.block(number)
+                assert block is not None
+            found = block.pending_run(index, most)
+            if found is not None:
+                base = number << BLOCK_SHIFT
+                return base + found[0], base + found[1]
+            number, index = number + 1, 0
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        """Content bytes of first..last, which lie in one block and are pending."""
+        block = self.block(first >> BLOCK_SHIFT)
+        assert block is not None
+        return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
+
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+        """Where first..last lie; they lie in one block and are pending."""
+        block = self.block(first >> BLOCK_SHIFT)
+        assert block is not None
+        return block.extents(first & BLOCK_MASK, last & BLOCK_MASK)
+
+    def _check(self) -> None:
+        pending = size = 0
+        for low, high in self.blocks:
+            for number in range(low, high + 1):
+                block = self.block(number)
+                assert block is not None and block.number == number
+                assert block.pending or number == self.next_sequence >> BLOCK_SHIFT
+                block._check()
+                pending += block.pending
+                size += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
+        assert pending == self.pending_messages
+        assert size == self.pending_bytes
+        for runs in (self.blocks, self.stored, self.dead):
+            runs._check()
+        assert all(number in self.blocks for number in self.resident)

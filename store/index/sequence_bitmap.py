@@ -1,0 +1,94 @@
+"""Sequences: a set of sequences of one lane, block by block: what a subscription has not acknowledged.
+
+A block of which all is in costs a part of a run, any other one a mask of 64
+bytes, whatever its pattern: ten million consecutive sequences cost what one
+run costs, and ten million in any pattern less than 0.5 bytes each.
+"""
+
+from __future__ import annotations
+
+from ..format.state import Backlog
+from ..sequence_set import Runs
+from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
+
+FULL_BLOCK = (1 << BLOCK_MESSAGES) - 1
+
+
+def bits(low: int, high: int) -> int:
+    """The mask of the places low..high of a block."""
+    return ((1 << (high - low + 1)) - 1) << low
+
+
+class Sequences:
+    """Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("blocks", "count", "_masks")
+
+    def __init__(self) -> None:
+        self.blocks = Runs()
+        """Numbers of the blocks of which something is in. Read-only for callers."""
+        self.count = 0
+        self._masks: dict[int, int] = {}
+        """What is in of those blocks of which not all is in."""
+
+    def mask(self, number: int) -> int:
+        """What of a block is in, a bit a sequence. O(log runs)."""
+        mask = self._masks.get(number)
+        if mask is not None:
+            return mask
+        return FULL_BLOCK if number in self.blocks else 0
+
+    def __contains__(self, sequence: int) -> bool:
+        return bool(self.mask(sequence >> BLOCK_SHIFT) >> (sequence & BLOCK_MASK) & 1)
+
+    def add(self, first: int, last: int) -> None:
+        """Put first..last in; what is in stays. O(blocks)."""
+        for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+            base = number << BLOCK_SHIFT
+            self._set(number, self.mask(number) | bits(max(first - base, 0), min(last - base, BLOCK_MASK)))
+
+    def remove(self, number: int, mask: int) -> None:
+        """Take the places of a mask out of a block; what is not in is passed over. O(log runs)."""
+        self._set(number, self.mask(number) & ~mask)
+
+    def _set(self, number: int, mask: int) -> None:
+        before = self.mask(number)
+        self.count += mask.bit_count() - before.bit_count()
+        if mask and not before:
+            self.blocks.add(number, number)
+        elif before and not mask:
+            self.blocks.remove(number, number)
+        if 0 < mask < FULL_BLOCK:
+            self._masks[number] = mask
+        else:
+            self._masks.pop(number, None)
+
+    def next_block(self, number: int) -> int | None:
+        """The first block at or behind number of which something is in. O(log runs)."""
+        run = self.blocks.next_from(number)
+        return None if run is None else run[0]
+
+    def clear(self) -> None:
+        self.blocks.clear()
+        self._masks.clear()
+        self.count = 0
+
+    def backlog(self, lane: int, pending_bytes: int) -> Backlog:
+        """All of it, as a checkpoint stores it."""
+        return Backlog(lane, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
+
+    def restore(self, backlog: Backlog) -> None:
+        """Take over what a checkpoint stored. O(runs + masks)."""
+        self.clear()
+        for first, last in backlog.blocks:
+            self.blocks.add(first, last)
+        self._masks.update(backlog.masks)
+        self.count = self._counted()
+
+    def _counted(self) -> int:
+        return (self.blocks.count - len(self._masks)) * BLOCK_MESSAGES + sum(map(int.bit_count, self._masks.values()))
+
+    def _check(self) -> None:
+        self.blocks._check()
+        assert all(0 < mask < FULL_BLOCK and number in self.blocks for number, mask in self._masks.items())
+        assert self.count == self._counted()

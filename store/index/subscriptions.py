@@ -1,0 +1,185 @@
+"""Subscriptions: who gets what is sent to each topic.
+
+A durable subscription is in the journal: a record begins it, a record ends
+it, and the state record that opens each data log restates it. What it has
+not acknowledged is in the root of each checkpoint, and made again from the
+journal where that is lost. A subscription that is not durable is in RAM alone:
+no record names it, and a crash or a close ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..format.record import SEQUENCE_MAX, RecordDamaged
+from ..format.state import TOPIC, Backlog, Destination, State, Subscription
+from .index import Index
+from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, Lane
+from .topic_lane import SubscriptionLane, TopicLane
+
+
+class Subscriber:
+    """One subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable."""
+
+    __slots__ = ("facts", "is_durable", "lanes")
+
+    def __init__(self, facts: Subscription, is_durable: bool) -> None:
+        self.facts = facts
+        self.is_durable = is_durable
+        self.lanes: list[SubscriptionLane | None] = [None] * PRIORITIES
+
+
+class _Topic:
+    __slots__ = ("subscribers", "lanes")
+
+    def __init__(self) -> None:
+        self.subscribers: dict[int, Subscriber] = {}
+        self.lanes: list[TopicLane] = []
+
+
+class Subscriptions:
+    """All subscriptions of a store. The state lock guards it."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self.by_number: dict[int, Subscriber] = {}
+        self._topics: dict[int, _Topic] = {}
+        self.next_number = 1
+        """Of the next destination or subscription. A number is never used again."""
+        self.is_behind = False
+        """The last sweep stopped before its end, for a checkpoint to make room."""
+
+    def reset(self) -> None:
+        """Forget everything, as before a full replay. The index is reset with it."""
+        self.by_number.clear()
+        self._topics.clear()
+        self._index.lane_makers.clear()
+        self.next_number = 1
+
+    # ------------------------------------------------------------------ what there is
+
+    def see(self, destination: Destination) -> None:
+        """A destination exists. A topic's lanes are made as TopicLanes from now on."""
+        self._see_number(destination.number)
+        if destination.kind == TOPIC and destination.number not in self._topics:
+            self._topics[destination.number] = _Topic()
+            self._index.lane_makers[destination.number] = self._make_lane
+            for priority in range(PRIORITIES):
+                known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
+                if known is not None:  # the record that told of the topic was lost, and messages came before this one
+                    lane = self._make_lane(self._index, destination.number, priority)
+                    lane.take_over(known)
+                    self._index.lanes[lane.number] = lane
+
+    def _see_number(self, number: int) -> None:
+        self.next_number = max(self.next_number, number + 1)
+
+    def _make_lane(self, index: Index, destination: int, priority: int) -> TopicLane:
+        topic, lane = self._topics[destination], TopicLane(index, destination, priority)
+        topic.lanes.append(lane)
+        for number, subscriber in topic.subscribers.items():
+            subscriber.lanes[priority] = SubscriptionLane(lane, number)
+        return lane
+
+    def begin(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
+        """It gets what is sent to its topic from now on. Seen before: it stays as it is."""
+        self._see_number(facts.number)
+        subscriber = self.by_number.get(facts.number)
+        if subscriber is None:
+            subscriber = self.by_number[facts.number] = Subscriber(facts, is_durable)
+            topic = self._topics.get(facts.topic)
+            if topic is None:
+                del self.by_number[facts.number]
+                raise RecordDamaged("a subscription to what is no topic")
+            topic.subscribers[facts.number] = subscriber
+            if not is_durable:
+                self._index.attempts.local.add(facts.number)
+            for lane in topic.lanes:
+                subscriber.lanes[lane.priority] = SubscriptionLane(lane, facts.number)
+        return subscriber
+
+    def end(self, number: int) -> None:
+        """It gets nothing more and needs nothing more. One that is not there is passed over. O(blocks it had)."""
+        subscriber = self.by_number.pop(number, None)
+        if subscriber is not None:
+            del self._topics[subscriber.facts.topic].subscribers[number]
+            self._index.attempts.forget(number)
+            for lane in filter(None, subscriber.lanes):
+                lane.end()
+
+    def _lanes(self) -> Iterator[TopicLane]:
+        return (lane for topic in self._topics.values() for lane in topic.lanes)
+
+    def lane_numbered(self, number: int) -> Lane:
+        """As lane, by (destination or subscription << 4 | priority)."""
+        return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
+
+    def lane(self, number: int, priority: int) -> Lane:
+        """The lane that acks of this number speak of: a subscription's, or a destination's own."""
+        subscriber = self.by_number.get(number)
+        if subscriber is None:
+            return self._index.lane(number, priority)
+        lane = subscriber.lanes[priority]
+        if lane is None:
+            self._index.lane(subscriber.facts.topic, priority)
+            lane = subscriber.lanes[priority]
+            assert lane is not None
+        return lane
+
+    # ------------------------------------------------------------------ the journal's state
+
+    def describe(self, state: State) -> State:
+        """Put into a state what must be known of subscriptions."""
+        state.subscriptions = [found.facts for found in self.by_number.values() if found.is_durable]
+        state.next_number = self.next_number
+        return state
+
+    def apply(self, state: State) -> None:
+        """Those that a state names exist, and no others. REQUIRES: its destinations are seen, its lanes skipped to."""
+        named = {facts.number for facts in state.subscriptions}
+        for number in [number for number in self.by_number if number not in named]:
+            self.end(number)
+        for facts in state.subscriptions:
+            self.begin(facts)
+        self.next_number = max(self.next_number, state.next_number)
+
+    def backlogs(self) -> Iterator[Backlog]:
+        """What the durable ones have not acknowledged, for the root of a checkpoint."""
+        for subscriber in self.by_number.values():
+            if subscriber.is_durable:
+                for lane in filter(None, subscriber.lanes):
+                    yield lane.backlog()
+
+    def restore(self, backlogs: Iterable[Backlog]) -> None:
+        """Take over the backlogs of a checkpoint. What only those needed that were not durable is swept next."""
+        for backlog in backlogs:
+            subscriber = self.by_number.get(backlog.lane >> LANE_SHIFT)
+            lane = subscriber.lanes[backlog.lane & LANE_MASK] if subscriber is not None else None
+            if lane is not None:
+                lane.restore(backlog)
+        for topic_lane in self._lanes():
+            topic_lane.touch_all()
+
+    # ------------------------------------------------------------------ what nobody needs
+
+    @property
+    def touched_blocks(self) -> int:
+        """How many blocks hold something that may not be needed any more."""
+        return sum(lane.touched.count for lane in self._lanes())
+
+    def sweep(self, blocks: int = SEQUENCE_MAX) -> bool:
+        """Let go of what no subscription needs, in up to that many blocks. False: a checkpoint must make room first."""
+        self.is_behind = False
+        for lane in self._lanes():
+            while lane.touched and blocks > 0:
+                if self._index.is_nearly_full:
+                    self.is_behind = True
+                    return False
+                lane.sweep()
+                blocks -= 1
+        return True
+
+    def _check(self) -> None:
+        for subscriber in self.by_number.values():
+            for lane in filter(None, subscriber.lanes):
+                assert lane.topic.subscribers[subscriber.facts.number] is lane

@@ -1,0 +1,336 @@
+"""A topic's lane, and what each subscription has not acknowledged of it.
+
+The places of a topic's messages are in its lane's blocks, once. A
+subscription has a set of sequences and nothing else: what it has not
+acknowledged. Its own acks name its number, so the journal tells who is done
+with what. A message leaves the topic's lane, and frees its data log, when no
+subscription needs it; `sweep` finds that out block by block, before each
+checkpoint. Sending costs the same however many subscriptions there are: what
+was sent since a subscription was last looked at is pending for it, and added
+when somebody looks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ..format.record import Survivors
+from ..format.state import Backlog
+from ..format.times import Times
+from ..sequence_set import Runs
+from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
+from .index import Index
+from .lane import INDEX_SLOTS, LANE_SHIFT, PENDING_SLOTS, DataLogUse, Lane, PendingLane
+from .sequence_bitmap import FULL_BLOCK, Sequences, bits
+
+_NOTHING: Final = Sequences()
+"""What is pending for those that were not looked at since something was sent. Nobody adds to it."""
+NO_RECORD = 0
+"""As the data log of an ack: no record says it, and none has to be kept for it."""
+
+
+class TopicLane(Lane):
+    """What at least one subscription of the topic may still need. The state lock guards it."""
+
+    __slots__ = ("subscribers", "sent_bytes", "touched")
+
+    def __init__(self, index: Index, destination: int, priority: int) -> None:
+        super().__init__(index, destination, priority)
+        self.subscribers: dict[int, SubscriptionLane] = {}
+        """By number of the subscription."""
+        self.sent_bytes = 0
+        """Of all that was added since this object was made."""
+        self.touched = Runs()
+        """Blocks of which something may not be needed any more."""
+
+    def take_over(self, lane: Lane) -> None:
+        """Be that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
+        for slot in (*PENDING_SLOTS, *INDEX_SLOTS):
+            setattr(self, slot, getattr(lane, slot))
+        self.touch_all()
+
+    def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
+        """As of every lane; what nobody subscribed to is gone at once."""
+        if not self.subscribers:
+            self.skip_to(self.next_sequence + 1)
+            return self.next_sequence - 1
+        self.sent_bytes += length
+        return super().add_one(data_log, offset, length, use)
+
+    def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
+        """As of every lane; what nobody subscribed to is gone at once."""
+        if not self.subscribers:
+            self.skip_to(self.next_sequence + len(lengths))
+            return self.next_sequence - len(lengths)
+        self.sent_bytes += sum(lengths)
+        return super().add_slice(data_log, offset, lengths, use)
+
+    def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
+        """As of every lane; what nobody subscribed to is gone at once."""
+        if not self.subscribers:
+            self.skip_to(self.next_sequence + len(lengths))
+            return
+        self.sent_bytes += sum(lengths)
+        super().add_singles(data_log, offsets, lengths, use)
+
+    def skip_to(self, sequence: int) -> None:
+        """Whatever lies between here and there is pending for nobody."""
+        if sequence <= self.next_sequence:
+            return
+        for subscriber in self.subscribers.values():
+            subscriber.catch_up()
+        super().skip_to(sequence)
+        for subscriber in self.subscribers.values():
+            subscriber.next_sequence = sequence
+
+    def remove(self, first: int, last: int, ack_data_log: int) -> int:
+        """First..last are for nobody, by a record in ack_data_log. What was not sent before is passed over for good.
+
+        Returns how many of them were pending. O(blocks * subscriptions).
+        """
+        known = min(last, self.next_sequence - 1)
+        removed = 0
+        if first <= known:
+            for subscriber in self.subscribers.values():
+                subscriber.remove(first, known, NO_RECORD)
+            removed = super().remove(first, known, ack_data_log)
+        self.skip_to(last + 1)
+        return removed
+
+    def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
+        """As of every lane. A needs record follows in the journal, so whoever replays it learns who needs them."""
+        super().move(data_log, offset, first, lengths)
+        self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
+
+    def needs(self, first: int, last: int) -> list[Survivors]:
+        """What of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
+        found: list[Survivors] = []
+        base = first >> BLOCK_SHIFT << BLOCK_SHIFT
+        cover = bits(first - base, last - base)
+        for number, subscriber in self.subscribers.items():
+            mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
+            found += [Survivors(number, base + low, high - low + 1) for low, high in mask_runs(mask)]
+        return found
+
+    def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
+        """Of first..last, sequences of one block, each subscription needs what is named and nothing else."""
+        number = first >> BLOCK_SHIFT
+        block = self.block(number)
+        known = ~block.gone & ((1 << len(block.lengths)) - 1) if block is not None else 0
+        base = number << BLOCK_SHIFT
+        masks: dict[int, int] = {}
+        for need in needs:
+            low = need.first - base
+            masks[need.lane] = masks.get(need.lane, 0) | bits(low, low + need.messages - 1)
+        for subscription, subscriber in self.subscribers.items():
+            subscriber.restate(number, bits(first - base, last - base), masks.get(subscription, 0) & known)
+        self.touched.add(number, number)
+
+    def touch_all(self) -> None:
+        """Nothing is known of what is needed: the next sweep looks at every block."""
+        for first, last in self.blocks:
+            self.touched.add(first, last)
+
+    def sweep(self) -> None:
+        """Let the next touched block go of what no subscription needs. O(subscriptions). At most one block read."""
+        number, _ = self.touched.pop_first(1)
+        needed = 0
+        for subscriber in self.subscribers.values():
+            needed |= subscriber.mask(number)
+            if needed == FULL_BLOCK:
+                return
+        block = self.block(number)
+        if block is None:
+            return
+        surplus = ~needed & ~block.gone & ((1 << len(block.lengths)) - 1)
+        base = number << BLOCK_SHIFT
+        for low, high in mask_runs(surplus):
+            super().remove(base + low, base + high, NO_RECORD)
+
+    def _check(self) -> None:
+        super()._check()
+        for subscriber in self.subscribers.values():
+            subscriber._check()
+
+
+class SubscriptionLane(Lane):
+    """What one subscription has not acknowledged of its topic's lane: the same questions, answered for it alone.
+
+    `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of
+    the last `catch_up`. The state lock guards it.
+    """
+
+    __slots__ = ("topic", "pending", "first_sequence", "_sent_bytes")
+
+    def __init__(self, topic: TopicLane, number: int) -> None:
+        # Blocks it has none: what Lane keeps of them is left out.
+        PendingLane.__init__(self, number << LANE_SHIFT | topic.priority, number, topic.priority)
+        self.index = topic.index
+        self.topic = topic
+        self.earliest = topic.earliest
+        self.pending = _NOTHING
+        self.next_sequence = self.first_sequence = topic.next_sequence
+        self._sent_bytes = topic.sent_bytes
+        topic.subscribers[number] = self
+
+    def catch_up(self) -> None:
+        """Take in what was sent since. O(blocks of that)."""
+        topic = self.topic
+        if topic.next_sequence > self.next_sequence:
+            if self.pending is _NOTHING:
+                self.pending = Sequences()
+            self.pending.add(self.next_sequence, topic.next_sequence - 1)
+            self.next_sequence = topic.next_sequence
+            self.pending_messages = self.pending.count
+            self.pending_bytes += topic.sent_bytes - self._sent_bytes
+            self._sent_bytes = topic.sent_bytes
+
+    def end(self) -> None:
+        """The subscription is no more: nothing is pending, now and for ever."""
+        self.catch_up()
+        for first, last in self.pending.blocks:
+            self.topic.touched.add(first, last)
+        del self.topic.subscribers[self.destination]
+        self.pending = _NOTHING
+        self.pending_messages = self.pending_bytes = 0
+        self.topic = TopicLane(self.index, self.topic.destination, self.priority)
+        self.earliest = self.topic.earliest
+
+    def remove(self, first: int, last: int, ack_data_log: int) -> int:
+        """First..last are acknowledged for this subscription, by a record in ack_data_log or by NO_RECORD.
+
+        Returns how many of them were pending. O(blocks).
+        """
+        self.catch_up()
+        removed = 0
+        number = self.pending.next_block(first >> BLOCK_SHIFT)
+        while number is not None and number <= last >> BLOCK_SHIFT:
+            base = number << BLOCK_SHIFT
+            mask = self.pending.mask(number) & bits(max(first - base, 0), min(last - base, BLOCK_MASK))
+            if mask:
+                removed += self._remove_mask(self._place(number), mask, ack_data_log)
+            number = self.pending.next_block(number + 1)
+        return removed
+
+    def remove_one(self, sequence: int, ack_data_log: int) -> int:
+        return self.remove(sequence, sequence, ack_data_log)
+
+    def _remove_mask(self, block: Block, mask: int, ack_data_log: int) -> int:
+        low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
+        for data_log, start, end in block.files(low, high) if ack_data_log else ():
+            if data_log != ack_data_log and mask & bits(start, end):
+                self.index.uses[ack_data_log].acked_data_logs.add(data_log)
+        lengths = block.lengths
+        self.pending_bytes -= sum(sum(lengths[first : last + 1]) for first, last in mask_runs(mask))
+        self.pending.remove(block.number, mask)
+        self.pending_messages = self.pending.count
+        self.topic.touched.add(block.number, block.number)
+        return mask.bit_count()
+
+    def restate(self, number: int, cover: int, needed: int) -> None:
+        """Of what cover has of a block, needed is pending, which the topic's lane has, and nothing else is."""
+        self.catch_up()
+        before = self.pending.mask(number) & cover
+        if surplus := before & ~needed:
+            self._remove_mask(self._place(number), surplus, NO_RECORD)
+        base, added = number << BLOCK_SHIFT, needed & ~before
+        if added and self.pending is _NOTHING:
+            self.pending = Sequences()
+        for first, last in mask_runs(added):
+            self.pending.add(base + first, base + last)
+            self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
+        self.pending_messages = self.pending.count
+
+    def _place(self, number: int) -> Block:
+        block = self.topic.block(number)
+        assert block is not None, "what a subscription needs stays in its topic's lane"
+        return block
+
+    def is_pending(self, sequence: int) -> bool:
+        self.catch_up()
+        return sequence in self.pending
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        self.catch_up()
+        number = self.pending.next_block(sequence >> BLOCK_SHIFT)
+        while number is not None:
+            base = number << BLOCK_SHIFT
+            low = max(sequence - base, 0)
+            run = next(mask_runs(self.pending.mask(number) >> low << low), None)
+            if run is not None:
+                return base + run[0], base + min(run[1], run[0] + most - 1)
+            number = self.pending.next_block(number + 1)
+        return None
+
+    def times_of(self, sequence: int) -> Times:
+        return self.topic.times_of(sequence)
+
+    def waiting(self, first: int, last: int) -> int:
+        return self.topic.waiting(first, last)
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        return self.topic.lengths(first, last)
+
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+        return self.topic.extents(first, last)
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Pending messages and their bytes, with what was sent since the last catch_up, which costs nothing yet."""
+        topic = self.topic
+        return (
+            self.pending_messages + max(topic.next_sequence - self.next_sequence, 0),
+            self.pending_bytes + max(topic.sent_bytes - self._sent_bytes, 0),
+        )
+
+    def mask(self, number: int) -> int:
+        """What of a block is pending, likewise."""
+        mask, base = self.pending.mask(number), number << BLOCK_SHIFT
+        low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
+        return mask | bits(low, high) if low <= high else mask
+
+    def backlog(self) -> Backlog:
+        if self.pending is not _NOTHING:
+            self.catch_up()
+            return self.pending.backlog(self.number, self.pending_bytes)
+        sent = Sequences()
+        if self.topic.next_sequence > self.next_sequence:
+            sent.add(self.next_sequence, self.topic.next_sequence - 1)
+        return sent.backlog(self.number, self.depth[1])
+
+    def restore(self, backlog: Backlog) -> None:
+        """Take over what a checkpoint stored; the topic's lane is as it was then."""
+        self.first_sequence = 0
+        self.pending = _NOTHING
+        if backlog.blocks:
+            self.pending = Sequences()
+            self.pending.restore(backlog)
+        self.pending_messages = self.pending.count
+        self.pending_bytes = backlog.pending_bytes
+
+    def _check(self) -> None:
+        self.catch_up()
+        self.pending._check()
+        assert self.pending_messages == self.pending.count
+        size = 0
+        for first, last in self.pending.blocks:
+            for number in range(first, last + 1):
+                mask, block = self.pending.mask(number), self._place(number)
+                assert not mask & block.gone and not mask >> len(block.lengths)
+                size += sum(length for at, length in enumerate(block.lengths) if mask >> at & 1)
+        assert size == self.pending_bytes
+
+
+def mask_runs(mask: int) -> Iterator[tuple[int, int]]:
+    """Each run of ones as (first, last), in order."""
+    at = 0
+    while mask:
+        skip = (mask & -mask).bit_length() - 1
+        mask >>= skip
+        length = (~mask & (mask + 1)).bit_length() - 1
+        yield at + skip, at + skip + length - 1
+        mask >>= length
+        at += skip + length

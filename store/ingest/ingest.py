@@ -1,0 +1,248 @@
+"""Taking over: what import sets bring becomes messages of the store, each once, whatever is killed meanwhile.
+
+Done at open, under the directory's lock, before anybody is served. A set is
+verified from end to end before its first message is taken; then its messages
+are appended like any other, in slices with the flag IMPORTED. Slice and
+progress are one record, so a crash in the middle goes on with the next message.
+A set whose last message is synced is retired; the journal remembers its load
+id, so that neither a crash before that nor a second set brings it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from typing import Final
+
+from ..account import Account
+from ..disk.disk import Disk
+from ..disk.layout import IMPORT, import_load_id
+from ..errors import ForebayError, StoreFull
+from ..format.imports import IMPORTS_KEPT, ImportMark, ImportReport, encode_import
+from ..format.properties import group_of
+from ..format.record import IMPORT as IMPORT_KIND
+from ..format.record import IMPORTED, RecordDamaged
+from ..format.state import QUEUE
+from ..index.lane import Lane
+from ..message_store import MessageStore
+from ..recovery.recovery import RecoveryReport
+from .manifest import (
+    PUBLISHED,
+    REFUSED,
+    TAKEN,
+    Manifest,
+    forget_taken,
+    part_names,
+    read_manifest,
+    retire,
+)
+from .part import ImportedSlice, PartDamaged, PartFacts, PartReader
+
+logger = logging.getLogger("forebay.store.import")
+
+_BUSY: Final = "the disk is too full for the index: it goes on at the next open"
+
+
+class _Refused(Exception):
+    """Nothing of this set may be taken, now or later."""
+
+
+class _Waits(Exception):
+    """It can't go on now; the next open tries again."""
+
+
+def open_and_take_over(
+    disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
+) -> RecoveryReport:
+    """Open the store, and take over what waits for it. As `MessageStore.open` and `take_over`."""
+    recovery = store.open()
+    try:
+        imports = take_over(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
+    except ForebayError:
+        store.close()
+        raise
+    return replace(recovery, imports=imports)
+
+
+def take_over(
+    disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
+) -> tuple[ImportReport, ...]:
+    """Take over all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
+
+    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused.
+    A set that cannot be taken is named, and does not keep the others. StoreFailed: the journal failed.
+    """
+    try:
+        names = disk.list(IMPORT)
+    except OSError as error:
+        return (_reported(ImportReport("", 0, f"import/ cannot be read ({error.strerror or error})")),)
+    reports = []
+    for name in names:
+        load_id = import_load_id(name, PUBLISHED)
+        if load_id is not None:
+            reports.append(_reported(_TakeOver(disk, store, state_lock, account, load_id, message_bytes_max).run()))
+    if any(report.problem is None for report in reports):
+        try:
+            forget_taken(disk, frozenset(mark.load_id for mark in store.imports))
+        except OSError as error:
+            logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror)
+    return tuple(reports)
+
+
+def _reported(report: ImportReport) -> ImportReport:
+    if report.problem is not None:
+        logger.error("load %s: %d messages taken over, then: %s", report.load_id, report.messages, report.problem)
+    else:
+        logger.info("load %s: %d messages taken over", report.load_id, report.messages)
+    return report
+
+
+class _TakeOver:
+    """Of one load."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        store: MessageStore,
+        state_lock: threading.Lock,
+        account: Account,
+        load_id: str,
+        message_bytes_max: int,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._lock = state_lock
+        self._account = _Locked(state_lock, account)
+        self._load_id = load_id
+        self._message_bytes_max = message_bytes_max
+        self._taken = 0
+        self._queues = {
+            destination.name: destination.number
+            for destination in store.destinations.values()
+            if destination.kind == QUEUE
+        }
+
+    def run(self) -> ImportReport:
+        problem: str | None = None
+        try:
+            self._run()
+        except _Refused as refusal:
+            problem = f"{refusal}; it was refused, and lies there as {self._load_id}.{REFUSED}"
+            try:
+                retire(self._disk, self._load_id, REFUSED, ())
+            except OSError as error:
+                problem = f"{refusal}; it could not even be set aside ({error.strerror})"
+        except (_Waits, StoreFull) as reason:
+            problem = str(reason)
+        except OSError as error:
+            problem = f"it cannot be read or retired ({error.strerror or error})"
+        return ImportReport(self._load_id, self._taken, problem)
+
+    def _run(self) -> None:
+        try:
+            manifest = read_manifest(self._disk, self._load_id)
+        except RecordDamaged as damage:
+            raise _Refused(str(damage)) from None
+        mark = self._store.imports.find(self._load_id)
+        if mark is not None and not mark.is_done and mark.set_id != manifest.set_id:
+            raise _Refused(f"{mark.taken:,} of {mark.messages:,} messages were taken from another set of that load id")
+        if mark is None or not mark.is_done:
+            self._take(manifest, mark)
+        self._store.journal.sync()
+        retire(self._disk, self._load_id, TAKEN, part_names(manifest))
+
+    def _take(self, manifest: Manifest, mark: ImportMark | None) -> None:
+        store = self._store
+        if mark is None and not store.imports.has_room:
+            raise _Waits(f"{IMPORTS_KEPT} other loads have begun and not ended")
+        try:
+            for part in manifest.parts:
+                for _ in self._reader(manifest, part):
+                    pass
+        except PartDamaged as damage:
+            raise _Refused(str(damage)) from None
+        mark = mark or ImportMark(manifest.load_id, manifest.set_id, manifest.messages, 0)
+        self._write(mark)
+        place, taken = 0, mark.taken
+        try:
+            for part in manifest.parts:
+                if place + part.messages > taken:
+                    for found in self._reader(manifest, part):
+                        left_out = min(max(taken - place, 0), len(found.contents))
+                        place += len(found.contents)
+                        self._append(found, left_out)
+                else:
+                    place += part.messages
+        except PartDamaged as damage:
+            raise _Waits(f"it changed while it was taken over: {damage}") from None
+        done = store.imports.find(self._load_id)
+        assert done is not None and done.is_done
+        self._write(done)
+
+    def _reader(self, manifest: Manifest, part: PartFacts) -> PartReader:
+        return PartReader(
+            self._disk, manifest.set_id, part, account=self._account, message_bytes_max=self._message_bytes_max
+        )
+
+    def _write(self, mark: ImportMark) -> None:
+        """Say in the journal how far it is: what was counted so far counts no more."""
+        store = self._store
+        with self._lock, store.journal.uninterrupted():
+            store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
+            store.imports.see(mark)
+
+    def _append(self, found: ImportedSlice, left_out: int) -> None:
+        lane = self._lane(found.destination, found.priority)
+        at = left_out
+        while at < len(found.contents):
+            if self._store.is_checkpoint_urgent and not self._store.checkpoint():
+                raise _Waits(_BUSY)
+            contents = found.contents[at : at + lane.slice_room]
+            with self._lock:
+                if any(properties and group_of(properties) is not None for properties, _ in contents):
+                    self._store.note_groups(lane.destination)
+                self._append_slice(lane, found.timestamp, contents)
+            at += len(contents)
+            self._taken += len(contents)
+
+    def _lane(self, name: str, priority: int) -> Lane:
+        store = self._store
+        with self._lock:
+            number = self._queues.get(name)
+            if number is None:
+                number = self._queues[name] = store.create_destination(name).number
+            return store.index.lane(number, priority)
+
+    def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
+        """REQUIRES: state lock."""
+        store = self._store
+        journal, flags = store.journal, lane.priority | IMPORTED
+        if store.refusal.is_refusing:
+            raise _Waits(_BUSY)
+        with journal.uninterrupted():
+            if len(contents) == 1:
+                (properties, body), sequence = contents[0], lane.next_sequence
+                offset = journal.append_one(flags, lane.destination, sequence, timestamp, properties, body)
+                lengths = [len(properties) + len(body)]
+            else:
+                offset, lengths = journal.append_slice(flags, lane.destination, lane.next_sequence, timestamp, contents)
+            store.adds += len(lengths)
+            lane.add_slice(journal.data_log, offset, lengths, store.index.uses[journal.data_log])
+            store.imports.count(len(lengths))
+
+
+class _Locked:
+    """An account whose owner's lock is taken for each call."""
+
+    def __init__(self, lock: threading.Lock, account: Account) -> None:
+        self._lock = lock
+        self._account = account
+
+    def reserve(self, charge_bytes: int) -> bool:
+        with self._lock:
+            return self._account.reserve(charge_bytes)
+
+    def release(self, charge_bytes: int) -> None:
+        with self._lock:
+            self._account.release(charge_bytes)

@@ -1,0 +1,233 @@
+"""Dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+
+Bodies are never among them, headers only on request. What does not verify
+becomes a row of its own. Nothing is written, and a process may own the
+journal meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from ..disk.disk import Disk, File
+from ..format.branch import LaneRun, decode_branch, decode_commit, decode_rollback
+from ..format.imports import decode_import
+from ..format.properties import decode_properties
+from ..format.record import (
+    ACK,
+    ATTEST,
+    COMMIT,
+    DELETE,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    IMPORT,
+    KIND_NAMES,
+    MESSAGE,
+    NEEDS,
+    PREPARE,
+    RELOCATED,
+    RETURN,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    UNSUBSCRIBE,
+    Header,
+    RecordDamaged,
+    Survivors,
+    decode_needs,
+    decode_ranges,
+    decode_returns,
+    decode_slice,
+    decode_survivors,
+)
+from ..format.state import (
+    Subscription,
+    decode_delete,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+from ..format.times import Times, times_of
+from ..index.lane import LANE_MASK, LANE_SHIFT
+from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
+from ..journal.journal import location_text
+from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..message import HeaderValue, id_prefix
+from .facts import plain_value
+
+Row = dict[str, Any]
+Names = dict[int, str | Subscription]
+"""Of each number: the name of a destination, or a subscription."""
+
+_PIECE_BYTES: Final = 1 << 20
+
+
+def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
+    """Every record in journal order. A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live
+    process may leave at the end of the journal.
+
+    Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
+    names, or numbers where no record before names them. A message that was moved has a row for each place where it
+    still lies, all but the first with `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or
+    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats
+    that JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
+    """
+    names: Names = {}
+    torn: list[Row] = []
+    for data_log, file in open_data_logs(disk):
+        for row in _rows(data_log, file, names, with_headers):
+            if row["kind"] == "torn":
+                torn.append(row)
+                continue
+            # Not the end of the journal after all: something lies behind it. A data log that is not begun yet does not.
+            yield from (found | {"kind": "damaged"} for found in torn)
+            torn.clear()
+            yield row
+    yield from torn
+
+
+def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool) -> Iterator[Row]:
+    try:
+        if isinstance(file, OSError):
+            raise file
+        header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+        for found in scan(file, header):
+            row: Row = {"data_log": data_log, "offset": found.offset}
+            if isinstance(found, Damage):
+                kind = "torn" if found.is_tail else "damaged"
+                yield row | {"length": found.length, "kind": kind, "problem": found.problem}
+                continue
+            record = found.header
+            row |= {"length": record.length, "kind": KIND_NAMES.get(record.kind, f"kind {record.kind}")}
+            try:
+                if record.kind == MESSAGE:
+                    yield from _messages(row, file, found, header.store_id, names, with_headers)
+                else:
+                    yield row | _content(record, found.head, names)
+            except RecordDamaged as damage:
+                yield row | {"kind": "damaged", "problem": str(damage)}
+    except RecordDamaged as damage:
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "torn", "problem": str(damage)}
+    except UnknownVersion as version:
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": str(version)}
+    except OSError as error:
+        problem = f"the data log cannot be read ({error.strerror or error})"
+        yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "damaged", "problem": problem}
+
+
+def _messages(row: Row, file: File, found: Found, store_id: bytes, names: Names, with_headers: bool) -> Iterator[Row]:
+    part = decode_slice(found.header, found.head)
+    row |= {"destination": names.get(part.destination, part.destination), "priority": part.priority}
+    if found.header.flags & RELOCATED:
+        row["relocated"] = True
+    prefix = id_prefix(store_id, part.destination, part.priority)
+    first = begin = found.offset + found.header.head_bytes
+    content = file.read(first, min(sum(part.lengths), _PIECE_BYTES)) if any(part.table[2::3]) else b""
+    for index in range(found.header.entries):
+        sequence = part.first_sequence + index
+        _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
+        message = row | {"sequence": sequence, "message_id": f"{prefix}{sequence}"}
+        if found.header.is_transactional:  # its sequence comes with the commit, its id is its own
+            message |= {"sequence": None, "message_id": None, "transaction": f"{part.first_sequence:x}"}
+        message |= {"timestamp": part.timestamp, "bytes": length}
+        try:
+            if index in found.bad_messages or properties_bytes > length:
+                raise RecordDamaged("the message does not verify")
+            properties = content[begin - first : begin - first + properties_bytes]
+            if len(properties) < properties_bytes:
+                properties = file.read(begin, properties_bytes)
+            headers, own_id = decode_properties(properties)
+            message |= _times(times_of(properties))
+        except RecordDamaged as damage:
+            yield message | {"kind": "damaged", "message_id": None, "problem": str(damage)}
+        else:
+            if own_id is not None:
+                message["message_id"] = own_id
+            yield message | {"headers": plain_headers(headers)} if with_headers else message
+        begin += length
+
+
+def _times(times: Times) -> Row:
+    row: Row = {}
+    if times.expires_at:
+        row["expires_at"] = times.expires_at
+    if times.due_at > 0:
+        row["due_at"] = times.due_at
+    elif times.due_at:
+        row["delay_ms"] = -times.due_at
+    return row
+
+
+def plain_headers(headers: dict[str, HeaderValue]) -> Row:
+    return {name: plain_value(value) for name, value in headers.items()}
+
+
+def _content(record: Header, head: bytes, names: Names) -> Row:
+    payload = head[HEADER_BYTES:]
+    if record.kind == ACK:
+        number, ranges = decode_ranges(record, head)
+        runs = [[first, first + messages - 1] for first, messages in ranges]
+        return _named(number, names) | {"priority": record.priority, "ranges": runs}
+    if record.kind == RETURN:
+        number, returned = decode_returns(record, head)
+        counted = [[first, first + messages - 1, attempts] for first, messages, attempts in returned]
+        return _named(number, names) | {"priority": record.priority, "attempts": counted}
+    if record.kind == DELETE:
+        return _named(decode_delete(payload), names)
+    if record.kind == SUBSCRIBE:
+        subscription = decode_subscription(payload)
+        names[subscription.number] = subscription
+        return _named(subscription.number, names) | {"selector": subscription.selector}
+    if record.kind == UNSUBSCRIBE:
+        return _named(decode_unsubscribe(payload), names)
+    if record.kind == SURVIVORS:
+        data_log, survivors = decode_survivors(record, head)
+        return {"survivors_of": data_log, "survivors": _runs(survivors, names)}
+    if record.kind == NEEDS:
+        run, needs = decode_needs(record, head)
+        lanes = [need._replace(lane=need.lane << LANE_SHIFT | run.lane & LANE_MASK) for need in needs]
+        return {"needs_of": _runs([run], names), "needs": _runs(lanes, names)}
+    if record.kind == DESTINATION:
+        destination = decode_destination(payload)
+        names[destination.number] = destination.name
+        return {"destination": destination.name}
+    if record.kind in (STATE, DROP):
+        state = decode_state(payload)
+        names |= {destination.number: destination.name for destination in state.destinations}
+        names |= {subscription.number: subscription for subscription in state.subscriptions}
+        return {"data_logs": state.data_logs}
+    if record.kind == COMMIT:
+        commit = decode_commit(payload)
+        messages = sum(placed.messages for placed in commit.slices)
+        return {"transaction": f"{commit.number:x}", "messages": messages, "acks": _runs(commit.acks, names)}
+    if record.kind == PREPARE:
+        branch, _ = decode_branch(payload)
+        acks = _runs(branch.runs(), names)
+        return {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages, "acks": acks}
+    if record.kind == ROLLBACK:
+        return {"transaction": f"{decode_rollback(payload):x}"}
+    if record.kind == IMPORT:
+        mark, _ = decode_import(payload)
+        return {"load_id": mark.load_id, "messages": mark.messages, "taken": mark.taken}
+    if record.kind == ATTEST:
+        return {"durable": location_text(record.durable)}
+    return {}
+
+
+def _named(number: int, names: Names) -> Row:
+    """A queue or topic, or a subscription and its topic."""
+    name = names.get(number, number)
+    if isinstance(name, Subscription):
+        return {"destination": names.get(name.topic, name.topic), "subscription": name.name}
+    return {"destination": name}
+
+
+def _runs(runs: Iterable[LaneRun | Survivors], names: Names) -> list[Row]:
+    return [
+        _named(lane >> LANE_SHIFT, names) | {"priority": lane & LANE_MASK, "range": [first, first + messages - 1]}
+        for lane, first, messages in runs
+    ]

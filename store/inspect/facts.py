@@ -1,0 +1,309 @@
+"""Facts: what each record of a journal says, as plain rows: one a message, one a run of sequences, else one a record.
+
+Everything that asks about a journal as a whole reads it as these rows. Bodies
+are among them on request only. They come from the data logs alone, and each
+data log is enough by itself: it begins with the names of all that exists.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, NamedTuple
+
+from ..disk.disk import File
+from ..format.branch import decode_branch, decode_commit, decode_rollback
+from ..format.properties import decode_properties, own_identity
+from ..format.record import (
+    ACK,
+    COMMIT,
+    DELETE,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    KIND_NAMES,
+    MESSAGE,
+    NEEDS,
+    PREPARE,
+    RELOCATED,
+    RETURN,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    UNSUBSCRIBE,
+    Header,
+    RecordDamaged,
+    decode_needs,
+    decode_ranges,
+    decode_returns,
+    decode_slice,
+    decode_survivors,
+)
+from ..format.state import (
+    Subscription,
+    decode_delete,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+from ..format.times import times_of
+from ..index.lane import LANE_MASK, LANE_SHIFT
+from ..journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
+from ..journal.journal import OFFSET_BITS
+from ..journal.scan import Damage, Found, scan
+from ..message import Headers, HeaderValue, id_prefix
+
+RELOCATE: Final = "relocate"
+"""Kind of the rows of a copy: its messages were in an older data log before."""
+
+
+class Fact(NamedTuple):
+    """One row. What a record does not say is None."""
+
+    offset: int
+    """Of the record, which several rows may share."""
+    length: int
+    """Of the whole record."""
+    kind: str
+    destination: str | None = None
+    sequence: int | None = None
+    """Of the message, or the first of the run. None in a transaction: the rows of its commit number its slices."""
+    message_id: str | None = None
+    timestamp: int | None = None
+    """When it was sent, in ms since 1970."""
+    priority: int | None = None
+    expires_at: int | None = None
+    transaction: str | None = None
+    subscription: str | None = None
+    producer: str | None = None
+    messages: int | None = None
+    """How many the row stands for."""
+    content_bytes: int | None = None
+    """Of the message: headers and body."""
+    headers: str | None = None
+    """On request, as a JSON object: {} where it has none."""
+    body: bytes | None = None
+    """On request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A part of a data log that gave no rows, because it does not verify or is not there."""
+
+    offset: int
+    length: int
+    problem: str
+
+
+class Names:
+    """What the numbers of destinations and subscriptions stand for, as far as a data log told."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+
+    def learn(self, record: Header, head: bytes) -> None:
+        """Take names from a verified record of any kind. RecordDamaged when it says what cannot be."""
+        payload = head[HEADER_BYTES:]
+        if record.kind == DESTINATION:
+            destination = decode_destination(payload)
+            self._names[destination.number] = destination.name
+        elif record.kind == SUBSCRIBE:
+            subscription = decode_subscription(payload)
+            self._subscriptions[subscription.number] = subscription
+        elif record.kind in (STATE, DROP):
+            state = decode_state(payload)
+            self._names |= {destination.number: destination.name for destination in state.destinations}
+            self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
+
+    def of(self, number: int) -> tuple[str, str | None]:
+        """(destination, subscription or None); the number itself where no name was told."""
+        subscription = self._subscriptions.get(number)
+        if subscription is not None:
+            return self._names.get(subscription.topic, str(subscription.topic)), subscription.name
+        return self._names.get(number, str(number)), None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a journal is asked for."""
+
+    bodies: bool = False
+    """Headers and bodies too; their checksums are verified."""
+    relocated: bool = False
+    """Also the copies that relocation made of messages: one message has several rows then."""
+
+
+def facts_of(
+    file: File,
+    header: DataLogHeader,
+    wanted: Wanted,
+    names: Names | None = None,
+    *,
+    offset: int | None = None,
+    next_sequence: int | None = None,
+    is_newest: bool = True,
+) -> Iterator[Fact | Unread]:
+    """The rows of one data log in order, and each part that gave none. Every byte is verified.
+
+    is_newest: the journal ends in it, where something does not verify that no record knows to be durable: opening
+    cuts there. offset, next_sequence: begin at that record instead of the first. A message whose body does not verify
+    gives no row where bodies are asked for.
+    """
+    names = Names() if names is None else names
+    durable: int | None = None
+    for found in scan(file, header, offset=offset, next_sequence=next_sequence):
+        if is_newest and (isinstance(found, Damage) or found.bad_messages):
+            if durable is None:
+                durable = attested_behind(file, header, DATA_LOG_HEADER_BYTES)
+            if header.data_log << OFFSET_BITS | found.offset >= durable:
+                return
+        if isinstance(found, Damage):
+            yield Unread(found.offset, found.length, found.problem)
+            continue
+        try:
+            names.learn(found.header, found.head)
+            yield from rows_of(found, file, header.store_id, names, wanted)
+        except RecordDamaged as damage:
+            yield Unread(found.offset, found.header.length, str(damage))
+
+
+def rows_of(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
+    """The rows of one record whose head verifies. RecordDamaged when it says what cannot be."""
+    record = found.header
+    if record.kind == MESSAGE:
+        if wanted.relocated or not record.flags & RELOCATED:
+            yield from _messages(found, file, store_id, names, wanted)
+    else:
+        yield from _others(found, names)
+
+
+def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
+    record = found.header
+    part = decode_slice(record, found.head)
+    destination, _ = names.of(part.destination)
+    kind = RELOCATE if record.flags & RELOCATED else KIND_NAMES[MESSAGE]
+    prefix = id_prefix(store_id, part.destination, part.priority)
+    transaction = f"{part.first_sequence:x}" if record.is_transactional else None
+    begin = found.offset + record.head_bytes
+    for index in range(record.entries):
+        _, length, properties_bytes = part.table[3 * index : 3 * index + 3]
+        if (wanted.bodies and index in found.bad_messages) or properties_bytes > length:
+            yield Unread(found.offset, record.length, f"message {index} of a slice does not verify")
+            begin += length
+            continue
+        content = file.read(begin, length if wanted.bodies else properties_bytes)
+        own = told_by(content[:properties_bytes])
+        sequence = None if transaction is not None else part.first_sequence + index
+        message_id = own.message_id
+        if message_id is None and sequence is not None:
+            message_id = f"{prefix}{sequence}"
+        yield Fact(
+            found.offset,
+            record.length,
+            kind,
+            destination,
+            sequence,
+            message_id,
+            part.timestamp,
+            part.priority,
+            own.expires_at,
+            transaction,
+            None,
+            own.producer,
+            1,
+            length,
+            headers_text(own.headers) if wanted.bodies else None,
+            content[properties_bytes:] if wanted.bodies else None,
+        )
+        begin += length
+
+
+class Told(NamedTuple):
+    """What a message's properties say."""
+
+    headers: Headers
+    message_id: str | None
+    expires_at: int | None = None
+    producer: str | None = None
+
+
+def told_by(properties: bytes) -> Told:
+    """RecordDamaged when the bytes are no properties."""
+    headers, message_id = decode_properties(properties)
+    expires_at = times_of(properties).expires_at or None
+    named = own_identity(properties)
+    return Told(headers, message_id, expires_at, named[0].decode() or None if named is not None else None)
+
+
+def headers_text(headers: Headers) -> str:
+    """As a JSON object. Bytes are {"base64": ...}, and floats that JSON has no number for {"float": "inf"}."""
+    return json.dumps({name: plain_value(value) for name, value in headers.items()}, ensure_ascii=False)
+
+
+def plain_value(value: HeaderValue) -> object:
+    """What JSON can say of a header's value, so that nothing of it is lost."""
+    if isinstance(value, bytes):
+        return {"base64": b64encode(value).decode()}
+    if isinstance(value, float) and not isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def _others(found: Found, names: Names) -> Iterator[Fact]:
+    """The rows of a record that carries no messages: one a run, or one that says that it is there."""
+    record, payload = found.header, found.head[HEADER_BYTES:]
+    kind = KIND_NAMES.get(record.kind, f"kind {record.kind}")
+    row = Fact(found.offset, record.length, kind)
+    rows: list[Fact] = []
+    if record.kind == ACK:
+        number, ranges = decode_ranges(record, found.head)
+        rows = [_run(row, names, number << LANE_SHIFT | record.priority, *run) for run in ranges]
+    elif record.kind == RETURN:
+        number, returned = decode_returns(record, found.head)
+        rows = [_run(row, names, number << LANE_SHIFT | record.priority, run.first, run.messages) for run in returned]
+    elif record.kind == COMMIT:
+        commit = decode_commit(payload)
+        row = row._replace(transaction=f"{commit.number:x}")
+        rows = [_run(row, names, placed.lane, placed.first, placed.messages) for placed in commit.slices]
+        rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
+    elif record.kind == SURVIVORS:
+        rows = [_run(row, names, *run) for run in decode_survivors(record, found.head)[1]]
+    elif record.kind == NEEDS:
+        rows = [_run(row, names, *decode_needs(record, found.head)[0])]
+    elif record.kind == PREPARE:
+        branch, _ = decode_branch(payload)
+        row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
+    elif record.kind == ROLLBACK:
+        row = row._replace(transaction=f"{decode_rollback(payload):x}")
+    else:
+        row = _named(row, names, _number_in(record, payload))
+    yield from rows or [row]
+
+
+def _number_in(record: Header, payload: bytes) -> int | None:
+    """Of the destination or subscription that the record is about."""
+    if record.kind == DESTINATION:
+        return decode_destination(payload).number
+    if record.kind == DELETE:
+        return decode_delete(payload)
+    if record.kind == SUBSCRIBE:
+        return decode_subscription(payload).number
+    return decode_unsubscribe(payload) if record.kind == UNSUBSCRIBE else None
+
+
+def _named(row: Fact, names: Names, number: int | None) -> Fact:
+    if number is None:
+        return row
+    destination, subscription = names.of(number)
+    return row._replace(destination=destination, subscription=subscription)
+
+
+def _run(row: Fact, names: Names, lane: int, first: int, messages: int) -> Fact:
+    named = _named(row, names, lane >> LANE_SHIFT)
+    return named._replace(priority=lane & LANE_MASK, sequence=first, messages=messages)

@@ -1,0 +1,218 @@
+"""Onlooker: the index that opening a store would make, made by one who neither owns nor changes it.
+
+It replays the journal as recovery does, from the data logs alone, into blocks
+in RAM, about 11 bytes a pending message. A process may be writing meanwhile:
+where the newest data log stops making sense is the end. What recovery would
+refuse is refused here as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ..account import Unlimited
+from ..disk.disk import Disk, File
+from ..disk.layout import JOURNAL, data_log_id, data_log_name
+from ..format.state import Destination, State
+from ..index.deduplication import Duplicates
+from ..index.index import Index
+from ..index.subscriptions import Subscriptions
+from ..journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    Walk,
+    decode_data_log_header,
+    find_records,
+)
+from ..journal.journal import OFFSET_BITS, OFFSET_MASK
+from ..maintenance.leases import read_leases
+from ..maintenance.retention import Pins
+from ..metadata.sqlite import MemoryMetadataStore
+from ..recovery.opening import find_store_id
+from ..recovery.recovery import Recovery, _End
+from ..transactions import Transactions
+
+LOOKS_MAX: Final = 4
+"""So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
+HELD_FILES_MAX: Final = 256
+"""So many data logs are held open from the listing on, so that they stay readable when their names go."""
+
+_INDEX_BYTES: Final = 1 << 50
+"""So much room that no block must ever leave RAM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was there. sizes: bytes of each data log."""
+
+    pins: Pins
+    sizes: dict[int, int]
+    index: Index
+    """All blocks are in RAM."""
+    subscriptions: Subscriptions
+    destinations: dict[int, Destination]
+    duplicates: Duplicates
+    """Of each producer whose ids count once, the last id."""
+    reader: Callable[[int], tuple[File, int]]
+    """An open file of a data log, and its salt."""
+
+
+def look(disk: Disk, now_ms: int = 0) -> Look:
+    """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
+
+    now_ms: leases that have expired by then are none.
+    """
+    for _ in range(LOOKS_MAX - 1):
+        try:
+            return _look(disk, now_ms)
+        except FileNotFoundError:
+            continue  # the owner deleted a data log between the listing and its turn
+    return _look(disk, now_ms)
+
+
+def _look(disk: Disk, now_ms: int) -> Look:
+    index = Index(Unlimited(), _INDEX_BYTES, _no_block)
+    held = _ReadOnlyDisk(disk)
+    try:
+        transactions, subscriptions = Transactions(index), Subscriptions(index)
+        duplicates = Duplicates(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
+        replay = _Replay(
+            held,
+            index,
+            subscriptions,
+            transactions,
+            MemoryMetadataStore(),
+            None,
+            find_store_id(disk) or b"",
+            _no_checkpoint,
+            duplicates=duplicates,
+        )
+        found = replay.run()
+    finally:
+        held.close()
+
+    def reader(data_log: int) -> tuple[File, int]:
+        file = disk.open_for_reading(data_log_name(data_log))
+        return file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+
+    newest = max(found.sizes, default=0)
+    for data_log in found.sizes:
+        index.use(data_log)
+    lock, undecided = threading.Lock(), transactions.data_logs()
+    leases = read_leases(disk, now_ms)
+    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    return Look(pins, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
+
+
+def _no_block(lane: int, block: int) -> bytes:
+    raise AssertionError("no block left RAM")
+
+
+def _no_checkpoint(position: int, epoch: int, state: State) -> None:
+    raise AssertionError("the index was never crowded")
+
+
+class _Replay(Recovery):
+    """Recovery that changes nothing, and beside a process that goes on writing."""
+
+    def _checked(self, end: _End) -> _End:
+        data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
+        header = self._headers.get(data_log)
+        rest = [found for found in end.rest if self._headers[found] is not None]
+        if rest != [data_log] or header is None:
+            return super()._checked(end) if rest else end  # without a header the next one is just being begun
+        file = self._disk.open_for_reading(data_log_name(data_log))
+        try:
+            is_last = next(find_records(file, header, offset + 1), None) is None
+            # Searched before the second look: what is whole behind this place was written after it.
+            is_written = not is_last and any(True for _ in Walk(file, header, offset, verify_from=0))
+        finally:
+            file.close()
+        return end if is_last or is_written else super()._checked(end)
+
+    def _cut(self, end: _End) -> None:
+        """What would be set aside is not there; the rest stays as it is."""
+        for data_log in end.rest:
+            if data_log != end.position >> OFFSET_BITS:
+                del self._result.sizes[data_log]
+
+
+class _ReadOnlyFile:
+    """A file of somebody else: syncing it is his business, and everything else that is not reading is a mistake."""
+
+    def __init__(self, file: File) -> None:
+        self.read = file.read
+        self.read_into = file.read_into
+        self.size = file.size
+        self._close = file.close
+
+    def close(self) -> None:
+        self._close()
+
+    def sync(self) -> None:
+        """Nothing was written."""
+
+    def append(self, data: bytes) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+    def seek(self, position: int) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+    def truncate(self, length: int) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+    def preallocate(self, length: int) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+
+class _HeldFile(_ReadOnlyFile):
+    """One that stays open until the look is over."""
+
+    def close(self) -> None:
+        """Later."""
+
+
+class _ReadOnlyDisk:
+    """The same for a disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._held: dict[str, File] = {}
+        self.exists = disk.exists
+        self.free_bytes = disk.free_bytes
+
+    def list(self, directory: str) -> list[str]:
+        """Of the journal, with the oldest data logs opened at once. FileNotFoundError: one has gone already."""
+        names = self._disk.list(directory)
+        if directory == JOURNAL:
+            data_logs = [data_log_name(data_log) for data_log in sorted(filter(None, map(data_log_id, names)))]
+            for name in data_logs[:HELD_FILES_MAX]:
+                self._held[name] = self._disk.open_for_reading(name)
+        return names
+
+    def close(self) -> None:
+        for file in self._held.values():
+            file.close()
+        self._held.clear()
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        assert not create, "an onlooker writes nothing"
+        return self.open_for_reading(name)
+
+    def open_for_reading(self, name: str) -> File:
+        held = self._held.get(name)
+        return _HeldFile(held) if held is not None else _ReadOnlyFile(self._disk.open_for_reading(name))
+
+    def sync_directory(self, name: str) -> None:
+        """Nothing was written."""
+
+    def make_directory(self, name: str) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+    def rename(self, name: str, to: str) -> None:
+        raise AssertionError("an onlooker writes nothing")
+
+    def remove(self, name: str) -> None:
+        raise AssertionError("an onlooker writes nothing")

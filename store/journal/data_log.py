@@ -1,0 +1,394 @@
+"""One data log file: its header, a walk over its records, and what lies behind damage.
+
+    magic "FOREBAY1"  version u16  header bytes u16  salt u32  store id 16 bytes
+    data log id u32   epoch u32    first log sequence u64      created u64 (ms)   crc u32
+
+64 bytes with padding, then records. A sealed data log ends with a directory
+record: the offset of each record (u32), then the directory's own offset,
+the number of records and a mark. The walk trusts nothing: whoever walks
+decides whether the place where it ends is a torn tail or corruption.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ..disk.disk import File
+from ..format.record import (
+    ACK,
+    ACK_ONE,
+    DIRECTORY,
+    HEADER_BYTES,
+    MAGIC,
+    MAGIC_BYTES,
+    MAGIC_OFFSET,
+    MESSAGE,
+    MESSAGE_ONE,
+    NUMBERS,
+    PLAIN_ACKS,
+    PLAIN_MESSAGES,
+    SEQUENCE_MAX,
+    SEQUENCES,
+    Header,
+    RecordDamaged,
+    crc32,
+    decode_header,
+    decode_slice,
+    sequence_behind,
+    verify_head,
+)
+from .forward_reader import Window
+
+FORMAT_VERSION: Final = 1
+DATA_LOG_HEADER_BYTES: Final = 64
+DIRECTORY_MARK: Final = 0x52494446
+RECORDS_MAX: Final = 1 << 18
+"""A data log is rolled at that many records, so the directory of the newest one never holds more than 1 MiB of RAM."""
+
+_FILE_MAGIC: Final = b"FOREBAY1"
+_FILE_HEADER: Final = struct.Struct("<8sHHI16sIIQQI4x")
+_TRAILER: Final = struct.Struct("<III")
+_CHUNK_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 4096
+_ZEROS: Final = bytes(_PIECE_BYTES)
+_HEAD_BYTES_MAX: Final = 1 << 21
+"""Above the longest table, the longest directory and any state: what a search behind damage reads at most at once."""
+
+
+class DataLogHeader(NamedTuple):
+    salt: int
+    store_id: bytes
+    data_log: int
+    epoch: int
+    first_sequence: int
+    created: int
+
+
+class UnknownVersion(Exception):
+    """A newer format: the file is left as it is. Internal: the store names it."""
+
+
+def encode_header(header: DataLogHeader) -> bytes:
+    salt, *others = header
+    data = _FILE_HEADER.pack(_FILE_MAGIC, FORMAT_VERSION, DATA_LOG_HEADER_BYTES, salt, *others, 0)
+    return data[:56] + crc32(data[:56]).to_bytes(4, "little") + bytes(4)
+
+
+def decode_data_log_header(data: bytes) -> DataLogHeader:
+    """RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion when of a newer format."""
+    if len(data) < DATA_LOG_HEADER_BYTES:
+        raise RecordDamaged("the data log's header is incomplete")
+    magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
+    if magic != _FILE_MAGIC or crc != crc32(data[:56]):
+        raise RecordDamaged("the data log's header does not verify")
+    if version != FORMAT_VERSION or size != DATA_LOG_HEADER_BYTES:
+        raise UnknownVersion(f"format version {version}; this library reads version {FORMAT_VERSION}")
+    if any(data[60:DATA_LOG_HEADER_BYTES]):
+        raise RecordDamaged("the data log's header does not end with zeros")
+    if first > SEQUENCE_MAX:
+        raise RecordDamaged(f"a first log sequence of {first} cannot be")
+    return DataLogHeader(salt, store_id, data_log, epoch, first, created)
+
+
+def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
+    """offsets: of all records before it, as array("I"). O(1) objects, however many."""
+    if sys.byteorder == "big":
+        offsets = offsets[:]
+        offsets.byteswap()
+    return offsets.tobytes() + _TRAILER.pack(directory_offset, len(offsets), DIRECTORY_MARK)
+
+
+Plain = tuple[int, int, int, int, list[int], list[int]]
+"""Records of one message each, as they follow each other in their lane, or one ack of one run: most of a journal.
+
+(offset of the first record, lane number, first sequence, messages that the ack removes or 0,
+offset of each message's record, bytes of its content).
+"""
+
+
+class Walk:
+    """Walks the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
+
+    def __init__(
+        self,
+        file: File,
+        header: DataLogHeader,
+        offset: int,
+        *,
+        next_sequence: int | None = None,
+        verify_from: int | None = None,
+    ) -> None:
+        """verify_from: offset from which on bodies are verified too; None: heads only. O(1): nothing is read yet."""
+        self._file = file
+        self._salt = header.salt
+        self._size = file.size()
+        self._verify_from = verify_from
+        self.end = offset
+        self.next_sequence = next_sequence
+        self.epoch = 0
+        self.durable = 0
+        """The greatest durable position that an intact record attested."""
+        self.is_sealed = False
+        self.problem: str | None = None
+        self._chunk = b""
+        self._base = offset
+        """Offset of the chunk."""
+
+    def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
+        """Yields (offset, header, head): all bytes of the record but a slice's messages."""
+        while not self.is_sealed:
+            chunk, at = self._chunk, self.end - self._base
+            if at + HEADER_BYTES > len(chunk):
+                chunk, at = self._read(_CHUNK_BYTES), 0
+                if len(chunk) < HEADER_BYTES:
+                    self.problem = "an incomplete record" if chunk.strip(b"\0") else None
+                    return
+            try:
+                header = decode_header(chunk, at)
+                if self.end + header.length > self._size:
+                    raise RecordDamaged("the record reaches beyond the end of the file")
+                wanted = header.length if self._is_verified() and header.length <= _CHUNK_BYTES else header.head_bytes
+                if wanted > _CHUNK_BYTES:
+                    # Before there is memory for it: the length may lie.
+                    self._verify_in_pieces(header)
+                if at + wanted > len(chunk):
+                    chunk, at = self._read(max(wanted, _CHUNK_BYTES)), 0
+                head = chunk[at : at + header.head_bytes]
+                verify_head(header, head, self._salt)
+                if header.kind == MESSAGE:
+                    self._verify_slice(header, head, chunk, at)
+                self._follow(header, head)
+            except RecordDamaged as damage:
+                is_untouched = not chunk[at : at + HEADER_BYTES].strip(b"\0")
+                self.problem = None if is_untouched else str(damage)
+                return
+            offset = self.end
+            self.end = offset + header.length
+            self.is_sealed = header.kind == DIRECTORY
+            yield offset, header, head
+
+    def gather(self, most: int) -> list[Plain]:
+        """At most so many plain records that follow here, verified as the iteration does; it goes on behind them.
+
+        Ends at whatever is not plain and perfect, and at the end of what is in RAM: that is left to the iteration.
+        Six times as fast.
+        """
+        found: list[Plain] = []
+        chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
+        at, behind = self.end - base, min(len(chunk), self._size - base)
+        verify_at = self._verify_from - base if self._verify_from is not None else behind
+        sequence, durable = self.next_sequence, self.durable
+        assert sequence is not None
+        due, due_end = sequence << 16 | MAGIC, sequence + most << 16
+        offsets: list[int] = []
+        lengths: list[int] = []
+        kind_due = destination_due = first_due = -1
+        last = behind - MESSAGE_ONE.size
+        while at <= last and due < due_end:
+            if chunk[at + 8] == MESSAGE:
+                head_crc, length, kind, word, found_epoch, found_durable, destination, first, crc, size = (
+                    MESSAGE_ONE.unpack_from(chunk, at)
+                )
+                content, end = at + MESSAGE_ONE.size, at + length
+                if word != due or found_epoch != epoch or content + size != end or end > behind:
+                    break
+                if crc32(chunk[at + 4 : content], salt) != head_crc:
+                    break
+                if at >= verify_at and crc32(chunk[content:end]) != crc:
+                    break
+                if first != first_due or kind != kind_due or destination != destination_due:
+                    if kind not in PLAIN_MESSAGES or first >= SEQUENCES - most or destination >= NUMBERS:
+                        break
+                    kind_due, destination_due, offsets, lengths = kind, destination, [], []
+                    found.append((base + at, destination << 4 | kind >> 8 & 15, first, 0, offsets, lengths))
+                offsets.append(base + at)
+                lengths.append(size)
+                first_due = first + 1
+            elif chunk[at + 8] == ACK:
+                head_crc, length, kind, word, found_epoch, found_durable, destination, first, messages = (
+                    ACK_ONE.unpack_from(chunk, at)
+                )
+                end = at + ACK_ONE.size
+                if word != due or found_epoch != epoch or length != ACK_ONE.size:
+                    break
+                if kind not in PLAIN_ACKS or not messages or destination >= NUMBERS:
+                    break
+                if crc32(chunk[at + 4 : end], salt) != head_crc:
+                    break
+                found.append((base + at, destination << 4 | kind >> 8 & 15, first, messages, [], []))
+                first_due = -1
+            else:
+                break
+            if found_durable > durable:
+                durable = found_durable
+            due += 1 << 16
+            at = end
+        self.end, self.next_sequence, self.durable = base + at, due >> 16, durable
+        return found
+
+    def _read(self, size: int) -> bytes:
+        self._chunk, self._base = self._file.read(self.end, size), self.end
+        return self._chunk
+
+    def _verify_in_pieces(self, header: Header) -> None:
+        if crc_of(self._file, self.end + 4, header.head_bytes - 4, self._salt) != header.crc:
+            raise RecordDamaged("the record's checksum does not match")
+
+    def _is_verified(self) -> bool:
+        return self._verify_from is not None and self.end >= self._verify_from
+
+    def _follow(self, header: Header, head: bytes) -> None:
+        if self.next_sequence is not None and header.sequence != self.next_sequence:
+            raise RecordDamaged(f"log sequence {header.sequence} where {self.next_sequence} was due")
+        if header.epoch < self.epoch:
+            raise RecordDamaged(f"epoch {header.epoch} behind epoch {self.epoch}")
+        self.next_sequence = sequence_behind(header, head)
+        self.epoch = header.epoch
+        self.durable = max(self.durable, header.durable)
+
+    def _verify_slice(self, header: Header, head: bytes, chunk: bytes, at: int) -> None:
+        table = decode_slice(header, head).table
+        if not self._is_verified():
+            return
+        position = header.head_bytes
+        view = memoryview(chunk)
+        for index in range(0, len(table), 3):
+            crc, length = table[index], table[index + 1]
+            if at + position + length <= len(chunk):
+                found = crc32(view[at + position : at + position + length])
+            else:
+                found = crc_of(self._file, self.end + position, length)
+            if found != crc:
+                raise RecordDamaged(f"the checksum of message {index // 3} of a slice does not match")
+            position += length
+
+
+def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
+    """(offset, header) of each record with an intact head at or behind offset, wherever it begins.
+
+    What lies inside a record that is whole is not looked at. Cost: reads the
+    rest of the file once, those records' messages twice, and 2 KiB more for
+    each place that looks like a header, whatever length it claims.
+    """
+    size = file.size()
+    window = Window(file, offset)
+    while window.reach(offset + HEADER_BYTES):
+        at = window.data.find(MAGIC_BYTES, offset + MAGIC_OFFSET - window.begin)
+        place = window.begin + at - MAGIC_OFFSET if at >= 0 else window.end - MAGIC_OFFSET - 1
+        offset = place + (at >= 0)
+        record = _head_in(window, place, header.salt, size) if at >= 0 else None
+        if record is not None:
+            yield place, record
+            if _is_whole(file, place, record):
+                offset = place + record.length
+        if offset >= window.end:
+            window = Window(file, offset)
+        elif offset - window.begin >= _CHUNK_BYTES:
+            window.forget(offset)
+
+
+def _head_in(window: Window, place: int, salt: int, size: int) -> Header | None:
+    """The header of the record that begins at place; None when none does whose head verifies."""
+    if not window.reach(place + HEADER_BYTES):
+        return None
+    try:
+        record = decode_header(window.data, place - window.begin)
+    except RecordDamaged:
+        return None
+    head_end = place + record.head_bytes
+    if place + record.length > size or record.head_bytes > _HEAD_BYTES_MAX or not window.reach(head_end):
+        return None
+    return record if window.checksum(place + 4, head_end, salt) == record.crc else None
+
+
+def _is_whole(file: File, offset: int, record: Header) -> bool:
+    """Whether the messages of a record whose head verifies do so too."""
+    if record.kind != MESSAGE:
+        return True
+    try:
+        table = decode_slice(record, file.read(offset, record.head_bytes)).table
+    except RecordDamaged:
+        return False
+    begin = offset + record.head_bytes
+    for index in range(0, len(table), 3):
+        crc, length = table[index], table[index + 1]
+        if crc_of(file, begin, length) != crc:
+            return False
+        begin += length
+    return True
+
+
+def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
+    """Checksum of a stretch, read in pieces, that goes on from crc; -1 when the file ends before it."""
+    while length > 0:
+        part = file.read(offset, min(length, _CHUNK_BYTES))
+        if not part:
+            return -1
+        crc = crc32(part, crc)
+        offset += len(part)
+        length -= len(part)
+    return crc
+
+
+def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
+    """The greatest durable position in any intact record at or behind offset. 0: none. Cost: that of find_records.
+
+    What a torn tail and corruption have in common is that the walk stops;
+    a later record that knew this place to be durable tells them apart.
+    """
+    return max((found.durable for _, found in find_records(file, header, offset)), default=0)
+
+
+def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, bytes] | None:
+    """The header and head of the record that begins there; None when none does whose head verifies."""
+    try:
+        record = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
+        if offset + record.length > file.size() or record.head_bytes > _HEAD_BYTES_MAX:
+            return None
+        head = file.read(offset, record.head_bytes)
+        verify_head(record, head, header.salt)
+    except RecordDamaged:
+        return None
+    return record, head
+
+
+def seal_of(file: File, header: DataLogHeader) -> tuple[int, Header, bytes] | None:
+    """(offset, header, head) of the directory with which a sealed data log ends; None where it ends otherwise.
+
+    Two reads. That the records are where it says is not looked at.
+    """
+    size = file.size()
+    if size < DATA_LOG_HEADER_BYTES + HEADER_BYTES + _TRAILER.size:
+        return None
+    offset, records, mark = _TRAILER.unpack(file.read(size - _TRAILER.size, _TRAILER.size).ljust(_TRAILER.size, b"\0"))
+    if mark != DIRECTORY_MARK or offset + HEADER_BYTES + 4 * records + _TRAILER.size != size:
+        return None
+    found = record_at(file, header, offset)
+    if found is None or found[0].kind != DIRECTORY or found[0].length != size - offset:
+        return None
+    return offset, *found
+
+
+def used_bytes(file: File, offset: int) -> int:
+    """Bytes behind offset up to the last that is not zero: preallocated space is no loss. Reads the file to its end."""
+    used = 0
+    base = offset
+    while chunk := file.read(offset, _CHUNK_BYTES):
+        chunk_used = _used(chunk)
+        if chunk_used:
+            used = offset - base + chunk_used
+        offset += len(chunk)
+    return used
+
+
+def _used(chunk: bytes) -> int:
+    """Bytes up to the last that is not zero. Zeros in whole pieces are compared, forty times as fast as stripped."""
+    end = len(chunk)
+    while end >= _PIECE_BYTES and chunk[end - _PIECE_BYTES : end] == _ZEROS:
+        end -= _PIECE_BYTES
+    begin = max(end - _PIECE_BYTES, 0)
+    return begin + len(chunk[begin:end].rstrip(b"\0"))

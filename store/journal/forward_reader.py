@@ -1,0 +1,113 @@
+"""A file read forward once, with the checksum of any stretch of it at hand: what a search behind damage looks through.
+
+Whoever chose the bytes that are searched may have put thousands of headers
+into them, each of a long record. To take the checksum of each such stretch
+byte by byte would cost the square of the file's size. A CRC is linear, so
+that of any stretch follows from those of the two beginnings of the file that
+end where it begins and where it ends: each byte is read once, and a stretch
+costs two pieces of 1 KiB and a few multiplications.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from ..disk.disk import File
+from ..format.record import crc32
+
+PIECE_BYTES: Final = 1 << 10
+_READ_BYTES: Final = 1 << 16
+
+_POLYNOMIAL: Final = 0xEDB88320
+_TOP: Final = 1 << 31
+"""In this order of bits, the polynomial 1."""
+_MASK: Final = (1 << 32) - 1
+
+
+class Window:
+    """Bytes of a file from an offset on. It moves forward only."""
+
+    def __init__(self, file: File, offset: int) -> None:
+        self._file = file
+        self._origin = offset
+        self._marks = array("I", (0,))
+        """Checksum of the first piece, of the first two, ... from the origin on, 0 for none."""
+        self.begin = offset
+        """Offset of the first byte that is held."""
+        self.data = b""
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last byte that is held."""
+        return self.begin + len(self.data)
+
+    def reach(self, end: int) -> bool:
+        """Hold all bytes up to end. False: the file ends before it."""
+        while self.end < end:
+            more = self._file.read(self.end, max(_READ_BYTES, end - self.end))
+            if not more:
+                return False
+            self.data += more
+        while self._origin + len(self._marks) * PIECE_BYTES <= self.end:
+            at = self._origin + len(self._marks) * PIECE_BYTES - self.begin
+            self._marks.append(crc32(self.data[at - PIECE_BYTES : at], self._marks[-1]))
+        return True
+
+    def forget(self, before: int) -> None:
+        """Let go of bytes before an offset that is held, in whole pieces."""
+        begin = before - (before - self._origin) % PIECE_BYTES
+        self.data = self.data[begin - self.begin :]
+        self.begin = begin
+
+    def checksum(self, begin: int, end: int, initial: int) -> int:
+        """What crc32 gives for the bytes from begin to end, which are held, when it goes on from initial.
+
+        Up to two pieces byte by byte, arithmetic beyond.
+        """
+        if end - begin <= 2 * PIECE_BYTES:
+            return crc32(self.data[begin - self.begin : end - self.begin], initial)
+        return _followed_by_zeros(initial ^ self._up_to(begin), end - begin) ^ self._up_to(end)
+
+    def _up_to(self, end: int) -> int:
+        """Checksum of all from the origin to end."""
+        piece = (end - self._origin) // PIECE_BYTES
+        at = self._origin + piece * PIECE_BYTES - self.begin
+        return crc32(self.data[at : end - self.begin], self._marks[piece])
+
+
+def _times(factor: int, other: int) -> int:
+    """Product of two polynomials modulo that of CRC-32."""
+    product = 0
+    while factor:
+        if factor & _TOP:
+            product ^= other
+        factor = factor << 1 & _MASK
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product
+
+
+def _powers() -> list[int]:
+    """x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
+    powers = [_TOP >> 8]
+    for _ in range(31):
+        powers.append(_times(powers[-1], powers[-1]))
+    return powers
+
+
+_POWERS: Final = _powers()
+
+
+def _followed_by_zeros(crc: int, zeros: int) -> int:
+    """What a difference of two checksums has become when that many equal bytes followed."""
+    for power in _POWERS:
+        if zeros & 1:
+            crc = _times(crc, power)
+        zeros >>= 1
+    return crc
+
+
+def initial_of(data: bytes, crc: int) -> int:
+    """From where crc32 over data must have gone on to give crc."""
+    # x has the order 2**32 - 1: going on by as many zeros as are missing to that is going back.
+    return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

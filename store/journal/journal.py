@@ -1,0 +1,598 @@
+"""The journal: append records to rolling data logs, make them durable, read them by Location.
+
+A record that append returned for has been handed to the operating system:
+a killed process loses nothing of it. It survives a power cut once `sync`
+has returned for its position. Torn bytes at the end of the newest data log
+are what a crash leaves, and recovery cuts them.
+
+Who writes: the caller itself, under the state lock, with no thread between.
+Who syncs: the first caller that needs it, for all that have appended by then.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, NoReturn
+
+from cachetools import LRUCache
+
+from ..disk.disk import Disk, File
+from ..disk.layout import JOURNAL, data_log_name
+from ..errors import Closed, ForebayError, StoreFailed, StoreFull
+from ..format.record import (
+    ACK,
+    DIRECTORY,
+    DROP,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    MESSAGE,
+    SLICE_BYTES,
+    SLICE_CONTENT_BYTES_MAX,
+    content_lengths,
+    encode,
+    encode_ack,
+    encode_one,
+    encode_slice,
+)
+from .data_log import (
+    DATA_LOG_HEADER_BYTES,
+    RECORDS_MAX,
+    DataLogHeader,
+    decode_data_log_header,
+    directory_payload,
+    encode_header,
+)
+from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve, spare_acks
+
+OFFSET_BITS: Final = 32
+OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+READERS_MAX: Final = 128
+_ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+_ACK_BYTES: Final = 48
+
+
+def location_text(position: int) -> str:
+    """A position as the logs print it: data log id, colon, offset."""
+    return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
+
+
+class Journal:
+    """Appends and rolls under the state lock; `sync` takes its own lock first and is called without it."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        state_lock: threading.Lock,
+        store_id: bytes,
+        *,
+        max_file_bytes: int,
+        clock_ms: Callable[[], int],
+        random_salt: Callable[[], int],
+        first_record: Callable[[], tuple[int, int, bytes]],
+        has_reserve: bool = False,
+        store_limit_bytes: int | None = None,
+    ) -> None:
+        """first_record: (kind, count, payload) of the record that opens each data log, so that the newest one
+        restates all that older ones, once deleted, no longer tell. has_reserve: space is set aside for a full disk.
+        store_limit_bytes: bytes of records above which nothing more is added; what settles something goes on."""
+        self._disk = disk
+        self._state_lock = state_lock
+        self.sync_lock = threading.Lock()
+        self._store_id = store_id
+        self._max_file_bytes = max_file_bytes
+        self._clock_ms = clock_ms
+        self._random_salt = random_salt
+        self._first_record = first_record
+        self._has_reserve = has_reserve
+        self.reserve = Reserve(disk, max_file_bytes if has_reserve else 0)
+        self.store_limit_bytes = store_limit_bytes
+        self._capacity = max_file_bytes
+        """Bytes to which the newest data log is filled."""
+        self._is_makeshift = False
+        """The newest data log is from the reserve, or has not the space of a whole one."""
+        self.is_full = False
+        """The disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is added."""
+        self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
+        self._unsynced: list[File] = []
+        self._unsynced_names = 0
+        """How many data logs were begun since their directory was synced."""
+        self._file: File | None = None
+        self._limit, self._salt, self._word = -1, 0, MAGIC
+        self._offsets = array("I")
+        self._first_bytes = 0
+        """Header and first record of the newest data log."""
+        self.is_refusing = False
+        """What came last to be added was refused for want of space."""
+        self.is_burying = False
+        """What is added are dead letters, also where sends are refused: they take the place of others."""
+        self.epoch = 0
+        self.data_log = 0
+        """Id of the newest data log, the one that is written to."""
+        self.offset = 0
+        self.durable = 0
+        """Position up to which everything is on the device."""
+        self.attested = 0
+        """The durable position that the newest record names."""
+        self._sealed_bytes = 0
+        self.sizes: dict[int, int] = {}
+        """Bytes of each data log that exists."""
+        self.failure: StoreFailed | None = None
+        self.syncs = 0
+
+    # ------------------------------------------------------------------ opening
+
+    def begin(self, data_log: int, next_sequence: int, epoch: int) -> None:
+        """Go on in a new data log of that id, with that log sequence.
+
+        Every open begins one, so what an earlier process left is never written to again.
+        """
+        self.epoch = epoch
+        self._word = next_sequence << 16 | MAGIC
+        file, self._capacity, self._is_makeshift = self._create_first(data_log)
+        self._start_data_log(data_log, file)
+
+    @property
+    def end(self) -> int:
+        """Position behind the newest record. REQUIRES: state lock."""
+        return self.data_log << OFFSET_BITS | self.offset
+
+    @property
+    def next_sequence(self) -> int:
+        """Log sequence of the next record. REQUIRES: state lock."""
+        return self._word >> 16
+
+    # ---------------------------------------------------------------- appending
+
+    def append_one(
+        self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
+    ) -> int:
+        """A slice of one message; returns its offset in `data_log`. REQUIRES: state lock. One write."""
+        if not destination:
+            raise Closed("the queue")
+        size = _ONE_BYTES + len(properties) + len(body)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+        offset, salt, word = self.offset, self._salt, self._word
+        data = encode_one(
+            salt, word, self.epoch, self.durable, priority, destination, sequence, timestamp, properties, body
+        )
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+            if len(data) != size:
+                self._file.append(body)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, size)
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + size
+        return offset
+
+    def append_slice(
+        self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
+    ) -> tuple[int, list[int]]:
+        """A slice of pairs: its offset, and lengths. A large one is alone and not copied. REQUIRES: state lock."""
+        if not destination:
+            raise Closed("the queue")
+        lengths = content_lengths(contents)
+        if lengths[0] > SLICE_CONTENT_BYTES_MAX:
+            ((properties, body),) = contents
+            return self.append_one(priority, destination, sequence, timestamp, properties, body), lengths
+        size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+        head = self._salt, self._word, self.epoch, self.durable
+        return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
+
+    def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
+        """An ack of one run. REQUIRES: state lock."""
+        if not destination:
+            raise Closed("the queue")
+        if self.offset + _ACK_BYTES > self._limit:
+            self._make_room(_ACK_BYTES, ACK)
+        offset = self.offset
+        data = encode_ack(self._salt, self._word, self.epoch, self.durable, priority, destination, first, count)
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, _ACK_BYTES)
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + _ACK_BYTES
+
+    def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
+        """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
+        size = HEADER_BYTES + len(payload)
+        with self.uninterrupted():
+            if self.offset + size > self._limit:
+                self._make_room(size, kind)
+            offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
+        self.attested = self.durable
+        return offset
+
+    def keep_together(self, size: int, records: int) -> None:
+        """The next so many records, of size bytes in all, lie in one data log. REQUIRES: state lock."""
+        if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
+            self.roll(size)
+        if self.offset + size > self._limit:
+            self._make_room(size)
+
+    def _append(self, data: bytes) -> int:
+        offset = self.offset
+        try:
+            self._file.append(data)  # type: ignore[union-attr]
+        except OSError as error:
+            self._refuse(error, len(data))
+        self._word += 65_536
+        self._offsets.append(offset)
+        self.offset = offset + len(data)
+        return offset
+
+    def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
+        """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
+        if error.errno in NO_SPACE:
+            self.epoch += 1
+            assert self._file is not None
+            self._file.seek(self.offset)
+            self.is_refusing = True
+            raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space") from error
+        raise self.fail(f"a journal write failed ({error.strerror})") from error
+
+    def fail(self, reason: str) -> StoreFailed:
+        """Refuse everything from now on; returns the error to raise."""
+        self._limit = -1
+        self.failure = self.failure or StoreFailed(reason)
+        return self.failure
+
+    @contextmanager
+    def uninterrupted(self) -> Iterator[None]:
+        """Around a write and what goes with it, off the hot paths. REQUIRES: state lock.
+
+        Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
+        disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
+        """
+        try:
+            yield
+        except ForebayError:
+            raise
+        except BaseException:
+            self.interrupted()
+            raise
+
+    def interrupted(self) -> None:
+        """As `uninterrupted`, where a hot path has a try of its own."""
+        self.fail("a call was interrupted while it wrote")
+
+    def stop(self) -> None:
+        """Refuse every later append. REQUIRES: state lock."""
+        self._limit = -1
+
+    # ------------------------------------------------------------------ rolling
+
+    def _make_room(self, size: int, kind: int = MESSAGE) -> None:
+        """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
+        if self._limit < 0:
+            raise self.failure or Closed("the store")
+        is_adding = kind in ADDING_KINDS and not self.is_burying
+        if is_adding:
+            self._admit(size)
+        spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
+        capacity = self._capacity
+        if self.is_full and kind != DROP:
+            capacity -= min(LAST_BYTES, capacity // 8)
+        if self.offset + size > capacity or len(self._offsets) >= RECORDS_MAX:
+            if len(self._offsets) > 1:
+                self.roll(size, is_adding=is_adding)
+                spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
+            if not self.is_full:  # one record larger than a file gets a larger file
+                self._limit = max(self.offset + size, self._limit)
+        else:
+            self._set_limit(size)
+
+    def _admit(self, size: int) -> None:
+        """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
+        self.is_refusing = True
+        limit = self.store_limit_bytes
+        if limit is not None and self.journal_bytes + size > limit:
+            raise StoreFull(size, max(limit - self.journal_bytes, 0), "store_limit")
+        if self.is_full:
+            needed_bytes = self._max_file_bytes + self.reserve.missing_bytes
+            if self._free_bytes() < needed_bytes or not self.refill():
+                raise StoreFull(needed_bytes, self._free_bytes(), "the disk's free space")
+        self.is_refusing = False
+
+    @property
+    def is_short_of_room(self) -> bool:
+        """Another data log would not fit: nothing is kept for a lease."""
+        limit = self.store_limit_bytes
+        return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
+
+    def _set_limit(self, size: int) -> None:
+        """As far as appends need not look: even the smallest records could not be too many for the directory."""
+        if self.is_full:
+            self._limit = 0
+            return
+        records_left = max(RECORDS_MAX - len(self._offsets), 1)
+        limit = min(self._capacity, self.offset + max(HEADER_BYTES * records_left, size))
+        if self.store_limit_bytes is not None:
+            limit = min(limit, self.store_limit_bytes - sum(self.sizes.values()))
+        self._limit = max(limit, 0)
+
+    def _free_bytes(self) -> int:
+        """For a message to people: 0 when even that can't be known."""
+        try:
+            return self._disk.free_bytes()
+        except OSError:
+            return 0
+
+    # ------------------------------------------------------------------ a full disk
+
+    def refill(self) -> bool:
+        """Make the reserve whole again and leave a makeshift data log. False: the disk is still full.
+
+        REQUIRES: state lock.
+        """
+        if self.is_full and self._limit >= 0:
+            try:
+                if self._fill_reserve():
+                    if self._is_makeshift:
+                        with self.uninterrupted():
+                            self.roll()
+                    else:
+                        self.is_full = False
+                        self._set_limit(0)
+            except StoreFull:
+                return False
+        self.is_refusing = self.is_full
+        return not self.is_full
+
+    def lend(self) -> bool:
+        """Give a part of the reserve to the index, which finds no space. False: there is none left.
+
+        REQUIRES: no state lock held.
+        """
+        with self._state_lock:
+            try:
+                if not self.reserve.lend():
+                    return False
+            except OSError as error:
+                raise self.fail(f"the reserve could not be given back ({error.strerror})") from error
+            self.is_full = True
+            self._limit = min(self._limit, 0)
+            return True
+
+    def _fill_reserve(self) -> bool:
+        # Four times the record that opens a data log: destinations may be added before it is needed.
+        try:
+            return self.reserve.fill(4 * self._first_bytes)
+        except OSError as error:
+            raise self.fail(f"the reserve could not be made ({error.strerror})") from error
+
+    # ------------------------------------------------------------------ beginning and ending data logs
+
+    def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
+        """Seal the newest data log and begin the next one. StoreFull: neither was done. REQUIRES: state lock.
+
+        is_adding: what it is for is refused rather than given space of the reserve.
+        """
+        old, old_id, next_id = self._file, self.data_log, self.data_log + 1
+        assert old is not None
+        # The space first: whatever were written behind a seal would be hidden from recovery.
+        try:
+            file, capacity, is_makeshift = self._create_next(next_id, size, is_adding)
+        except OSError as error:
+            self._refuse(error, max(self._max_file_bytes, size))
+        try:
+            self.seal()
+        except ForebayError:
+            self._abandon(next_id, file)
+            raise
+        self.sizes[old_id] = self.offset
+        self._sealed_bytes += self.offset
+        self._unsynced.append(old)
+        self._capacity, self._is_makeshift = capacity, is_makeshift
+        try:
+            self._start_data_log(next_id, file)
+        except OSError as error:
+            raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
+
+    def seal(self) -> None:
+        """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock.
+
+        Where the disk has no space for it the data log ends with its last record, as one that recovery has cut.
+        """
+        if self.failure is not None:
+            raise self.failure
+        old, old_end = self._file, self.offset
+        assert old is not None
+        payload = directory_payload(self._offsets, old_end)
+        seal = encode(self._salt, self._word, self.epoch, self.durable, DIRECTORY, 0, 0, payload)
+        try:
+            old.append(seal)
+            old.truncate(old_end + len(seal))
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                self._refuse(error, len(seal))
+            self._end_unsealed(old)
+            return
+        self._word += 65_536
+        self.offset = old_end + len(seal)
+        self._limit = -1
+
+    def _end_unsealed(self, old: File) -> None:
+        self.epoch += 1
+        try:
+            old.seek(self.offset)
+            old.truncate(self.offset)
+        except OSError as error:
+            raise self.fail(f"a data log could not be cut ({error.strerror})") from error
+        self._limit = -1
+
+    def _create_first(self, data_log: int) -> tuple[File, int, bool]:
+        """The file, its capacity, and whether it is makeshift: with less space, or none that is sure, on a full disk.
+
+        So opening succeeds there, and consumers can make room.
+        """
+        try:
+            return self._create_data_log(data_log, self._max_file_bytes), self._max_file_bytes, False
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._has_reserve:
+                raise
+        wanted = self._max_file_bytes // 2
+        while wanted >= 2 * LAST_BYTES:
+            if 2 * wanted <= self._free_bytes():  # the index needs some of it
+                with suppress(OSError):
+                    return self._create_data_log(data_log, wanted), wanted, True
+            wanted //= 2
+        return self._disk.open(data_log_name(data_log), create=True), self._max_file_bytes, True
+
+    def _create_next(self, data_log: int, size: int, is_adding: bool) -> tuple[File, int, bool]:
+        """As _create_first; on a full disk from the reserve, or OSError."""
+        needed = DATA_LOG_HEADER_BYTES + size
+        try:
+            return self._create_data_log(data_log, max(self._max_file_bytes, needed)), self._max_file_bytes, False
+        except OSError as error:
+            reserved = None
+            if not is_adding and error.errno in NO_SPACE:
+                reserved = self.reserve.take(data_log_name(data_log), needed)
+            if reserved is None:
+                raise
+            return *reserved, True
+
+    def _create_data_log(self, data_log: int, size: int) -> File:
+        """A file that has its space and no content."""
+        file = self._disk.open(data_log_name(data_log), create=True)
+        try:
+            file.preallocate(size)
+        except OSError:
+            self._abandon(data_log, file)
+            raise
+        return file
+
+    def _abandon(self, data_log: int, file: File) -> None:
+        """Best effort: if the name stays, recovery sets the empty file aside."""
+        file.close()
+        with suppress(OSError):
+            self._disk.remove(data_log_name(data_log))
+
+    def _start_data_log(self, data_log: int, file: File) -> None:
+        salt = self._random_salt()
+        header = DataLogHeader(salt, self._store_id, data_log, self.epoch, self._word >> 16, self._clock_ms())
+        self.data_log = data_log
+        self.sizes[data_log] = 0
+        kind, count, payload = self._first_record()
+        first = encode(salt, self._word, self.epoch, self.durable, kind, 0, count, payload)
+        file.append(encode_header(header) + first)
+        self.attested = self.durable
+        self._file, self._salt, self._offsets = file, salt, array("I", (DATA_LOG_HEADER_BYTES,))
+        self._word += 65_536
+        self.offset = self._first_bytes = DATA_LOG_HEADER_BYTES + len(first)
+        self._readers[data_log] = file, salt
+        self._unsynced_names += 1
+        self.is_full = self._is_makeshift or not self._fill_reserve()
+        self._set_limit(0)
+
+    # ------------------------------------------------------------------ syncing
+
+    def sync(self, position: int | None = None) -> None:
+        """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
+
+        One caller syncs for all that appended before; the others find it done.
+        """
+        if position is not None and self.durable >= position:
+            return
+        with self.sync_lock:
+            if position is not None and self.durable >= position:
+                return
+            with self._state_lock:
+                if self.failure is not None:
+                    raise self.failure
+                end, newest = self.end, self._file
+                sealed, names = self._unsynced.copy(), self._unsynced_names
+            assert newest is not None
+            try:
+                for file in sealed:
+                    file.sync()
+                if names:
+                    self._disk.sync_directory(JOURNAL)
+                newest.sync()
+            except OSError as error:
+                with self._state_lock:
+                    raise self.fail(f"a journal sync failed ({error.strerror})") from error
+            self.syncs += 1
+            with self._state_lock:
+                # Forgotten only now: a sync that is interrupted is done again, whole.
+                del self._unsynced[: len(sealed)]
+                self._unsynced_names -= names
+                self.durable = max(self.durable, end)
+
+    def sync_at_standstill(self) -> None:
+        """As sync, up to now. REQUIRES: sync lock and state lock."""
+        if self.failure is not None:
+            raise self.failure
+        assert self._file is not None
+        try:
+            for file in self._unsynced:
+                file.sync()
+            if self._unsynced_names:
+                self._disk.sync_directory(JOURNAL)
+            self._file.sync()
+        except OSError as error:
+            raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        self._unsynced.clear()
+        self._unsynced_names = 0
+        self.syncs += 1
+        self.durable = self.end
+
+    # ------------------------------------------------------------------ reading
+
+    def reader(self, data_log: int) -> tuple[File, int]:
+        """An open file of the data log and its salt. What it reads stays readable though cleanup removes the name.
+
+        REQUIRES: state lock.
+        """
+        found = self._readers.get(data_log)
+        if found is None:
+            if data_log == self.data_log:
+                assert self._file is not None
+                found = self._file, self._salt
+            else:
+                file = self._disk.open_for_reading(data_log_name(data_log))
+                found = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
+            self._readers[data_log] = found
+        return found
+
+    @property
+    def journal_bytes(self) -> int:
+        """Bytes of all data logs up to the end of the newest record. REQUIRES: state lock."""
+        return sum(self.sizes.values()) + self.offset
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes written since it was opened. REQUIRES: state lock."""
+        return self._sealed_bytes + self.offset
+
+    def remove(self, data_logs: list[int]) -> None:
+        """Unlink data logs, and make that durable. REQUIRES: a drop record that names them is synced."""
+        for data_log in data_logs:
+            with suppress(FileNotFoundError):  # an earlier attempt failed at another one
+                self._disk.remove(data_log_name(data_log))
+        self._disk.sync_directory(JOURNAL)
+
+    def forget(self, data_logs: list[int]) -> None:
+        """REQUIRES: state lock."""
+        for data_log in data_logs:
+            self._readers.pop(data_log, None)
+            self.sizes.pop(data_log, None)
+
+    def close(self) -> None:
+        """Close the files. What was not synced before is left to the operating system. REQUIRES: state lock."""
+        self._limit = -1
+        for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
+            if file is not None:
+                file.close()
+        self._readers.clear()
+        self._unsynced.clear()

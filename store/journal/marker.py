@@ -1,0 +1,70 @@
+"""The mark in kr-store/state: whose journal the index belongs to, and whether the last shutdown was clean.
+
+Deleting it forces a full replay. It is replaced whole (write, sync, rename,
+sync of the directory), so a crash leaves the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from typing import Final, NamedTuple
+
+from ..disk.disk import Disk
+from ..disk.layout import STATE_DIRECTORY
+from .reserve import NO_SPACE
+
+logger = logging.getLogger("forebay.store")
+
+_NAME: Final = f"{STATE_DIRECTORY}/mark"
+_NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"
+_FORM: Final = struct.Struct("<8s16sIQB")
+_MAGIC: Final = b"FBMARK01"
+
+
+class Mark(NamedTuple):
+    store_id: bytes
+    epoch: int
+    position: int
+    """Journal position that was durable when the mark was written."""
+    is_clean: bool
+
+
+def read_mark(disk: Disk) -> Mark | None:
+    """None when there is none, or none that verifies."""
+    if not disk.exists(_NAME):
+        return None
+    file = disk.open_for_reading(_NAME)
+    try:
+        data = file.read(0, _FORM.size + 4)
+    finally:
+        file.close()
+    if len(data) != _FORM.size + 4 or zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+        return None
+    magic, store_id, epoch, position, is_clean = _FORM.unpack(data[:-4])
+    return Mark(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
+
+
+def write_mark(disk: Disk, mark: Mark) -> None:
+    if disk.exists(_NEW_NAME):
+        disk.remove(_NEW_NAME)
+    data = _FORM.pack(_MAGIC, mark.store_id, mark.epoch, mark.position, mark.is_clean)
+    file = disk.open(_NEW_NAME, create=True)
+    try:
+        file.append(data + zlib.crc32(data).to_bytes(4, "little"))
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_NEW_NAME, _NAME)
+    disk.sync_directory(STATE_DIRECTORY)
+
+
+def leave_mark(disk: Disk, mark: Mark) -> None:
+    """As write_mark, at the end. On a full disk none is left: the next open replays, and needs what space there is."""
+    try:
+        write_mark(disk, mark)
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")

@@ -1,0 +1,241 @@
+"""Reading messages back: extents gathered into few large reads, each message verified on its own.
+
+Neighbouring records come in one read, with what lies between them, up to
+256 KiB: one call and one copy for hundreds of messages. A message that does
+not verify costs that message alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple, Protocol
+
+from ..disk.disk import File
+from ..format.record import (
+    ENTRY_BYTES,
+    FLAGS_OFFSET,
+    SLICE_BYTES,
+    TRANSACTIONAL,
+    RecordDamaged,
+    crc32,
+    decode_header,
+    decode_slice,
+    verify_head,
+)
+from ..index.block import Extent, Singles
+
+REGION_BYTES_MAX: Final = 256 * 1024
+GAP_BYTES_MAX: Final = 8 * 1024
+"""Bytes of other records between two wanted ones that are cheaper to read than to skip. Among single records of one run
+as many bytes as are wanted may be read along."""
+
+StoredMessage = tuple[int, bytes, bytes | None, int]
+"""(sequence, properties, body, timestamp in ms). A plain tuple: the collector soon stops tracking it.
+A body of None is still to be read, when somebody looks at it."""
+
+_ONE: Final = struct.Struct("<I32xQQIII")
+"""Of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
+_ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+assert _ONE.size == _ONE_BYTES
+
+
+class Readable(Protocol):
+    """As much of a `File` as a region needs."""
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+
+class _Unopened:
+    """Stands for a data log that could not be opened: its messages are unreadable, the others are not."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise self._error
+
+
+class Region(NamedTuple):
+    """One read: length bytes at offset, and the extents that lie in it."""
+
+    file: Readable
+    salt: int
+    data_log: int
+    offset: int
+    length: int
+    extents: list[Extent | Singles]
+
+
+def plan_regions(extents: Iterable[Extent | Singles], reader: Callable[[int], tuple[File, int]]) -> list[Region]:
+    """Gather extents, in the order given, into regions. A record larger than a region is a region of its own.
+
+    reader: the open file of a data log, and its salt.
+    """
+    regions: list[Region] = []
+    gathered: list[Extent | Singles] = []
+    data_log = begin = end = -1
+    for extent in chain.from_iterable(_halved(extent) for extent in extents):
+        offset = extent.offset
+        extent_end = offset + extent.record_bytes
+        if (
+            extent.data_log != data_log
+            or not end <= offset <= end + GAP_BYTES_MAX
+            or extent_end - begin > REGION_BYTES_MAX
+        ):
+            if extent.data_log == data_log and gathered and offset == gathered[-1].offset:
+                gathered.append(extent)  # another run of the same record
+                continue
+            if gathered:
+                regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
+            gathered, data_log, begin = [], extent.data_log, offset
+        gathered.append(extent)
+        end = extent_end
+    if gathered:
+        regions.append(Region(*_opened(reader, data_log), data_log, begin, end - begin, gathered))
+    return regions
+
+
+def _halved(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+    """Single records that fit into one region and lie close to each other; halves of them until that is so."""
+    if isinstance(extent, Singles) and extent.messages > 1:
+        wanted_bytes = sum(extent.lengths) + _ONE_BYTES * extent.messages
+        if extent.record_bytes > min(REGION_BYTES_MAX, wanted_bytes + max(wanted_bytes, GAP_BYTES_MAX)):
+            middle = extent.messages // 2
+            yield from _halved(extent.part(0, middle))
+            yield from _halved(extent.part(middle, extent.messages))
+            return
+    yield extent
+
+
+def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[Readable, int]:
+    try:
+        return reader(data_log)
+    except OSError as error:
+        return _Unopened(error), 0
+    except RecordDamaged as damage:
+        return _Unopened(OSError(errno.EIO, str(damage))), 0
+
+
+def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    """The wanted messages in order, and (sequence, problem) of those that can't be read. One read a region.
+
+    Where that read fails, one a record: what the disk can't give costs the messages in it alone.
+    """
+    messages: list[StoredMessage] = []
+    unreadable: list[tuple[int, str]] = []
+    for region in regions:
+        data = b""  # the one before goes first: memory was reserved for one of them
+        try:
+            data = region.file.read(region.offset, region.length)
+        except OSError as error:
+            parts = _records_of(region)
+            if len(parts) > 1:
+                found, others = read_regions(parts)
+                messages += found
+                unreadable += others
+            else:
+                _unreadable(region.extents[0], f"the read failed ({error.strerror})", unreadable)
+            continue
+        for extent in region.extents:
+            if isinstance(extent, Singles):
+                _read_singles(extent, data, region.offset, region.salt, messages, unreadable)
+            else:
+                try:
+                    _read_slice(extent, data, extent.offset - region.offset, region.salt, messages, unreadable)
+                except (RecordDamaged, struct.error) as damage:
+                    _unreadable(extent, str(damage), unreadable)
+    return messages, unreadable
+
+
+def _records_of(region: Region) -> list[Region]:
+    """A region for each record; the whole one where its file is not open."""
+    if isinstance(region.file, _Unopened):
+        return [region._replace(extents=[extent]) for extent in region.extents]
+    extents: list[Extent | Singles] = []
+    for extent in region.extents:
+        if isinstance(extent, Singles):
+            extents += [extent.part(n, n + 1) for n in range(extent.messages)]
+        else:
+            extents.append(extent)
+    return [region._replace(offset=extent.offset, length=extent.record_bytes, extents=[extent]) for extent in extents]
+
+
+def _unreadable(extent: Extent | Singles, problem: str, unreadable: list[tuple[int, str]]) -> None:
+    if isinstance(extent, Singles):
+        unreadable += [
+            (extent.first_sequence + n, f"data-{extent.data_log}.log at {offset}: {problem}")
+            for n, offset in enumerate(extent.offsets)
+        ]
+    else:
+        place = f"data-{extent.data_log}.log at {extent.offset}: {problem}"
+        unreadable += [(extent.first_sequence + n, place) for n in range(extent.messages)]
+
+
+def _read_singles(
+    extent: Singles,
+    data: bytes,
+    base: int,
+    salt: int,
+    messages: list[StoredMessage],
+    unreadable: list[tuple[int, str]],
+) -> None:
+    """Records of one message each. The loop is as flat as it is because every backlog is drained through it."""
+    unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
+    for offset, length in zip(extent.offsets, extent.lengths, strict=True):
+        sequence += 1
+        at = offset - base
+        begin = at + _ONE_BYTES
+        content = data[begin : begin + length]
+        try:
+            head_crc, found, timestamp, crc, content_bytes, properties_bytes = unpack(data, at)
+        except struct.error:
+            problem = "it does not lie there whole"
+        else:
+            if crc32(data[at + 4 : begin], salt) != head_crc:
+                problem = "the record's checksum does not match"
+            elif (
+                (found != sequence and not data[at + FLAGS_OFFSET] & TRANSACTIONAL)
+                or content_bytes != length
+                or properties_bytes > length
+            ):
+                problem = "another record lies there"
+            elif crc32(content) != crc:
+                problem = "the checksum of the message does not match"
+            elif properties_bytes:
+                messages.append((sequence, content[:properties_bytes], content[properties_bytes:], timestamp))
+                continue
+            else:
+                messages.append((sequence, b"", content, timestamp))
+                continue
+        unreadable.append((sequence, f"data-{extent.data_log}.log at {offset}: {problem}"))
+
+
+def _read_slice(
+    extent: Extent, data: bytes, at: int, salt: int, messages: list[StoredMessage], unreadable: list[tuple[int, str]]
+) -> None:
+    header = decode_header(data, at)
+    verify_head(header, data[at : at + header.head_bytes], salt)
+    if header.length != extent.record_bytes or header.entries != extent.record_messages:
+        raise RecordDamaged("another record lies there")
+    part = decode_slice(header, data, at)
+    if part.first_sequence + extent.skip != extent.first_sequence and not header.is_transactional:
+        raise RecordDamaged("another record lies there")
+    table = part.table
+    begin = at + header.head_bytes + sum(table[1 : 3 * extent.skip : 3])
+    sequence = extent.first_sequence
+    timestamp = part.timestamp
+    wanted = table[3 * extent.skip : 3 * (extent.skip + extent.messages)]
+    for crc, length, properties_bytes in zip(wanted[::3], wanted[1::3], wanted[2::3], strict=True):
+        content = data[begin : begin + length]
+        if crc32(content) != crc or properties_bytes > length:
+            place = f"data-{extent.data_log}.log at {extent.offset}: the checksum of the message does not match"
+            unreadable.append((sequence, place))
+        elif properties_bytes:
+            messages.append((sequence, content[:properties_bytes], content[properties_bytes:], timestamp))
+        else:
+            messages.append((sequence, b"", content, timestamp))
+        begin += length
+        sequence += 1

@@ -1,0 +1,143 @@
+"""Scan: the journal as one who does not own it sees it: what verifies, in order, and each place that does not.
+
+Recovery stops where records stop making sense, because it must not guess. A
+scan goes on behind the damage, at the next record that verifies. It only
+reads, and a process may be writing meanwhile: what that one has written by
+halves is a tail, never damage; what it deletes is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..disk.disk import Disk, File
+from ..disk.layout import JOURNAL, data_log_id, data_log_name
+from ..format.record import MESSAGE, Header, RecordDamaged, decode_slice
+from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_records, record_at, used_bytes
+
+RELISTINGS_MAX: Final = 3
+"""So often the directory is listed again for one data log that was deleted meanwhile; then it is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record whose head verifies."""
+
+    offset: int
+    header: Header
+    head: bytes
+    """All of the record but a slice's messages."""
+    bad_messages: tuple[int, ...] = ()
+    """Places in the slice, from 0, of the messages that do not verify."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that are no record; with a length of 0, a place where records are missing."""
+
+    offset: int
+    length: int
+    problem: str
+    is_tail: bool = False
+    """Nothing behind it verifies: a write that a crash, or this moment, caught by halves looks like this."""
+
+
+def open_data_logs(disk: Disk, after: int = 0) -> Iterator[tuple[int, File | OSError]]:
+    """The data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
+    relistings = 0
+    opened: list[File] = []
+    ids = _listed(disk, after)
+    try:
+        while ids:
+            data_log = ids.pop(0)
+            try:
+                file = disk.open_for_reading(data_log_name(data_log))
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and relistings < RELISTINGS_MAX:
+                    relistings += 1
+                    ids = _listed(disk, after)
+                    continue
+                yield data_log, error
+            else:
+                opened.append(file)
+                if len(opened) > 2:
+                    opened.pop(0).close()
+                yield data_log, file
+            after, relistings = data_log, 0
+    finally:
+        for file in opened:
+            file.close()
+
+
+def _listed(disk: Disk, after: int) -> list[int]:
+    ids = filter(None, map(data_log_id, disk.list(JOURNAL)))
+    return sorted(data_log for data_log in ids if data_log > after)
+
+
+def scan(
+    file: File, header: DataLogHeader, *, offset: int | None = None, next_sequence: int | None = None
+) -> Iterator[Found | Damage]:
+    """Read a data log to its end and verify every byte. One pass, in reads of 1 MiB, where nothing is damaged.
+
+    offset, next_sequence: begin at that record, which has that log sequence, instead of the first.
+    """
+    offset = DATA_LOG_HEADER_BYTES if offset is None else offset
+    due: int | None = header.first_sequence if next_sequence is None else next_sequence
+    expected = header.first_sequence if next_sequence is None else next_sequence
+    while True:
+        walk = Walk(file, header, offset, next_sequence=due, verify_from=0)
+        for place, record, head in walk:
+            yield Found(place, record, head)
+        offset, due, expected = walk.end, walk.next_sequence, walk.next_sequence or expected
+        if walk.is_sealed:
+            if used := used_bytes(file, offset):
+                yield Damage(offset, used, f"{used} bytes behind the seal")
+            return
+        # Searched before the second look: what is whole behind this place was written after it, so that a
+        # record which does not verify even then is not one that a live process is just writing.
+        behind = next(find_records(file, header, offset + 1), None)
+        if any(True for _ in Walk(file, header, offset, next_sequence=due, verify_from=0)):
+            continue
+        problem = walk.problem or "zeros where records were"
+        if behind is None:
+            if used := used_bytes(file, offset):
+                yield Damage(offset, used, problem, is_tail=True)
+            return
+        at_offset = record_at(file, header, offset)
+        if at_offset is None:
+            next_offset, next_header = behind
+            lost = max(next_header.sequence - expected, 1)
+            length = next_offset - offset
+            yield Damage(offset, length, f"{problem}; records up to offset {next_offset} are lost: {lost}")
+            offset, due = next_offset, None
+            continue
+        record, head = at_offset
+        found = _found_by_halves(file, offset, record, head, problem)
+        yield found
+        if isinstance(found, Damage) and not found.length:
+            due = None
+        else:
+            offset, due = offset + record.length, record.sequence + 1
+
+
+def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:
+    """A record at which the walk stopped though its head verifies."""
+    try:
+        bad_messages = _bad_messages(file, offset, record, head) if record.kind == MESSAGE else ()
+    except RecordDamaged:
+        return Damage(offset, record.length, problem)
+    return Found(offset, record, head, bad_messages) if bad_messages else Damage(offset, 0, problem)
+
+
+def _bad_messages(file: File, offset: int, record: Header, head: bytes) -> tuple[int, ...]:
+    table = decode_slice(record, head).table
+    begin = offset + record.head_bytes
+    bad_messages = []
+    for index in range(record.entries):
+        crc, length = table[3 * index : 3 * index + 2]
+        if crc_of(file, begin, length) != crc:
+            bad_messages.append(index)
+        begin += length
+    return tuple(bad_messages)

@@ -1,0 +1,1 @@
+"""Maintenance of the journal: cleanup, archive, leases and relocation."""

@@ -1,0 +1,177 @@
+"""The cleaner: takes data logs that nothing needs out of the journal, so that no crash in between costs a message."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..disk.layout import MAX_DATA_LOG_ID
+from ..format.record import DROP
+from ..format.state import State, encode_state
+from ..index.index import Index
+from ..journal.journal import OFFSET_BITS, Journal
+from ..transactions import Transactions
+from .archive import Archive
+from .leases import Lease
+from .removable import removable, trace
+from .retention import Pins
+
+logger = logging.getLogger("forebay.store")
+cleanup_logger = logging.getLogger("forebay.store.cleanup")
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport:
+    """What a cleanup did, as ids of data logs. `archived`: instead of deleted. `remaining`: the newest included."""
+
+    deleted: tuple[int, ...]
+    archived: tuple[int, ...]
+    relocated_messages: int
+    """Live messages that were copied forward out of sparse data logs."""
+    remaining: tuple[int, ...]
+
+
+class Cleaner:
+    """Decides and discards. Which data logs were dropped and are not gone yet is its own to know."""
+
+    def __init__(
+        self,
+        index: Index,
+        journal: Journal,
+        transactions: Transactions,
+        archive: Archive | None,
+        *,
+        maintenance_lock: threading.Lock,
+        state_lock: threading.Lock,
+        replay_position: Callable[[], int],
+        is_full: Callable[[], bool],
+        pins: Callable[[], Pins],
+        leases: Callable[[], Sequence[Lease]] = tuple,
+    ) -> None:
+        """archive: keeps what is discarded; None: it is deleted. replay_position: where the next open begins.
+
+        is_full: whether the journal lives on its reserve. leases: those that count.
+        """
+        self._index = index
+        self._journal = journal
+        self._transactions = transactions
+        self._archive = archive
+        self._maintenance_lock = maintenance_lock
+        self._lock = state_lock
+        self._replay_position = replay_position
+        self._is_full = is_full
+        self._pins = pins
+        self._leases = leases
+        self._leased_from = MAX_DATA_LOG_ID + 1
+        """At the last cleanup: data logs from that one on were kept for leases."""
+        self.dropped: set[int] = set()
+        """Named in a drop record, and not gone yet."""
+        self.room_came: Callable[[], None] = lambda: None
+        """Called under the state lock when data logs are gone."""
+
+    def sealed(self) -> set[int]:
+        """Data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
+        newest = min(self._replayed_data_log, self._leased_from)
+        return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
+
+    def delete_unneeded(self) -> CleanupReport:
+        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock.
+
+        A drop record that names them is synced before the first is unlinked,
+        so no crash can turn a deletion into a loss or a redelivery. What the
+        disk refuses to delete is tried again by the next cleanup.
+        """
+        holders = self._pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        leases = self._leases()
+        self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
+        copied = self._copy_ahead(leases)
+        with self._maintenance_lock:
+            with self._lock:
+                newest = self._replayed_data_log
+                undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+                doomed = removable(self._index.uses, newest, undecided)
+                unready = set(doomed).difference(copied) if copied is not None else set()
+                if unready:
+                    doomed = removable(self._index.uses, newest, unready | undecided)
+                lines = self._trace(newest, unready | undecided, holders) if holders is not None else []
+                if doomed:
+                    self._journal.append(DROP, 0, len(doomed), encode_state(State(data_logs=doomed)))
+                    self.dropped.update(doomed)
+            is_done = False
+            if doomed:
+                self._journal.sync()
+                is_done = self.discard(doomed)
+                if is_done:
+                    self._forget(doomed)
+            with self._lock:
+                if self._is_full():
+                    self._journal.refill()
+                remaining = tuple(sorted(self._journal.sizes))
+        for line in lines:
+            cleanup_logger.debug("%s", line)
+        if doomed:
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+        gone = tuple(doomed) if is_done else ()
+        deleted, archived = ((), gone) if self._archive is not None else (gone, ())
+        return CleanupReport(deleted, archived, 0, remaining)
+
+    @property
+    def _replayed_data_log(self) -> int:
+        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
+        return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
+
+    def _leased(self, leases: Sequence[Lease]) -> set[int]:
+        """Data logs that a reader has not come to the end of. REQUIRES: state lock."""
+        return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
+
+    def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
+        """Bring what nothing needs into the archive; returns what may be dropped now, None: anything may.
+
+        The slow part of archiving: no lock is held meanwhile.
+        """
+        if self._archive is None:
+            return None
+        with self._lock:
+            undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+            unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
+        ready, error = self._archive.copy(unneeded)
+        if error is not None:
+            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+        return ready
+
+    def discard(self, data_logs: list[int]) -> bool:
+        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
+
+        False: the disk refused; they are tried again by the next cleanup, or the next open.
+        """
+        try:
+            if self._archive is not None:
+                self._archive.keep(data_logs)
+            self._journal.remove(data_logs)
+            return True
+        except OSError as error:
+            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            return False
+
+    def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:
+        return trace(
+            self._index.uses,
+            newest,
+            unready,
+            last_update=self._replay_position(),
+            first_transaction=self._transactions.first_position,
+            destinations=destinations,
+        )[0]
+
+    def _forget(self, data_logs: Iterable[int]) -> None:
+        with self._lock:
+            for data_log in data_logs:
+                self._index.uses.pop(data_log, None)
+            for use in self._index.uses.values():
+                use.acked_data_logs.difference_update(data_logs)
+                use.committed_data_logs.difference_update(data_logs)
+            self._journal.forget(list(data_logs))
+            self.dropped.difference_update(data_logs)
+            self.room_came()

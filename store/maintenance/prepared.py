@@ -1,0 +1,102 @@
+"""Moving what prepared transactions have in a data log, so that one that waits for its outcome pins no disk.
+
+Their slices are copied with the flag RELOCATED, which count for nothing by
+themselves. Then a prepare record of the same branch names the copies in the
+place of their originals, so a crash leaves the one or the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from ..account import Account
+from ..disk.disk import File
+from ..format.branch import Branch, PlacedSlice, branch_bytes
+from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
+from ..journal.journal import OFFSET_BITS, Journal
+from ..transactions import Transactions, read_contents
+from .relocation_scan import BATCH_BYTES
+
+PREPARE_SHARE: Final = 2
+"""A branch is only moved out of a data log so many times as large as its prepare record, which is written again."""
+
+
+class Moved(NamedTuple):
+    messages: int
+    appended_bytes: int
+    problem: str
+    """Why something is left; empty: nothing is."""
+    is_waiting: bool = False
+    """For memory."""
+
+
+class PreparedMoving:
+    """See the module. REQUIRES for its call: no state lock, and that no other relocation is under way."""
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        journal: Journal,
+        state_lock: threading.Lock,
+        account: Account,
+    ) -> None:
+        """account: pays for slices that are not small."""
+        self._transactions = transactions
+        self._journal = journal
+        self._lock = state_lock
+        self._account = account
+
+    def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> Moved:
+        """Out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
+        messages = appended_bytes = 0
+        with self._lock:
+            branches = self._transactions.prepared if data_log in self._transactions.prepared_bytes else []
+        for branch in branches:
+            with self._lock:
+                slices = [placed for placed in branch if placed.position >> OFFSET_BITS == data_log]
+            if not slices:
+                continue
+            if PREPARE_SHARE * branch_bytes(branch) > data_log_bytes:
+                return Moved(messages, appended_bytes, "a prepared transaction has too many slices to be written again")
+            places: dict[int, int] = {}
+            for placed in slices:
+                charge_bytes = 3 * placed.length if placed.length > BATCH_BYTES else 0
+                with self._lock:
+                    if not self._account.reserve(charge_bytes):
+                        return Moved(messages, appended_bytes, "memory is short", is_waiting=True)
+                try:
+                    position = self._copy(branch, placed, file, salt)
+                finally:
+                    with self._lock:
+                        self._account.release(charge_bytes)
+                if position is None:
+                    break
+                places[placed.position] = position
+                appended_bytes += placed.length
+            with self._lock:
+                if self._waits(branch):
+                    self._transactions.move(branch, places)
+                    messages += sum(placed.messages for placed in slices)
+                    appended_bytes += HEADER_BYTES + branch_bytes(branch)
+        return Moved(messages, appended_bytes, "")
+
+    def _waits(self, branch: Branch) -> bool:
+        """Whether it still waits for its outcome. REQUIRES: state lock."""
+        return self._transactions.find(branch.number) is branch
+
+    def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:
+        """The position of the copy; None: the branch has its outcome."""
+        part, contents = read_contents(file, salt, branch.number, placed)
+        journal = self._journal
+        with self._lock:
+            if not self._waits(branch):
+                return None
+            flags = part.priority | RELOCATED | TRANSACTIONAL | (TIMED if placed.position in branch.timed else 0)
+            head = flags, part.destination, branch.number, part.timestamp
+            with journal.uninterrupted():
+                if len(contents) == 1:
+                    offset = journal.append_one(*head, *contents[0])
+                else:
+                    offset, _ = journal.append_slice(*head, contents)
+            return journal.data_log << OFFSET_BITS | offset

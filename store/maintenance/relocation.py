@@ -1,0 +1,583 @@
+"""Relocation: live messages are copied forward out of sparse data logs, so that cleanup can delete those.
+
+A copy is a slice like any other, with the flag RELOCATED and the sequences
+and timestamp of its originals. It is appended, and the index follows, in one
+hold of the state lock and only for messages that are pending then; so an ack
+before it in the journal never concerns it, and one behind it always does. A
+copy undoes the record it was made of as an ack would: its data log stays
+while that of the original does. A crash leaves both, or the original alone;
+nothing here deletes anything.
+
+Where a data log is dense, but pins others that hold acks for it and nothing
+else, a survivors record names what it has left and takes the place of those
+acks.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..account import Account
+from ..disk.disk import File
+from ..errors import StoreFull
+from ..format.record import (
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    NEEDS,
+    RANGES_MAX,
+    RELOCATED,
+    SLICE_BYTES,
+    SURVIVOR_RANGES_MAX,
+    SURVIVORS,
+    TIMED,
+    RecordDamaged,
+    Survivors,
+    needs_bytes,
+    needs_payload,
+    survivors_payload,
+)
+from ..format.times import has_times, with_times
+from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
+from ..index.index import Index
+from ..index.lane import DataLogUse, Lane
+from ..index.topic_lane import TopicLane
+from ..journal.data_log import DATA_LOG_HEADER_BYTES
+from ..journal.journal import OFFSET_MASK, Journal
+from ..journal.reading import StoredMessage, plan_regions, read_regions
+from ..sequence_set import Runs
+from ..transactions import Transactions
+from .draining import Draining
+from .prepared import PreparedMoving
+from .relocation_plan import choose, copied_bytes_of
+from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, look_through
+from .removable import removable
+from .throttle import Throttle
+
+logger = logging.getLogger("forebay.store.cleanup")
+
+STEP_BYTES: Final = 256 * 1024
+"""Records copied in one step, and a little more."""
+SCAN_BYTES: Final = 4 << 20
+"""Bytes of a data log looked through in one step, and a little more."""
+STEP_CHARGE_BYTES: Final = 56 * 1024
+"""A piece, what was found in it, a batch and its contents."""
+SCAN_SHARE: Final = 16
+"""To look through so many bytes weighs as much as to copy one."""
+STEPS_MAX: Final = 16
+LOOK_SECONDS: Final = 1.0
+RANGE_CHARGE_BYTES: Final = 80
+"""A run of survivors, as numbers, as payload and as record."""
+
+LOOK_BLOCKS: Final = 64
+"""Of the index, looked through in one hold of the lock."""
+_BLOCK_WEIGHT_BYTES: Final = 4096
+"""To look at one weighs as much as to look through so many bytes of a data log."""
+
+LIVE_SHARE: Final = 2
+"""The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
+LIVE_SHARE_UNDER_LOAD: Final = 3
+"""Above so many times what the live messages take as records, and the data logs, it may slow the traffic down."""
+DATA_LOGS_ALLOWED: Final = 3
+
+
+@dataclass(slots=True)
+class _Source:
+    """The data log at hand."""
+
+    data_log: int
+    is_naming: bool
+    """Name what it has left instead of copying it."""
+    file: File
+    salt: int
+    offset: int
+    end: int
+    freed_bytes: int = 0
+    survivors: dict[int, Runs] = field(default_factory=dict)
+    charge_bytes: int = 0
+    has_transactional: bool = False
+    """Slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
+    lanes: list[int] | None = None
+    """Those still to be looked through for it, once its heads are."""
+    sequence: int = 0
+    """Where in the last of them."""
+
+
+class Bounds(NamedTuple):
+    """Bytes. `journal` is what would remain if cleanup ran now."""
+
+    journal: int
+    journal_and_removable: int
+    low_target: int
+    target: int
+    target_under_load: int
+    has_removable: bool
+
+
+class Relocation:
+    """One at a time: `step` holds the maintenance lock, and takes the state lock for moments."""
+
+    def __init__(
+        self,
+        index: Index,
+        journal: Journal,
+        transactions: Transactions,
+        *,
+        maintenance_lock: threading.Lock,
+        state_lock: threading.Lock,
+        account: Account,
+        data_log_bytes: int,
+        sealed: Callable[[], set[int]],
+        now: float,
+    ) -> None:
+        """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
+        self._index = index
+        self._transactions = transactions
+        self._journal = journal
+        self._maintenance_lock = maintenance_lock
+        self._lock = state_lock
+        self._account = account
+        self._data_log_bytes = data_log_bytes
+        self._sealed = sealed
+        self._prepared_moving = PreparedMoving(transactions, journal, state_lock, account)
+        self._source: _Source | None = None
+        self._kept: set[int] = set()
+        """Data logs with messages that cannot be read: to copy the others would free nothing."""
+        self._passed_over: dict[int, int] = {}
+        """Data logs that were not worth a survivors record, or found no memory, with the bytes they pinned then."""
+        self._waiting: set[int] = set()
+        """Those with a message for which there was no memory in this round."""
+        self._throttle = Throttle(now)
+        self._draining = Draining(now)
+        self._looked_at = now
+        self._round_end: int | None = None
+        """The newest data log that the round at hand turns to; None: no limit."""
+        self._is_busy = True
+        """Beside traffic a live message counts as a record of its own, else with its content alone: where messages are
+        much smaller than that, packing them closer waits until nobody is slowed down."""
+        self._is_far_above = False
+        self._is_under_way = False
+        """Once begun, it goes on below the target while that costs next to nothing."""
+        self.is_wanted = False
+        """There is something to be done, now or as soon as the traffic leaves room for it."""
+        self.wants_cleanup = False
+        """The journal is too large, and cleanup would find something to delete."""
+        self.messages = 0
+        """Copied so far."""
+        self.appended_bytes = 0
+        self._scanned_bytes = 0
+
+    # ------------------------------------------------------------------ what to do
+
+    def bounds(self) -> Bounds:
+        """REQUIRES: state lock. O(data logs)."""
+        uses, sizes = self._index.uses, self._journal.sizes
+        doomed = self._removable()
+        # The newest one has its space already.
+        newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
+        journal_bytes = self._journal.journal_bytes + newest_bytes
+        remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
+        prepared_bytes = sum(self._transactions.prepared_bytes.values())
+        live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
+        under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
+        if not self._is_busy:
+            live_bytes = prepared_bytes + sum(use.pending_bytes for use in uses.values())
+        newest_only_bytes = LIVE_SHARE * live_bytes + self._data_log_bytes
+        allowed_bytes = DATA_LOGS_ALLOWED * self._data_log_bytes
+        return Bounds(
+            remaining_bytes,
+            journal_bytes,
+            newest_only_bytes,
+            LIVE_SHARE * live_bytes + allowed_bytes,
+            under_load_bytes + allowed_bytes,
+            bool(doomed),
+        )
+
+    def _removable(self) -> list[int]:
+        return removable(self._index.uses, self._journal.data_log, self._transactions.undecided_data_logs)
+
+    def run(self, checkpoint: Callable[[], bool]) -> int:
+        """All there is to do, whatever the traffic; what that fills meanwhile is left to the next round.
+
+        REQUIRES: no lock. Returns how many messages were copied.
+        """
+        before = self.messages
+        with self._lock:
+            self._begin_round()
+            self._is_busy = False
+            self._round_end = self._journal.data_log
+        try:
+            while self._has_room(checkpoint) and self.step():
+                pass
+        finally:
+            self._round_end = None
+        return self.messages - before
+
+    def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
+        """As much as the traffic leaves room for. REQUIRES: no lock. Returns how many steps were done."""
+        with self._lock:
+            if now - self._looked_at >= LOOK_SECONDS:
+                self._looked_at = now
+                self._draining.look(now, self._index.uses)
+                self._look()
+            others = self._journal.appended_bytes - self.appended_bytes
+            self._throttle.look(now, others, is_far_above=self._is_far_above)
+            self._is_busy = self._throttle.is_busy(now)
+        steps = 0
+        while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._has_room(checkpoint):
+            copied_bytes, scanned_bytes = self.appended_bytes, self._scanned_bytes
+            self.is_wanted = self.step()
+            copied_bytes, scanned_bytes = self.appended_bytes - copied_bytes, self._scanned_bytes - scanned_bytes
+            self._throttle.spend(copied_bytes + scanned_bytes // SCAN_SHARE, now)
+            steps += self.is_wanted
+        if steps:
+            with self._lock:
+                self._look()
+        return steps
+
+    def _has_room(self, checkpoint: Callable[[], bool]) -> bool:
+        return checkpoint() if self._index.is_filling else True
+
+    def _look(self) -> None:
+        bounds = self.bounds()
+        if self._source is None:
+            self._begin_round()
+            self._source = self._choose()
+        self.is_wanted = self._source is not None
+        self._is_far_above = bounds.journal > bounds.target_under_load
+        self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
+
+    def _begin_round(self) -> None:
+        """What found no memory is tried again. REQUIRES: state lock."""
+        self._waiting.clear()
+
+    def _choose(self) -> _Source | None:
+        """The data log that gives most for what it takes. REQUIRES: state lock."""
+        bounds = self.bounds()
+        is_above = bounds.journal > bounds.target
+        if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
+            self._is_under_way = False
+            return None
+        uses, sizes = self._index.uses, self._journal.sizes
+        end = self._round_end if self._round_end is not None else self._journal.data_log
+        remaining = self._sealed() - set(self._removable())
+        choice = choose(
+            uses,
+            sizes,
+            [data_log for data_log in remaining if data_log <= end],
+            prepared_bytes=self._transactions.prepared_bytes,
+            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.open_data_logs),
+            passed_over=self._passed_over,
+            only_sparse=not is_above,
+        )
+        self._is_under_way = choice is not None
+        return self._opened(*choice) if choice is not None else None
+
+    def _soon_empty(self) -> set[int]:
+        """Whoever asked for a round wants it all. REQUIRES: state lock."""
+        return self._draining.soon_empty if self._round_end is None else set()
+
+    def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
+        try:
+            file, salt = self._journal.reader(data_log)
+        except (OSError, RecordDamaged) as problem:
+            self._give_up(data_log, f"it cannot be opened ({problem})")
+            return None
+        end = self._journal.sizes[data_log]
+        work = "Naming" if is_naming else "Relocating"
+        logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
+        return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
+
+    def _give_up(self, data_log: int, problem: str) -> None:
+        """It cannot even be named what is live there."""
+        self._passed_over[data_log] = 1 << 62
+        self._keep(data_log, problem)
+
+    def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
+        self._kept.add(data_log)
+        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem)
+
+    # ------------------------------------------------------------------ doing it
+
+    def step(self) -> bool:
+        """Look through a part of a data log and copy what is live there. REQUIRES: no lock. False: nothing was done.
+
+        Raises StoreFailed. Where the index is crowded a checkpoint must come first.
+        """
+        with self._maintenance_lock:
+            with self._lock:
+                if self._journal.failure is not None:
+                    raise self._journal.failure
+                source = self._source = self._source or self._choose()
+                if source is None or self._index.is_crowded:
+                    return False
+                if not self._account.reserve(STEP_CHARGE_BYTES):
+                    self._leave(source)
+                    return False
+            is_done = True
+            try:
+                is_done = self._advance(source)
+                if is_done and not source.is_naming:
+                    self._move_prepared(source)
+            except StoreFull as full:
+                logger.warning("relocation waits for space: %s", full)
+                return False
+            except (RecordDamaged, struct.error, OSError) as problem:
+                self._give_up(source.data_log, f"it cannot be read ({problem})")
+            finally:
+                with self._lock:
+                    self._account.release(STEP_CHARGE_BYTES)
+                    if is_done:
+                        self._leave(source)
+            return True
+
+    def _move_prepared(self, source: _Source) -> None:
+        """Once nothing else in it is live. REQUIRES: no lock."""
+        with self._lock:
+            use = self._index.uses.get(source.data_log)
+            if use is not None and use.pending_messages:
+                return
+        moved = self._prepared_moving.move(source.data_log, source.file, source.salt, source.end)
+        self.messages += moved.messages
+        self.appended_bytes += moved.appended_bytes
+        if moved.is_waiting:
+            self._waiting.add(source.data_log)
+        elif moved.problem:
+            self._keep(source.data_log, moved.problem, logging.DEBUG)
+
+    def _leave(self, source: _Source) -> None:
+        """REQUIRES: state lock."""
+        self._account.release(source.charge_bytes)
+        self._source = None
+
+    def _advance(self, source: _Source) -> bool:
+        """True: there is no more to be done with this data log."""
+        scanned_to, copied_to = self._scanned_bytes + SCAN_BYTES, self.appended_bytes + STEP_BYTES
+        while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
+            piece = look_through(source.file, source.offset, source.end) if source.lanes is None else None
+            with self._lock:
+                use = self._index.uses.get(source.data_log)
+                if use is None or not use.pending_messages:
+                    return self._finish(source, use)
+                if not source.is_naming and source.data_log in self._soon_empty():
+                    return True
+                if piece is not None and piece.behind == source.offset:
+                    if not source.has_transactional:
+                        return self._finish(source, use)
+                    source.lanes = sorted(self._index.lanes)
+                    source.survivors.clear()
+                    piece = None
+                if piece is None and not source.lanes:
+                    return self._finish(source, use)
+                found = self._live(source, piece) if piece is not None else self._live_in_index(source)
+                if source.is_naming and not self._note(source, found):
+                    return True
+            if not source.is_naming:
+                for records in batches(found):
+                    if not self._copy(source, records):
+                        return source.data_log in self._kept or source.data_log in self._waiting
+            if piece is not None:
+                self._scanned_bytes += piece.behind - source.offset
+                source.offset = piece.behind
+        return False
+
+    def _live(self, source: _Source, piece: Piece) -> list[Live]:
+        """What of a piece is live there, slices of transactions left out. REQUIRES: state lock."""
+        source.has_transactional |= piece.has_transactional
+        found: list[Live] = []
+        for (number, _), (first, last) in piece.sequences.items():
+            lane = self._index.lanes.get(number)
+            if lane is not None:
+                extents = lane.placed(source.data_log, source.offset, piece.behind, first, last)
+                found += [Live(lane, extent) for extent in extents]
+        return found
+
+    def _live_in_index(self, source: _Source) -> list[Live]:
+        """What some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
+        assert source.lanes
+        found: list[Live] = []
+        for _ in range(LOOK_BLOCKS):
+            if not source.lanes:
+                break
+            lane = self._index.lanes.get(source.lanes[-1])
+            run = lane.pending_run(source.sequence, BLOCK_MESSAGES) if lane is not None else None
+            if lane is None or run is None:
+                source.lanes.pop()
+                source.sequence = 0
+                continue
+            found += [Live(lane, extent) for extent in lane.placed(source.data_log, 0, OFFSET_MASK, *run)]
+            source.sequence = run[1] + 1
+            self._scanned_bytes += _BLOCK_WEIGHT_BYTES
+        return found
+
+    def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
+        """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
+        if use is not None and source.is_naming:
+            self._append_survivors(source, use)
+        elif use is not None and use.pending_messages:
+            self._give_up(source.data_log, f"{use.pending_messages} live messages were not found in it")
+        return True
+
+    # ------------------------------------------------------------------ copies
+
+    def _copy(self, source: _Source, records: list[Live]) -> bool:
+        """Copy these messages. False: not all of them, and what stands in the way is to be settled first."""
+        charge_bytes = 3 * sum(live.extent.record_bytes for live in records)
+        charge_bytes = charge_bytes if charge_bytes > 3 * BATCH_BYTES else 0
+        with self._lock:
+            if not self._account.reserve(charge_bytes):
+                self._waiting.add(source.data_log)
+                return False
+        try:
+            regions = plan_regions([live.extent for live in records], lambda _: (source.file, source.salt))
+            messages, unreadable = read_regions(regions)
+            if unreadable:
+                sequence, problem = unreadable[0]
+                self._keep(
+                    source.data_log, f"{len(unreadable)} messages cannot be read; sequence {sequence}: {problem}"
+                )
+                return False
+            with self._lock:
+                return self._append(source, records, messages)
+        finally:
+            with self._lock:
+                self._account.release(charge_bytes)
+
+    def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
+        """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: not all of it."""
+        gathered: list[StoredMessage] = []
+        lane, size, at = records[0].lane, 0, 0
+        for live in records:
+            found, at = messages[at : at + live.extent.messages], at + live.extent.messages
+            run = live.lane.pending_run(found[0][0], len(found))
+            is_whole = run == (found[0][0], found[-1][0])
+            for message in found:
+                if not is_whole and not live.lane.is_pending(message[0]):
+                    continue
+                if gathered and not (live.lane is lane and follows(gathered, size, message)):
+                    if not self._append_slice(source, lane, gathered):
+                        return False
+                    gathered, size = [], 0
+                lane = live.lane
+                gathered.append(message)
+                size += content_bytes(message)
+        return not gathered or self._append_slice(source, lane, gathered)
+
+    def _append_slice(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
+        if self._index.is_crowded:
+            return False
+        journal = self._journal
+        first, _, _, timestamp = messages[0]
+        needs = lane.needs(first, messages[-1][0]) if isinstance(lane, TopicLane) else None
+        if needs is not None and len(needs) > RANGES_MAX:
+            return self._append_halves(source, lane, messages)
+        charge_bytes = RANGE_CHARGE_BYTES * len(needs or ())
+        if not self._account.reserve(charge_bytes):
+            self._waiting.add(source.data_log)
+            return False
+        contents = [(properties, body or b"") for _, properties, body, _ in messages]
+        flags = RELOCATED | lane.priority
+        if any(has_times(properties) for properties, _ in contents):
+            flags |= TIMED
+            contents = [
+                (with_times(properties, lane.times_of(sequence)), body)
+                for sequence, (properties, body) in enumerate(contents, first)
+            ]
+        with journal.uninterrupted():
+            if needs is not None:
+                slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
+                journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
+                self._append_needs(Survivors(lane.number, first, len(messages)), needs)
+            if len(contents) == 1:
+                (properties, body), lengths = contents[0], [content_bytes(messages[0])]
+                offset = journal.append_one(flags, lane.destination, first, timestamp, properties, body)
+            else:
+                offset, lengths = journal.append_slice(flags, lane.destination, first, timestamp, contents)
+            lane.move(journal.data_log, offset, first, lengths)
+        self._account.release(charge_bytes)
+        self.messages += len(messages)
+        self.appended_bytes += SLICE_BYTES + ENTRY_BYTES * len(messages) + sum(lengths)
+        return True
+
+    def _append_halves(self, source: _Source, lane: Lane, messages: list[StoredMessage]) -> bool:
+        middle = len(messages) // 2
+        if not middle:
+            self._keep(
+                source.data_log, f"a message of it is needed by more than {RANGES_MAX} subscriptions", logging.DEBUG
+            )
+            return False
+        first, second = messages[:middle], messages[middle:]
+        return self._append_slice(source, lane, first) and self._append_slice(source, lane, second)
+
+    def _append_needs(self, run: Survivors, needs: list[Survivors]) -> None:
+        payload = needs_payload(run, needs)
+        self._journal.append(NEEDS, 0, len(needs), payload)
+        self.appended_bytes += HEADER_BYTES + len(payload)
+
+    # ------------------------------------------------------------------ survivors
+
+    def _note(self, source: _Source, found: list[Live]) -> bool:
+        """Remember what is live. REQUIRES: state lock. False: too many runs for one record, or for memory."""
+        for lane, extent in found:
+            runs = source.survivors.setdefault(lane.number, Runs())
+            runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
+        ranges = sum(len(runs) for runs in source.survivors.values())
+        charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes
+        is_noted = ranges <= SURVIVOR_RANGES_MAX and (charge_bytes <= 0 or self._account.reserve(charge_bytes))
+        if not is_noted:
+            self._passed_over[source.data_log] = source.freed_bytes
+        elif charge_bytes > 0:
+            source.charge_bytes += charge_bytes
+        return is_noted
+
+    def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
+        """REQUIRES: state lock, so that nothing is acknowledged between the last look and the record."""
+        ranges = [
+            Survivors(lane, first, last - first + 1) for lane, runs in source.survivors.items() for first, last in runs
+        ]
+        if sum(run.messages for run in ranges) != use.pending_messages:
+            ranges = [left for run in ranges for left in self._still_live(run)]
+        if sum(run.messages for run in ranges) != use.pending_messages:
+            unfound = use.pending_messages - sum(run.messages for run in ranges)
+            self._give_up(source.data_log, f"{unfound} live messages were not found in it")
+            return
+        payload = survivors_payload(source.data_log, ranges)
+        if 2 * len(payload) > source.freed_bytes or len(ranges) > SURVIVOR_RANGES_MAX:
+            self._passed_over[source.data_log] = source.freed_bytes
+            return
+        needs = [found for run in ranges for found in self._needs(run)]
+        if sum(len(found) for _, found in needs) > RANGES_MAX:
+            self._passed_over[source.data_log] = source.freed_bytes
+            return
+        journal = self._journal
+        with journal.uninterrupted():
+            if needs:
+                size = HEADER_BYTES + len(payload) + sum(needs_bytes(len(found)) for _, found in needs)
+                journal.keep_together(size, 1 + len(needs))
+            for run, found in needs:
+                self._append_needs(run, found)
+            journal.append(SURVIVORS, 0, len(ranges), payload)
+            self._index.supersede(source.data_log, journal.data_log)
+        self.appended_bytes += HEADER_BYTES + len(payload)
+        logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
+
+    def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
+        """Block by block what subscriptions need of a run; nothing where it is no topic's."""
+        lane = self._index.lanes[run.lane]
+        first, behind = run.first, run.first + run.messages
+        while isinstance(lane, TopicLane) and first < behind:
+            last = min(behind - 1, first | BLOCK_MASK)
+            yield Survivors(run.lane, first, last - first + 1), lane.needs(first, last)
+            first = last + 1
+
+    def _still_live(self, run: Survivors) -> Iterator[Survivors]:
+        lane = self._index.lanes[run.lane]
+        at, behind = run.first, run.first + run.messages
+        while at < behind and (found := lane.pending_run(at, behind - at)) is not None and found[0] < behind:
+            last = min(found[1], behind - 1)
+            yield Survivors(run.lane, found[0], last - found[0] + 1)
+            at = last + 1

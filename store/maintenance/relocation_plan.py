@@ -1,0 +1,122 @@
+"""Which data log relocation turns to next. Pure arithmetic over exact counts, no disk.
+
+Two things can be done. To *copy* what is live in a data log empties it, and
+costs those bytes. To *name* what is live in it, in a survivors record, lets
+those go that stay for the acks of its messages alone, and costs 20 bytes a
+run of sequences. An emptied data log goes only when none of those remains
+for which it holds acks or copies; what it takes to name these belongs to its
+price, shared by all that wait for the same ones. Each choice frees more
+than it writes, so a sequence of them ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ..format.record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
+from ..index.lane import DataLogUse
+
+SPARSE: Final = 0.25
+"""Live bytes to all bytes: copied at once, and as long as anything is done."""
+COPY_PRICE_MAX: Final = 0.75
+"""Bytes written for each byte that becomes free."""
+NAME_PRICE_MAX: Final = 0.5
+_RUN_BYTES: Final = 20
+_MESSAGE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
+
+
+class Choice(NamedTuple):
+    data_log: int
+    is_naming: bool
+    freed_bytes: int
+    """What becomes free in the end, by this or by all that wait for it."""
+
+
+def choose(
+    uses: Mapping[int, DataLogUse],
+    sizes: Mapping[int, int],
+    remaining: Iterable[int],
+    *,
+    prepared_bytes: Mapping[int, int],
+    unmovable: set[int],
+    passed_over: Mapping[int, int],
+    only_sparse: bool,
+) -> Choice | None:
+    """The best of remaining, which are the sealed data logs that cleanup could not delete as they are.
+
+    prepared_bytes: of slices that prepared transactions have in some; they are copied like pending messages.
+    unmovable: those that can't be copied. passed_over: those that can't be
+    named, with the bytes that it would have freed; for twice that it is tried
+    again. only_sparse: go on with what costs next to nothing. O(data logs *
+    data logs that wait for the same ones).
+    """
+    remaining = sorted(remaining)
+    live = {data_log for data_log in remaining if uses[data_log].pending_messages or data_log in prepared_bytes}
+    copied_bytes = {
+        data_log: copied_bytes_of(uses[data_log]) + prepared_bytes.get(data_log, 0) for data_log in live - unmovable
+    }
+    sparse = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= SPARSE * sizes[data_log]]
+    if sparse:
+        # The oldest first: only older ones are in the way of one.
+        data_log = min(sparse)
+        return Choice(data_log, False, sizes[data_log])
+    if only_sparse:
+        return None
+    waits_for = _waits_for(uses, remaining, live)
+    emptied = [data_log for data_log in remaining if data_log not in live]
+    movable = [data_log for data_log in copied_bytes if copied_bytes[data_log] <= COPY_PRICE_MAX * sizes[data_log]]
+    freed_alone = dict.fromkeys(live, 0)
+    waiting: dict[int, int] = {}
+    freed: dict[int, int] = {}
+    for data_log in (*emptied, *movable):
+        for root in waits_for[data_log]:
+            waiting[root] = waiting.get(root, 0) + 1
+            freed[root] = freed.get(root, 0) + sizes[data_log]
+    for data_log in emptied:
+        if len(waits_for[data_log]) == 1:
+            freed_alone[min(waits_for[data_log])] += sizes[data_log]
+    unnameable = {root for root, size in freed.items() if root in passed_over and size <= 2 * passed_over[root]}
+
+    def naming_bytes(data_log: int) -> float:
+        if waits_for[data_log] & unnameable:
+            return float("inf")
+        return sum(
+            (HEADER_BYTES + _RUN_BYTES * uses[root].pending_messages) / waiting[root] for root in waits_for[data_log]
+        )
+
+    prices: list[tuple[float, Choice]] = []
+    for data_log in emptied:
+        price = naming_bytes(data_log) / sizes[data_log]
+        if waits_for[data_log] and price <= NAME_PRICE_MAX:
+            root = max(waits_for[data_log], key=freed.__getitem__)
+            prices.append((price, Choice(root, True, freed[root])))
+    for data_log in live - unmovable:
+        gain_bytes = sizes[data_log] + freed_alone[data_log]
+        blocked_bytes = naming_bytes(data_log) if data_log in movable else 0
+        price = (copied_bytes[data_log] + blocked_bytes) / gain_bytes
+        if price <= COPY_PRICE_MAX:
+            prices.append((price, Choice(data_log, False, gain_bytes)))
+    return min(prices)[1] if prices else None
+
+
+def copied_bytes_of(use: DataLogUse) -> int:
+    """What its live messages take as records of their own, the most that copies of them can take."""
+    return use.pending_bytes + _MESSAGE_BYTES * use.pending_messages
+
+
+def _waits_for(uses: Mapping[int, DataLogUse], remaining: list[int], live: set[int]) -> dict[int, frozenset[int]]:
+    """Data log -> those with something live that keep it, through any number of emptied ones between.
+
+    What undoes a record is always in a younger data log, so ascending order meets those between first.
+    """
+    waits_for: dict[int, frozenset[int]] = {}
+    for data_log in remaining:
+        found: set[int] = set()
+        for older in uses[data_log].acked_data_logs:
+            if older in live:
+                found.add(older)
+            else:
+                found |= waits_for.get(older, frozenset())
+        waits_for[data_log] = frozenset(found - {data_log})
+    return waits_for

@@ -1,0 +1,123 @@
+"""What relocation looks through: the heads of the slices in a data log, and what of them is live, in batches to copy.
+
+No lock and no decision is here. Heads are not verified: they are only good for asking the index, and what is read to
+be copied is verified then.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from ..disk.disk import File
+from ..format.record import (
+    COUNT_MASK,
+    DIRECTORY,
+    HEADER_BYTES,
+    MAGIC,
+    MESSAGE,
+    RECORD_BYTES_MAX,
+    SLICE_BYTES,
+    SLICE_CONTENT_BYTES_MAX,
+    SLICE_MESSAGES_MAX,
+    TRANSACTIONAL,
+    RecordDamaged,
+)
+from ..index.block import BLOCK_MASK, BLOCK_SHIFT, Extent, Singles
+from ..index.lane import LANE_SHIFT, Lane
+from ..journal.reading import StoredMessage
+
+PIECE_BYTES: Final = 16 * 1024
+BATCH_BYTES: Final = 12 * 1024
+"""Records read at once. A larger record is a batch of its own, and reserves more."""
+
+_HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
+"""Of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing elsewhere."""
+assert _HEAD.size == SLICE_BYTES
+
+
+class Piece(NamedTuple):
+    """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
+
+    behind: int
+    """Where the next one begins."""
+    sequences: dict[tuple[int, int], tuple[int, int]]
+    """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
+    has_transactional: bool
+
+
+class Live(NamedTuple):
+    """Messages that are pending and lie there."""
+
+    lane: Lane
+    extent: Extent | Singles
+
+
+def batches(found: list[Live]) -> Iterator[list[Live]]:
+    """In order, each of about BATCH_BYTES of records or of one record."""
+    batch: list[Live] = []
+    size = 0
+    for lane, whole in found:
+        for extent in _cut(whole):
+            is_same_record = bool(batch) and extent.offset == batch[-1].extent.offset
+            if batch and not is_same_record and size + extent.record_bytes > BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+            size += 0 if is_same_record else extent.record_bytes
+            batch.append(Live(lane, extent))
+    if batch:
+        yield batch
+
+
+def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
+    """Single records in parts of BATCH_BYTES, what lies between them included."""
+    if isinstance(extent, Singles) and extent.messages > 1 and extent.record_bytes > BATCH_BYTES:
+        middle = extent.messages // 2
+        yield from _cut(extent.part(0, middle))
+        yield from _cut(extent.part(middle, extent.messages))
+    else:
+        yield extent
+
+
+def look_through(file: File, offset: int, end: int) -> Piece:
+    """What begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
+    sequences: dict[tuple[int, int], tuple[int, int]] = {}
+    has_transactional = False
+    data = file.read(offset, min(PIECE_BYTES, end - offset))
+    end_at = len(data) if offset + len(data) < end else end - offset
+    if offset + len(data) == end:
+        data += bytes(SLICE_BYTES)  # the last record may be shorter than the head of a slice
+    at = 0
+    while at < end_at and at + SLICE_BYTES <= len(data):
+        length, kind, flags, count, word, destination, first = _HEAD.unpack_from(data, at)
+        if word & 0xFFFF != MAGIC or not HEADER_BYTES <= length <= RECORD_BYTES_MAX:
+            raise RecordDamaged("no record begins here")
+        if kind == MESSAGE:
+            if flags & TRANSACTIONAL:
+                has_transactional = True
+            else:
+                last = first + (count & COUNT_MASK) - 1
+                place = destination << LANE_SHIFT | flags & 15, first >> BLOCK_SHIFT
+                low, high = sequences.get(place, (first, last))
+                sequences[place] = min(low, first), max(high, last)
+        elif kind == DIRECTORY:
+            break
+        at += length
+    return Piece(offset + at, sequences, has_transactional)
+
+
+def content_bytes(message: StoredMessage) -> int:
+    return len(message[1]) + len(message[2] or b"")
+
+
+def follows(gathered: list[StoredMessage], gathered_bytes: int, message: StoredMessage) -> bool:
+    """Whether the message may share the slice of those gathered."""
+    sequence, _, _, timestamp = message
+    return (
+        sequence == gathered[-1][0] + 1
+        and sequence & BLOCK_MASK != 0
+        and timestamp == gathered[0][3]
+        and len(gathered) < SLICE_MESSAGES_MAX
+        and gathered_bytes + content_bytes(message) <= SLICE_CONTENT_BYTES_MAX
+    )

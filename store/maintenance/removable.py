@@ -1,0 +1,67 @@
+"""Which data logs nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from ..index.lane import DataLogUse
+from ..journal.journal import location_text
+
+
+def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection[int] = ()) -> list[int]:
+    """Ids below newest that hold no pending message, and no ack or commit for a message in a data log that remains.
+
+    undecided: data logs with messages of transactions that have no outcome yet.
+    The second rule is a chain: a data log that remains only for its acks still
+    replays its own messages after the index is lost, so their acks must remain
+    too. (ActiveMQ learned it in AMQ-2832 and AMQ-6203.)
+    """
+    remaining = {data_log for data_log, use in uses.items() if data_log >= newest or use.pending_messages}
+    remaining |= set(uses).intersection(undecided)
+    candidates = set(uses) - remaining
+    while True:
+        needed = {
+            data_log
+            for data_log in candidates
+            if not remaining.isdisjoint(uses[data_log].acked_data_logs)
+            or not remaining.isdisjoint(uses[data_log].committed_data_logs)
+        }
+        if not needed:
+            return sorted(candidates)
+        candidates -= needed
+        remaining |= needed
+
+
+def trace(
+    uses: Mapping[int, DataLogUse],
+    newest: int,
+    undecided: Collection[int] = (),
+    *,
+    last_update: int,
+    first_transaction: int | None = None,
+    destinations: Mapping[str, Collection[int]],
+) -> tuple[list[str], list[int]]:
+    """(how the decision comes about, a line a step; what removable says).
+
+    last_update: position up to which the index on disk is. first_transaction: position of the first one that has no
+    outcome. destinations: the data logs that hold a pending message of each, by name ("0:orders").
+    """
+    candidates = set(uses)
+    lines = [f"Last update: {location_text(last_update)}, full gc candidates set: {sorted(candidates)}"]
+    start = last_update if first_transaction is None else min(first_transaction, last_update)
+    candidates = {data_log for data_log in candidates if data_log < newest}.difference(undecided)
+    lines.append(f"gc candidates after first tx:{location_text(start)}, {sorted(candidates)}")
+    for name, data_logs in destinations.items():
+        candidates -= {data_log for data_log in candidates.intersection(data_logs) if uses[data_log].pending_messages}
+        lines.append(f"gc candidates after dest:{name}, {sorted(candidates)}")
+        if not candidates:
+            break
+    doomed = removable(uses, newest, undecided)
+    remaining = set(uses).difference(doomed)
+    for data_log in sorted(candidates.difference(doomed)):
+        use = uses[data_log]
+        kept_for = sorted(remaining.intersection(use.acked_data_logs | use.committed_data_logs))
+        kinds = "acks and commits" if remaining.intersection(use.committed_data_logs) else "acks"
+        lines.append(f"not removing data file {data_log}: it holds {kinds} for messages in {kept_for}")
+    lines.append(f"gc candidates: {doomed}")
+    return lines, doomed

@@ -1,0 +1,283 @@
+"""Pins: why a data log remains, as facts: who has messages in it, and for whose sake its acks are kept.
+
+Everything comes from the index, exact, and is computed when somebody asks:
+the index keeps counts for each data log only, so that sends and acks pay
+nothing for this. Blocks that are not in RAM are read one after the other and
+not kept. No message is read, but for the time at which the first one of each
+holder was sent.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..format.state import QUEUE, Destination
+from ..index.block import Block, Extent
+from ..index.index import Index
+from ..index.lane import LANE_SHIFT
+from ..journal.reading import Readable
+from .leases import Lease
+
+PENDING_MESSAGE: Final = "pending_message"
+ACK: Final = "ack"
+TRANSACTION: Final = "transaction"
+IN_USE: Final = "in_use"
+LEASE: Final = "lease"
+
+JOURNAL_HOLDER: Final = "journal"
+"""Of the data log that is written to."""
+CHECKPOINT_HOLDER: Final = "checkpoint"
+"""Of a data log that the next open would still replay, because a checkpoint found no room."""
+BLOCKS_AT_ONCE: Final = 32
+"""So many blocks of the index are looked at before the lock is let go: about a millisecond where all are stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One reason for which a data log remains."""
+
+    reason: str
+    holder: str
+    """A destination ("0:orders" is a queue), the id of a transaction, "lease" and its name, "journal", "checkpoint"."""
+    messages: int = 0
+    """Of the holder, in data_logs: once they are settled, this reason is gone."""
+    bytes: int = 0
+    oldest_ms: int | None = None
+    """When the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
+    data_logs: tuple[int, ...] = ()
+    """Where the messages lie: in the data log itself; for acks, in those that could not be replayed without them."""
+
+
+class _Counts(NamedTuple):
+    pending_messages: int
+    acked_data_logs: frozenset[int]
+    """Commits are counted as acks: either way messages there would be replayed wrong without this one."""
+
+
+class _Place(NamedTuple):
+    """Of a record with messages."""
+
+    data_log: int
+    offset: int
+    messages: int
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one destination has pending in one data log."""
+
+    messages: int = 0
+    bytes: int = 0
+    first: dict[int, _Place] = field(default_factory=dict)
+    """By lane, where the first of them lies."""
+
+
+class Pins:
+    """One look at one store. What changes while it is taken may be seen as before or after."""
+
+    def __init__(
+        self,
+        index: Index,
+        lock: threading.Lock,
+        destinations: Mapping[int, Destination],
+        newest: int,
+        reader: Callable[[int], tuple[Readable, int]],
+        *,
+        replayed: int | None = None,
+        transactions: Mapping[str, Collection[int]] | None = None,
+        leases: Iterable[Lease] = (),
+    ) -> None:
+        """lock: guards the index. newest: the data log that is written to.
+
+        reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins
+        to replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no
+        outcome yet. leases: those that count.
+        """
+        self._index = index
+        self._lock = lock
+        self._newest = newest
+        self._replayed = newest if replayed is None else replayed
+        self._reader = reader
+        self._transactions = transactions or {}
+        self._leases = tuple(leases)
+        with lock:
+            self._destinations = dict(destinations)
+            self._counts = {
+                data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
+                for data_log, use in index.uses.items()
+            }
+
+    def of(self, data_log: int) -> list[Pin]:
+        """Why it remains; [] when nothing needs it. Reads the index's blocks up to the last that concerns it."""
+        wanted = {data_log, *self._roots(data_log)}
+        return self._assemble(data_log, self._pending(wanted))
+
+    def all(self) -> dict[int, list[Pin]]:
+        """As of, for each data log, but for acks in one that remains anyway. Reads each block of the index once."""
+        pending = self._pending(self._counts)
+        return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
+
+    def each(self) -> Iterator[tuple[int, list[Pin]]]:
+        """As of, for each data log, in order. Reads each block of the index once."""
+        pending = self._pending(self._counts)
+        for data_log in sorted(self._counts):
+            yield data_log, self._assemble(data_log, pending)
+
+    def destinations(self) -> dict[str, set[int]]:
+        """For each destination, in the order in which they were made, the data logs that hold a message of it."""
+        holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}
+        for data_log, held in self._survey(self._counts).items():
+            for number in held:
+                holders.setdefault(self._holder(number), set()).add(data_log)
+        return holders
+
+    # ------------------------------------------------------------------ from facts to pins
+
+    def _assemble(self, data_log: int, pending: Mapping[int, list[Pin]], *, is_brief: bool = False) -> list[Pin]:
+        pins = [*pending.get(data_log, ()), *self._bound(data_log)]
+        if data_log >= self._replayed:
+            holder = JOURNAL_HOLDER if data_log >= self._newest else CHECKPOINT_HOLDER
+            pins.append(Pin(IN_USE, holder, data_logs=(data_log,)))
+        if not pins or not is_brief:
+            kept_for: dict[str, list[Pin]] = {}
+            for root in self._roots(data_log):
+                for pin in (*pending.get(root, ()), *self._bound(root)):
+                    kept_for.setdefault(pin.holder, []).append(pin)
+            pins += [_ack_pin(holder, parts) for holder, parts in kept_for.items()]
+        return pins
+
+    def _bound(self, data_log: int) -> list[Pin]:
+        """What is not about messages that wait for somebody."""
+        undecided = [
+            Pin(TRANSACTION, transaction, data_logs=(data_log,))
+            for transaction, data_logs in self._transactions.items()
+            if data_log in data_logs
+        ]
+        leased = [
+            Pin(LEASE, f"{LEASE} {lease.name}", data_logs=(data_log,))
+            for lease in self._leases
+            if data_log >= lease.data_log
+        ]
+        return undecided + leased
+
+    def _roots(self, data_log: int) -> list[int]:
+        """The data logs that pin it by its acks: those for which it holds some, for which these hold some, and so on,
+        as far as a pending message or a transaction keeps them."""
+        reached: set[int] = {data_log}
+        due = [data_log]
+        while due:
+            counts = self._counts.get(due.pop())
+            fresh = counts.acked_data_logs.difference(reached) if counts is not None else frozenset()
+            reached |= fresh
+            due += fresh
+        reached.discard(data_log)
+        return sorted(
+            found
+            for found in reached
+            if found in self._counts and (self._counts[found].pending_messages or self._bound(found))
+        )
+
+    def _pending(self, wanted: Iterable[int]) -> dict[int, list[Pin]]:
+        """The pins of pending messages, by data log."""
+        return {
+            data_log: [
+                Pin(
+                    PENDING_MESSAGE,
+                    self._holder(number),
+                    messages=held.messages,
+                    bytes=held.bytes,
+                    oldest_ms=min(self._times(held), default=None),
+                    data_logs=(data_log,),
+                )
+                for number, held in destinations.items()
+            ]
+            for data_log, destinations in self._survey(wanted).items()
+        }
+
+    def _holder(self, number: int) -> str:
+        destination = self._destinations.get(number)
+        return f"{destination.kind}:{destination.name}" if destination is not None else f"{QUEUE}:#{number}"
+
+    # ------------------------------------------------------------------ the index
+
+    def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
+        """By data log and destination, what is pending in the wanted ones. Stops when all that was known is found."""
+        left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
+        left = {data_log: messages for data_log, messages in left.items() if messages}
+        found: dict[int, dict[int, _Held]] = {data_log: {} for data_log in left}
+        with self._lock:
+            lanes = sorted(self._index.lanes)
+        for number in lanes:
+            at: int | None = 0
+            while at is not None:
+                if not left:
+                    return found
+                with self._lock:
+                    at = self._count_blocks(number, at, found, left)
+        return found
+
+    def _count_blocks(
+        self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
+    ) -> int | None:
+        """Count some of a lane's blocks, from that number on; returns where to go on. REQUIRES: the lock."""
+        lane = self._index.lanes.get(number)
+        for _ in range(BLOCKS_AT_ONCE):
+            run = lane.blocks.next_from(at) if lane is not None else None
+            if lane is None or run is None:
+                return None
+            _count(number, self._index.peek(lane, run[0]), found, left)
+            at = run[0] + 1
+        return at
+
+    def _times(self, held: _Held) -> Iterator[int]:
+        """When the first message of each lane was sent, as its record says. One read each."""
+        for place in held.first.values():
+            try:
+                with self._lock:
+                    file, salt = self._reader(place.data_log)
+                head = file.read(place.offset, SLICE_BYTES + ENTRY_BYTES * place.messages)
+                header = decode_header(head)
+                verify_head(header, head, salt)
+                yield decode_slice(header, head).timestamp
+            except (OSError, RecordDamaged):
+                continue  # the data log was deleted meanwhile, or is damaged there
+
+
+def _ack_pin(holder: str, parts: list[Pin]) -> Pin:
+    return Pin(
+        ACK,
+        holder,
+        messages=sum(pin.messages for pin in parts),
+        bytes=sum(pin.bytes for pin in parts),
+        oldest_ms=min((pin.oldest_ms for pin in parts if pin.oldest_ms is not None), default=None),
+        data_logs=tuple(sorted({data_log for pin in parts for data_log in pin.data_logs})),
+    )
+
+
+def _count(number: int, block: Block, found: dict[int, dict[int, _Held]], left: dict[int, int]) -> None:
+    """Add what a block of that lane has pending in the data logs of found, and take it from what is left to find."""
+    pending = ~block.gone & ((1 << len(block.lengths)) - 1)
+    for data_log, first, last in block.files(0, len(block.lengths) - 1):
+        part = pending >> first & ((1 << (last - first + 1)) - 1)
+        if data_log not in found or not part:
+            continue
+        held = found[data_log].setdefault(number >> LANE_SHIFT, _Held())
+        if number not in held.first:
+            lowest = first + (part & -part).bit_length() - 1
+            extent = next(block.extents(lowest, lowest))
+            messages = extent.record_messages if isinstance(extent, Extent) else 1
+            held.first[number] = _Place(data_log, extent.offset, messages)
+        messages = part.bit_count()
+        held.messages += messages
+        if messages == last - first + 1:
+            held.bytes += sum(block.lengths[first : last + 1])
+        else:
+            held.bytes += sum(length for at, length in enumerate(block.lengths[first : last + 1]) if part >> at & 1)
+        if data_log in left:
+            left[data_log] -= messages
+            if left[data_log] <= 0:
+                del left[data_log]

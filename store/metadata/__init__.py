@@ -1,0 +1,1 @@
+"""The metadata store: the index on disk, in SQLite or in memory."""

@@ -1,0 +1,102 @@
+"""The rows of the metadata store, and their census: how many blocks there are, a checksum over what is said of each.
+
+A commit corrects both by the rows that it touches, and an open counts them
+again: what a kill left between two transactions, or a page that is old or
+damaged, does not agree with the root.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from ..index.block import packed_earliest, packed_messages
+
+Runs = dict[int, list[tuple[int, int]]]
+"""Lane -> runs of consecutive block numbers, each (first, last), ascending."""
+
+Row = tuple[int, int, int, int, int]
+"""Lane, block, checksum of its bytes, when its first message is due, when one expires; 0 for no such time."""
+
+UNBOUNDED = 1 << 62
+"""References a transaction: each checkpoint is one."""
+_MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
+_MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # A prime that is not near it.
+_MASK = 2**64 - 1
+_CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
+
+
+class MetadataDamaged(Exception):
+    """What is stored can't be trusted. Clear the store and rebuild it from the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The count of blocks and the sum of a term for each: a commit corrects both by the rows it touches."""
+
+    blocks: int = 0
+    checksum: int = 0
+
+    def __add__(self, other: Census) -> Census:
+        return Census(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
+
+    def __sub__(self, other: Census) -> Census:
+        return Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
+
+
+def survey(rows: Iterable[Row]) -> tuple[Runs, Census]:
+    """Runs and census of rows; for the runs they must ascend."""
+    runs: Runs = {}
+    count = checksum = 0
+    first, lane_before, block_before = 0, -1, -1
+    try:
+        for lane, block, crc, due, expiry in rows:
+            count += 1
+            if due or expiry:
+                mixed = due * _MIX + expiry * _MIX_EXPIRY & _MASK
+                crc ^= mixed ^ mixed >> 32
+            # Mixed, so that no swap of checksums and no shift of equal blocks keeps the sum.
+            term = ((lane << 40) + block + 1) * (crc + 1) * _MIX & _MASK
+            checksum += term ^ term >> 32
+            if lane == lane_before and block == block_before + 1:
+                runs[lane][-1] = (first, block)
+            else:
+                runs.setdefault(lane, []).append((block, block))
+                first, lane_before = block, lane
+            block_before = block
+    except (TypeError, ArithmeticError) as error:
+        raise MetadataDamaged("a place in the index that is no number") from error
+    return runs, Census(count, checksum & _CHECKSUM_MASK)
+
+
+def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(lane, first, last) of each run of consecutive blocks among the places."""
+    blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(places))
+    return [(lane, first, last) for lane, runs in blocks.items() for first, last in runs]
+
+
+def row_of(lane: int, block: int, packed: bytes) -> Row:
+    """What is said of a packed block beside it."""
+    return lane, block, zlib.crc32(packed), *packed_earliest(packed)
+
+
+def timed_rows(
+    rows: Iterable[Row], kind: int, behind: tuple[int, int], until_ms: int, most: int
+) -> list[tuple[int, int]]:
+    """What MetadataStore.timed answers, of rows of one lane that are in RAM."""
+    found = [(row[3 + kind], row[1]) for row in rows]
+    return sorted(timed for timed in found if timed[0] and timed > behind and timed[0] <= until_ms)[:most]
+
+
+def parts_of(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
+    """The blocks in pieces of at most so many references, at least one block each; one empty piece of none."""
+    begins, adds = [0], 0
+    if transaction_adds < UNBOUNDED:
+        for at, (_, _, packed) in enumerate(puts):
+            adds += packed_messages(packed)
+            if adds > transaction_adds and at > begins[-1]:
+                begins.append(at)
+                adds = packed_messages(packed)
+    return [puts[begin:end] for begin, end in zip_longest(begins, begins[1:])]

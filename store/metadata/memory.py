@@ -1,0 +1,93 @@
+"""The metadata store of a store without an index on disk: rows in RAM, gone with the process.
+
+Every open replays the whole journal. Acks must always find room: from three
+quarters of what rows may take on `is_filling` asks for no further messages,
+and the last quarter serves the rows of those that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from .checksum import MetadataDamaged, row_of, timed_rows
+from .sqlite import MetadataFull, Snapshot
+
+ROW_BYTES: Final = 256
+"""What a row costs besides its content: its place, its slot in the table, and the objects' heads."""
+
+
+class VolatileMetadataStore:
+    """See MetadataStore. Whoever makes it has charged `capacity_bytes`."""
+
+    is_persistent = False
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._rows: dict[tuple[int, int], bytes] = {}
+        self.held_bytes = 0
+
+    @property
+    def is_filling(self) -> bool:
+        """See MetadataStore."""
+        return 4 * self.held_bytes > 3 * self._capacity_bytes
+
+    def load(self) -> Snapshot | None:
+        """Nothing was kept."""
+        return None
+
+    def commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]] = (),
+        delete_lanes: Sequence[int] = (),
+    ) -> None:
+        """See MetadataStore. Position and root are of no use here."""
+        lanes = frozenset(delete_lanes)
+        doomed = {place for place in deletes if place in self._rows}
+        doomed |= {place for place in self._rows if place[0] in lanes} if lanes else set()
+        replaced = {(lane, block) for lane, block, _ in puts if (lane, block) in self._rows}
+        held_bytes = self.held_bytes + sum(len(packed) + ROW_BYTES for _, _, packed in puts)
+        held_bytes -= sum(len(self._rows[place]) + ROW_BYTES for place in doomed | replaced)
+        if held_bytes > self._capacity_bytes:
+            raise MetadataFull(
+                f"the index in memory needs {held_bytes} bytes, an eighth of memory_limit is {self._capacity_bytes}: "
+                "open with a larger one, or with persistent_index=True"
+            )
+        for place in doomed:
+            del self._rows[place]
+        self._rows.update({(lane, block): packed for lane, block, packed in puts})
+        self.held_bytes = held_bytes
+
+    def read_block(self, lane: int, block: int) -> bytes:
+        """See MetadataStore."""
+        packed = self._rows.get((lane, block))
+        if packed is None:
+            raise MetadataDamaged(f"block {block} of lane {lane} is absent")
+        return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore. O(rows)."""
+        rows = (row_of(*place, packed) for place, packed in self._rows.items() if place[0] == lane)
+        return timed_rows(rows, kind, behind, until_ms, most)
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. The rows that are here stay, and as much again for what acks make of them."""
+        self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
+        return self._capacity_bytes
+
+    def clear(self) -> None:
+        """See MetadataStore."""
+        self._rows.clear()
+        self.held_bytes = 0
+
+    def close(self) -> None:
+        """See MetadataStore."""
+        self.clear()
+
+    def _check(self) -> None:
+        assert self.held_bytes == sum(len(packed) + ROW_BYTES for packed in self._rows.values())
+        assert self.held_bytes <= self._capacity_bytes

@@ -1,0 +1,593 @@
+"""The metadata store: packed blocks of message places on disk, a disposable cache of the journal.
+
+A checkpoint is one transaction: blocks put and deleted, the root value, and the
+journal position that they stand for. After a kill the newest committed
+checkpoint is there, after a power cut one that was committed, or nothing.
+Whatever is read was verified against checksums; the least doubt raises
+MetadataDamaged, and the caller clears the store and rebuilds it from the journal.
+
+SQLite keeps its own files and can't write through the disk seam, so it stands
+behind a Protocol with a second implementation in memory for simulated crashes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import struct
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from threading import Lock
+from typing import Any, Protocol
+
+from ..format.times import DUE, EXPIRY, NEVER
+from .checksum import UNBOUNDED, Census, Runs, parts_of, ranges, row_of, survey, timed_rows
+from .checksum import MetadataDamaged as MetadataDamaged
+
+
+class MetadataFull(MetadataDamaged):
+    """A checkpoint found no room, or could not be written. What was committed before it stands: postpone it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What one checkpoint committed. The blocks themselves stay on disk; `read_block` fetches them."""
+
+    position: int
+    epoch: int
+    root: bytes
+    blocks: Runs
+    earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Of lanes with such messages: when the first one is due, and when the first one expires; 0: none."""
+
+
+class MetadataStore(Protocol):
+    """Blocks by (lane, block) and one root value, replaced together. Everything may be called from any thread."""
+
+    @property
+    def is_persistent(self) -> bool:
+        """What is committed outlives the process."""
+
+    @property
+    def is_filling(self) -> bool:
+        """There should be no further blocks until some are deleted."""
+
+    def load(self) -> Snapshot | None:
+        """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
+
+    def commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]] = (),
+        delete_lanes: Sequence[int] = (),
+    ) -> None:
+        """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
+
+        `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
+        since; until then `load` gives the old checkpoint or refuses.
+        """
+
+    def read_block(self, lane: int, block: int) -> bytes:
+        """The block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or wrong."""
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """(time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
+
+        Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
+        """
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
+
+    def clear(self) -> None:
+        """Start again empty, whatever the files hold."""
+
+    def close(self) -> None:
+        """Release the files. Adds no durability: what was committed is what is there."""
+
+
+Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]]]
+"""Position, epoch, root, puts and deletes of `MetadataStore.commit`."""
+
+
+def commit_lending(metadata: MetadataStore, lend: Callable[[], bool], checkpoint: Checkpoint) -> None:
+    """Commit, on a full disk with what lend gave back to it. MetadataFull: there was nothing, or it was not enough."""
+    try:
+        metadata.commit(*checkpoint)
+    except MetadataFull:
+        if not lend():
+            raise
+        metadata.commit(*checkpoint)
+
+
+_SCHEMA_VERSION = 1
+_SCHEMA = (
+    "CREATE TABLE root (id INTEGER PRIMARY KEY, store_id BLOB, position INTEGER, epoch INTEGER,"
+    " blocks INTEGER, checksum INTEGER, crc INTEGER, root BLOB)",
+    # Ids rise with time, so new blocks fill whole pages at the end instead of splitting pages in the middle.
+    "CREATE TABLE blocks (id INTEGER PRIMARY KEY, lane INTEGER, block INTEGER, crc INTEGER, due INTEGER,"
+    " expiry INTEGER, packed BLOB)",
+    "CREATE UNIQUE INDEX places ON blocks (lane, block, crc, due, expiry)",
+    "CREATE INDEX dues ON blocks (lane, due, block) WHERE due > 0",
+    "CREATE INDEX expiries ON blocks (lane, expiry, block) WHERE expiry > 0",
+    f"PRAGMA user_version = {_SCHEMA_VERSION}",
+)
+_PLACES = "SELECT lane, block, crc, due, expiry FROM blocks INDEXED BY places"
+_PLACES_AND_IDS = "SELECT lane, block, crc, due, expiry, id FROM blocks INDEXED BY places"
+_RANGE = " WHERE lane = ? AND block BETWEEN ? AND ?"
+# The checksum comes from the index, which `load` verified, and the bytes from the table: a row that a lost write
+# left old agrees with itself, but not with the index.
+_READ = (
+    "SELECT place.crc, held.packed FROM blocks AS place INDEXED BY places"
+    " CROSS JOIN blocks AS held ON held.id = place.id WHERE place.lane = ? AND place.block = ?"
+)
+_TIMED = (
+    "SELECT due, block FROM blocks INDEXED BY dues WHERE lane = ? AND due > 0 AND (due, block) > (?, ?) AND due <= ?"
+    " ORDER BY due, block LIMIT ?",
+    "SELECT expiry, block FROM blocks INDEXED BY expiries WHERE lane = ? AND expiry > 0 AND (expiry, block) > (?, ?)"
+    " AND expiry <= ? ORDER BY expiry, block LIMIT ?",
+)
+_TIMES = (
+    ("SELECT lane, block, 0, due, 0 FROM blocks INDEXED BY {} WHERE due > 0", "dues"),
+    ("SELECT lane, block, 0, 0, expiry FROM blocks INDEXED BY {} WHERE expiry > 0", "expiries"),
+)
+_FILES = ("places.db", "places.db-wal", "places.db-shm", "places.db-journal")
+
+_ROOT_HEAD = struct.Struct("<16sqqqq")
+_LAST_BLOCK = 2**63 - 1
+_SURPLUS_BYTES = 8 << 20
+"""Write-ahead log, or drained tail of the file, above which a commit gives the surplus back to the file system."""
+_BUSY_SECONDS = 0.5
+"""Patience with an operator's own connection; no second process of ours gets past the directory lock."""
+_TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
+"""What Python's sqlite3 raises where the world is at fault; decoding fails when SQLite quotes a damaged schema."""
+_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+"""A quota shows as a write error, and so may a failing disk: with both the committed state is untouched."""
+
+
+class SqliteMetadataStore:
+    """A B-tree in `directory`/places.db, which must be an existing directory; the file is made by the first commit.
+
+    `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
+    page caches, of which a writer and a reader connection have half each.
+
+    A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
+    What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
+    """
+
+    is_persistent = True
+    is_filling = False
+
+    def __init__(
+        self,
+        directory: str,
+        store_id: bytes,
+        page_bytes: int,
+        cache_bytes: int,
+        *,
+        transaction_adds: int = UNBOUNDED,
+    ) -> None:
+        assert len(store_id) == 16, len(store_id)
+        assert 512 <= page_bytes <= 65536 and page_bytes & (page_bytes - 1) == 0, page_bytes
+        self._directory = directory
+        self._store_id = store_id
+        self._page_bytes = page_bytes
+        self._transaction_adds = transaction_adds
+        self._unfinished: set[tuple[int, int]] = set()
+        """Places that a checkpoint put which then found no room; the old root doesn't know them."""
+        self._cache_bytes = cache_bytes
+        self._path = os.path.join(directory, _FILES[0])
+        # Where both are held, _writing was taken first.
+        self._writing = Lock()
+        self._reading = Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._is_sound = False
+        self._census = Census()
+
+    def load(self) -> Snapshot | None:
+        """See MetadataStore. About 0.8 µs a block, and RAM for its runs only."""
+        with self._writing:
+            self._is_sound = False
+            self._census = Census()
+            self._unfinished.clear()
+            try:
+                snapshot = self._load()
+            except _TROUBLE as error:
+                raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+            self._is_sound = True
+            return snapshot
+
+    def _load(self) -> Snapshot | None:
+        writer = self._writer
+        if writer is None:
+            if not os.path.exists(self._path) or os.path.getsize(self._path) == 0:
+                return None
+            writer = self._connect()
+        version = _scalar(writer, "PRAGMA user_version")
+        if version == 0 and _scalar(writer, "SELECT count(*) FROM sqlite_master") == 0:
+            self._disconnect()  # A kill came between the file and its tables: the next commit makes both anew.
+            return None
+        if version != _SCHEMA_VERSION:
+            raise MetadataDamaged(f"{_FILES[0]} has schema version {version}, not {_SCHEMA_VERSION}")
+        if _scalar(writer, "PRAGMA journal_mode") != "wal":
+            raise MetadataDamaged(f"{_FILES[0]} is not in WAL mode")
+        with writer:
+            writer.execute("BEGIN")
+            roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
+            blocks, census = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
+            earliest = _earliest(writer)
+        if not roots and not census.blocks:
+            return None
+        if len(roots) != 1:
+            raise MetadataDamaged(f"{_FILES[0]} has {len(roots)} roots and {census.blocks} blocks")
+        *head, crc, root = roots[0]
+        if _root_crc(head, root) != crc:
+            raise MetadataDamaged(f"{_FILES[0]}: the root does not match its checksum")
+        store_id, position, epoch, *expected = head
+        if store_id != self._store_id:
+            raise MetadataDamaged(f"{_FILES[0]} belongs to store {store_id.hex()}, not {self._store_id.hex()}")
+        if census != Census(*expected):
+            raise MetadataDamaged(f"{_FILES[0]} holds {census}, not {Census(*expected)}")
+        self._census = census
+        return Snapshot(position, epoch, root, blocks, earliest)
+
+    def commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]] = (),
+        delete_lanes: Sequence[int] = (),
+    ) -> None:
+        """See MetadataStore. About 30 µs a block of 4 KiB, syncs included, and 100 where one is replaced at random."""
+        with self._writing:
+            if not self._is_sound:
+                raise MetadataDamaged(f"{_FILES[0]}: not loaded, or a commit was cut short")
+            self._is_sound = False
+            try:
+                if self._writer is None:
+                    self._create()
+                self._commit(position, epoch, root, puts, deletes, delete_lanes)
+                self._give_back()
+            except _TROUBLE as error:
+                self._is_sound = _is_no_room(error)
+                raise (MetadataFull if self._is_sound else MetadataDamaged)(f"{_FILES[0]}: {error}") from error
+            self._is_sound = True
+
+    def _commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]],
+        delete_lanes: Sequence[int],
+    ) -> None:
+        places = {(lane, block) for lane, block, _ in puts}
+        assert len(places) == len(puts), "a block is put twice"
+        # A block that was put in vain and died since is known to nobody else.
+        doomed = [(lane, 0, _LAST_BLOCK) for lane in delete_lanes] + ranges({*deletes, *self._unfinished} - places)
+        *parts, last = parts_of(puts, self._transaction_adds)
+        for part in parts:
+            self._transact(doomed, part, None)
+            self._unfinished.update((lane, block) for lane, block, _ in part)
+            doomed = []
+        self._transact(doomed, last, (position, epoch, root))
+        self._unfinished.clear()
+
+    def _transact(
+        self,
+        doomed: Sequence[tuple[int, int, int]],
+        puts: Sequence[tuple[int, int, bytes]],
+        root: tuple[int, int, bytes] | None,
+    ) -> None:
+        """One transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
+        writer = self._writer
+        assert writer is not None
+        places = {(lane, block) for lane, block, _ in puts}
+        rows = [row_of(*put) for put in puts]
+        _, census = survey(rows)
+        census += self._census
+        with writer:
+            writer.execute("BEGIN IMMEDIATE")
+            for place_range in doomed:
+                _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
+                writer.execute("DELETE FROM blocks" + _RANGE, place_range)
+                census -= removed
+            # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
+            ids: dict[tuple[int, int], int] = {}
+            for place_range in ranges(places):
+                old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
+                ids.update((row[:2], row[-1]) for row in old_rows)
+                _, replaced = survey(row[:-1] for row in old_rows)
+                census -= replaced
+            writer.executemany(
+                "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
+            )
+            if root is not None:
+                position, epoch, value = root
+                head = (self._store_id, position, epoch, census.blocks, census.checksum)
+                row = (*head, _root_crc(head, value), value)
+                writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
+        self._census = census
+
+    def read_block(self, lane: int, block: int) -> bytes:
+        """See MetadataStore. About 10 µs when the system has the page; a commit under way does not delay it."""
+        with self._reading:
+            try:
+                rows = [] if self._reader is None else self._reader.execute(_READ, (lane, block)).fetchall()
+            except _TROUBLE as error:
+                raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+        if len(rows) != 1:
+            raise MetadataDamaged(f"{_FILES[0]} has {len(rows)} blocks {block} of lane {lane}")
+        crc, packed = rows[0]
+        if not isinstance(packed, bytes) or zlib.crc32(packed) != crc:
+            raise MetadataDamaged(f"{_FILES[0]}: block {block} of lane {lane} does not match its checksum")
+        return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore."""
+        with self._reading:
+            try:
+                query = (lane, *behind, until_ms, most)
+                rows = [] if self._reader is None else self._reader.execute(_TIMED[kind], query).fetchall()
+            except _TROUBLE as error:
+                raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
+        if not all(type(number) is int for row in rows for number in row):
+            raise MetadataDamaged(f"{_FILES[0]}: a time that is no number")
+        return rows
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. SQLite lets pages go at once."""
+        with self._writing, self._reading:
+            before, self._cache_bytes = self._cache_bytes, cache_bytes
+            try:
+                for connection in filter(None, (self._writer, self._reader)):
+                    connection.execute(f"PRAGMA cache_size = {self._cache_size}")
+                    connection.execute("PRAGMA shrink_memory")
+            except _TROUBLE:
+                self._cache_bytes = max(before, cache_bytes)
+            return self._cache_bytes
+
+    def clear(self) -> None:
+        """See MetadataStore. Removes the files; the next commit makes them anew."""
+        with self._writing:
+            self._disconnect()
+            self._remove_files()
+            self._census = Census()
+            self._unfinished.clear()
+            self._is_sound = True
+
+    def close(self) -> None:
+        """See MetadataStore. SQLite folds its write-ahead log into the file."""
+        with self._writing:
+            self._disconnect()
+            self._is_sound = False
+
+    def _create(self) -> None:
+        self._remove_files()
+        # SQLite gives its further files the mode of the first.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        try:
+            writer = self._connect()
+            writer.execute(f"PRAGMA page_size = {self._page_bytes}")
+            # Drained pages leave the file at once, for 10 µs more a deleted block. Vacuuming in steps was no cheaper.
+            writer.execute("PRAGMA auto_vacuum = FULL")
+            writer.execute("PRAGMA journal_mode = WAL")
+            with writer:
+                writer.execute("BEGIN IMMEDIATE")
+                for statement in _SCHEMA:
+                    writer.execute(statement)
+        except BaseException:
+            self._disconnect()  # Half made: the next commit begins again.
+            raise
+
+    def _connect(self) -> sqlite3.Connection:
+        writer = self._writer = self._connection()
+        with self._reading:
+            self._reader = self._connection()
+            self._reader.execute("PRAGMA query_only = ON")
+        return writer
+
+    @property
+    def _cache_size(self) -> int:
+        """In KiB of each connection, negative as SQLite wants it."""
+        return -max(self._cache_bytes // 2 // 1024, 1)
+
+    def _connection(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        for setting in (
+            "synchronous = NORMAL",
+            f"cache_size = {self._cache_size}",
+            "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
+            "mmap_size = 0",  # A device error in a mapped page would kill the process.
+            "temp_store = MEMORY",
+            "secure_delete = OFF",  # Places are no secret; wiping them doubles what a delete writes.
+            "cell_size_check = ON",
+            "trusted_schema = OFF",
+        ):
+            connection.execute("PRAGMA " + setting)
+        return connection
+
+    def _disconnect(self) -> None:
+        with self._reading:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+    def _remove_files(self) -> None:
+        # The file goes first: SQLite drops a write-ahead log without a file, but would cut a file without its log.
+        for name in _FILES:
+            try:
+                os.unlink(os.path.join(self._directory, name))
+            except FileNotFoundError:
+                continue
+        directory = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)  # Or a power cut could put an old write-ahead log beside the new file.
+        finally:
+            os.close(directory)
+
+    def _give_back(self) -> None:
+        """Fold the write-ahead log into the file and cut both. With readers in the way, the next commit tries again."""
+        writer = self._writer
+        assert writer is not None
+        wal_bytes = os.stat(self._path + "-wal").st_size
+        tree_bytes = _scalar(writer, "PRAGMA page_count") * _scalar(writer, "PRAGMA page_size")
+        if max(wal_bytes, os.stat(self._path).st_size - tree_bytes) > _SURPLUS_BYTES:
+            try:
+                writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            except _TROUBLE as error:
+                if not _is_no_room(error):
+                    raise
+
+
+def _scalar(connection: sqlite3.Connection, query: str) -> Any:
+    return connection.execute(query).fetchone()[0]
+
+
+def _is_no_room(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    return code in _NO_ROOM or code & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
+    """Of each lane, as Snapshot has it. MetadataDamaged where an index by time does not agree with that by place."""
+    earliest: dict[int, list[int]] = {}
+    for kind, (query, index) in enumerate(_TIMES):
+        rows = connection.execute(query.format(index)).fetchall()
+        if survey(rows)[1] != survey(connection.execute(query.format("places")))[1]:
+            raise MetadataDamaged(f"{_FILES[0]}: the index of times does not agree with the blocks")
+        for row in rows:
+            known = earliest.setdefault(row[0], [0, 0])
+            known[kind] = min(known[kind] or NEVER, row[3 + kind])
+    return {lane: (due, expiry) for lane, (due, expiry) in earliest.items()}
+
+
+def _root_crc(head: Sequence[Any], root: bytes) -> int:
+    try:
+        return zlib.crc32(root, zlib.crc32(_ROOT_HEAD.pack(*head)))
+    except (struct.error, TypeError) as error:
+        raise MetadataDamaged(f"{_FILES[0]}: a root of the wrong types") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """What one commit of the memory store left. A block that is None was damaged, and so was all if not readable."""
+
+    position: int
+    epoch: int
+    root: bytes
+    blocks: Mapping[tuple[int, int], bytes | None]
+    is_readable: bool = True
+
+
+class MemoryMetadataStore:
+    """The same contract for simulated crashes: `crash` gives the store that a restart would find.
+
+    Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
+    """
+
+    is_persistent = True
+    is_filling = False
+
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
+        self._transaction_adds = transaction_adds
+        self._history = [checkpoint]
+        """The last synced state, then every newer one; None: empty."""
+
+    def load(self) -> Snapshot | None:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        if checkpoint is None:
+            return None
+        if not checkpoint.is_readable:
+            raise MetadataDamaged("simulated damage")
+        blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(checkpoint.blocks))
+        earliest: dict[int, tuple[int, int]] = {}
+        for kind in (DUE, EXPIRY):
+            for lane in blocks:
+                for time, _ in self.timed(kind, lane, (0, -1), NEVER, 1):
+                    due, expiry = earliest.get(lane, (0, 0))
+                    earliest[lane] = (time, expiry) if kind == DUE else (due, time)
+        return Snapshot(checkpoint.position, checkpoint.epoch, checkpoint.root, blocks, earliest)
+
+    def commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]] = (),
+        delete_lanes: Sequence[int] = (),
+    ) -> None:
+        """See MetadataStore."""
+        before = self._history[-1]
+        if before is not None and not before.is_readable:
+            raise MetadataDamaged("simulated damage")
+        if len(parts_of(puts, self._transaction_adds)) > 1:
+            # What a crash between the transactions of one checkpoint leaves.
+            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
+        lanes = frozenset(delete_lanes)
+        blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
+        for place in deletes:
+            blocks.pop(place, None)
+        blocks.update({(lane, block): packed for lane, block, packed in puts})
+        self._history.append(_Checkpoint(position, epoch, root, blocks))
+
+    def read_block(self, lane: int, block: int) -> bytes:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        packed = None if checkpoint is None else checkpoint.blocks.get((lane, block))
+        if packed is None:
+            raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
+        return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        blocks = checkpoint.blocks if checkpoint is not None else {}
+        rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
+        return timed_rows(rows, kind, behind, until_ms, most)
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. Nothing of it counts."""
+        return cache_bytes
+
+    def clear(self) -> None:
+        """As with files, a power cut may still bring back what was cleared."""
+        self._history.append(None)
+
+    def close(self) -> None:
+        """Nothing to release; the contents stay for `crash`."""
+
+    def synced(self) -> None:
+        """All that was committed is on the device: no crash goes behind it any more."""
+        del self._history[:-1]
+
+    def crash(self, random: Random, *, damaged: bool = False) -> MemoryMetadataStore:
+        """What a restart may find: a state not older than the last synced one, or nothing.
+
+        damaged: a state that `load` refuses, or one with a block that `read_block` refuses.
+        """
+        checkpoint = random.choice([*self._history, None])
+        if damaged and checkpoint is not None and checkpoint.blocks and random.random() < 0.5:
+            place = random.choice(sorted(checkpoint.blocks))
+            checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
+        elif damaged:
+            checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
+        return MemoryMetadataStore(checkpoint, transaction_adds=self._transaction_adds)

@@ -1,0 +1,1 @@
+"""Opening a store: replay after a crash, repair, quarantine and verification."""

@@ -1,0 +1,74 @@
+"""Opening a directory: whose store it is, and recovery with a repair between where damage is accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+from ..disk.disk import Disk
+from ..disk.layout import JOURNAL, data_log_id, data_log_name
+from ..errors import JournalCorrupt
+from ..format.record import RecordDamaged
+from ..format.state import State
+from ..index.deduplication import Duplicates
+from ..index.index import Index
+from ..index.subscriptions import Subscriptions
+from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
+from ..journal.marker import Mark
+from ..metadata.sqlite import MetadataStore
+from ..transactions import Transactions
+from .recovery import Recovered, Recovery
+from .repair import Repair
+
+
+def find_store_id(disk: Disk) -> bytes | None:
+    """By the first data log whose header verifies; None when there is none."""
+    for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
+        with closing(disk.open_for_reading(data_log_name(data_log))) as file:
+            header = file.read(0, DATA_LOG_HEADER_BYTES)
+        try:
+            return decode_data_log_header(header).store_id
+        except RecordDamaged:
+            pass
+        except UnknownVersion as version:
+            raise JournalCorrupt(data_log, 0, str(version)) from None
+    return None
+
+
+def recover(
+    what: tuple[
+        Disk,
+        Index,
+        Subscriptions,
+        Transactions,
+        MetadataStore,
+        Mark | None,
+        bytes,
+        Callable[[int, int, State], None],
+    ],
+    *,
+    verifies_all: bool,
+    repair_salt: Callable[[], int] | None,
+    duplicates: Duplicates,
+) -> Recovered:
+    """Recover, and where the journal is damaged repair it and recover once more.
+
+    what: the arguments of a Recovery. repair_salt: makes the salt of a data log that stands for a missing one; None:
+    damage is refused. Raises JournalCorrupt.
+    """
+    recovery = Recovery(*what, verifies_all=verifies_all, duplicates=duplicates)
+    try:
+        return recovery.run()
+    except JournalCorrupt:
+        if repair_salt is None:
+            raise
+    disk, index, subscriptions, transactions, _, _, store_id, _ = what
+    repair = Repair(disk, store_id, recovery.durable, repair_salt)
+    damaged = repair.run(recovery.replay.expected)
+    index.reset()
+    subscriptions.reset()
+    transactions.clear()
+    duplicates.clear()
+    found = Recovery(*what, verifies_all=verifies_all, known_durable=repair.durable, duplicates=duplicates).run()
+    found.damaged = damaged + found.damaged
+    return found

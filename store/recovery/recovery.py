@@ -1,0 +1,478 @@
+"""Recovery: from what a crash left to an index that agrees with the journal.
+
+The index is loaded from the last checkpoint and the journal replayed from
+its position; where the index is missing or in doubt, the whole journal is
+replayed, with checkpoints on the way so that memory stays bounded. The place
+where the journal stops making sense is a torn tail, which is cut and counted,
+unless some intact record or checkpoint knew it to be durable: that is
+corruption, and opening is refused with the place. Whole files that are cut
+off go to quarantine. Recovering twice gives what recovering once gives.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ..disk.disk import Disk, File
+from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
+from ..errors import JournalCorrupt
+from ..format.imports import ImportReport, Imports
+from ..format.record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged
+from ..format.state import (
+    QUEUE,
+    TOPIC,
+    Destination,
+    LaneCounts,
+    State,
+    decode_root,
+)
+from ..index.block import BlockDamaged
+from ..index.deduplication import Duplicates
+from ..index.index import Index
+from ..index.lane import LANE_SHIFT
+from ..index.subscriptions import Subscriptions
+from ..journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    UnknownVersion,
+    Walk,
+    attested_behind,
+    decode_data_log_header,
+    used_bytes,
+)
+from ..journal.journal import OFFSET_BITS, OFFSET_MASK
+from ..journal.marker import Mark
+from ..metadata.sqlite import MetadataDamaged, MetadataStore
+from ..transactions import Transactions
+from .repair import DamagedPlace
+from .replay import Replay
+from .verify import raise_first_damage
+
+logger = logging.getLogger("forebay.store.recovery")
+
+QUARANTINE_FILES_MAX: Final = 16
+"""The newest are kept."""
+PLAIN_RECORDS_MAX: Final = 1024
+"""So many are applied together: at most three blocks when they follow each other in one lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening the directory did."""
+
+    clean: bool
+    """The last process closed the store itself."""
+    index_rebuilt: bool
+    """The whole journal was replayed, because the index was missing or in doubt."""
+    replayed_records: int
+    truncated_bytes: int
+    """Torn bytes cut from the end of the journal, none of which had been confirmed as durable."""
+    quarantined: int
+    """Files set aside in quarantine."""
+    prepared: int
+    """Transactions that wait for their outcome: `Forebay.prepared` has them."""
+    seconds: float
+    damaged: tuple[DamagedPlace, ...] = ()
+    """With on_missing_data_log="report": the places that were given up, once each."""
+    imports: tuple[ImportReport, ...] = ()
+    """Import sets that were found: what was taken over of each, and why not all."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Where the journal goes on, and what was found."""
+
+    destinations: dict[int, Destination]
+    imports: Imports
+    next_data_log: int
+    next_sequence: int
+    epoch: int
+    sizes: dict[int, int]
+    end: int = 0
+    """Position behind the last record that was accepted; all before it is durable."""
+    replayed_records: int = 0
+    truncated_bytes: int = 0
+    quarantined: int = 0
+    index_rebuilt: bool = False
+    replay_position: int = 0
+    """Where the next replay would begin: the position of the last checkpoint, 0 without one."""
+    leftovers: tuple[int, ...] = ()
+    """Data logs that were dropped but not yet unlinked."""
+    damaged: list[DamagedPlace] = field(default_factory=list)
+
+    def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
+        """was_clean: by the mark. has_index: one is kept on disk, so a rebuild is news. prepared: see there."""
+        is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
+        return RecoveryReport(
+            clean=was_clean and not is_news,
+            index_rebuilt=self.index_rebuilt,
+            replayed_records=self.replayed_records,
+            truncated_bytes=self.truncated_bytes,
+            quarantined=self.quarantined,
+            prepared=prepared,
+            seconds=seconds,
+            damaged=tuple(self.damaged),
+        )
+
+
+class _End(NamedTuple):
+    """Where the journal ends. `rest`: the data logs that reach behind it. `place`: the position of the problem."""
+
+    position: int
+    rest: list[int]
+    place: int
+    problem: str
+
+
+class Recovery:
+    """One recovery of one directory; `run` does it. Nothing else uses the disk meanwhile."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        transactions: Transactions,
+        metadata: MetadataStore,
+        mark: Mark | None,
+        store_id: bytes,
+        write_checkpoint: Callable[[int, int, State], None],
+        *,
+        verifies_all: bool = False,
+        known_durable: int | None = None,
+        duplicates: Duplicates | None = None,
+    ) -> None:
+        """write_checkpoint(position, epoch, state) stores the index as it is now.
+
+        verifies_all: what the replay does not read is verified too. known_durable: a repair has found that this
+        position was durable, and has done what can be done: what is missing still is given up and reported.
+        duplicates: are brought up to the journal too.
+        """
+        self._verifies_all = verifies_all
+        self._disk = disk
+        self._index = index
+        self._subscriptions = subscriptions
+        self._metadata = metadata
+        self._transactions = transactions
+        self._mark = mark
+        self._store_id = store_id
+        self._headers: dict[int, DataLogHeader | None] = {}
+        """None: it does not verify."""
+        self._file_sizes: dict[int, int] = {}
+        self._left_out: set[int] = set()
+        self.durable = max(known_durable or 0, mark.position if mark else 0)
+        """The greatest position that is known to have been durable."""
+        self._accepts_loss = known_durable is not None
+        self._least_sequences: dict[int, int] = {}
+        """By lane number, from an index that knew more than the journal that is left."""
+        self._known = State()
+        """Names from there."""
+        self._result = Recovered({}, Imports(), 1, 0, mark.epoch if mark else 0, {})
+        self.replay = Replay(
+            disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint, duplicates
+        )
+        self.replay.accepts_loss = self._accepts_loss
+
+    def _is_gone(self, data_log: int) -> bool:
+        return data_log not in self._result.sizes or data_log in self._left_out
+
+    def run(self) -> Recovered:
+        result = self._result
+        ids = self._list()
+        self._disk.sync_directory(JOURNAL)
+        start = self._load_index(ids)
+        end = self._bring_up(ids, *start) if start is not None else None
+        if end is None:
+            end = self._rebuild(ids)
+        elif start is not None:
+            result.replay_position = start[0]
+        missing = sorted(self.replay.expected - set(result.sizes))
+        if missing:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other > missing[0])
+            problem = f"{len(missing)} data logs are missing, this is the first"
+            raise JournalCorrupt(missing[0], 0, problem, behind_bytes)
+        is_left = result.epoch < EPOCH_MAX and result.next_sequence < SEQUENCE_MAX
+        if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
+            raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
+        if self._verifies_all and not self._accepts_loss:
+            raise_first_damage(
+                self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
+            )
+        self._complete()
+        self._cut(end)
+        if self._accepts_loss:
+            self.replay.expected &= set(result.sizes)  # the newest, of which nothing could be read, was set aside
+        result.leftovers = tuple(sorted(set(result.sizes) - self.replay.expected))
+        result.sizes = {data_log: result.sizes[data_log] for data_log in self.replay.expected}
+        for data_log in set(self._index.uses) - self.replay.expected:
+            del self._index.uses[data_log]
+        for use in self._index.uses.values():
+            use.acked_data_logs &= self.replay.expected
+            use.committed_data_logs &= self.replay.expected
+        self.replay.forget_deleted()
+        result.destinations, result.imports = self.replay.destinations, self.replay.imports
+        result.end = end.position
+        return result
+
+    def _list(self) -> list[int]:
+        """Ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
+        ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
+        aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
+        if aside:
+            # A recovery that was killed may have set them aside and not synced that. A power cut would bring them back
+            # into a journal that goes on behind them.
+            self._disk.sync_directory(QUARANTINE)
+        self._result.next_data_log = max((*ids, *aside), default=0) + 1
+        for data_log in ids:
+            with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+                self._result.sizes[data_log] = self._file_sizes[data_log] = file.size()
+                head = file.read(0, DATA_LOG_HEADER_BYTES)
+            try:
+                header = decode_data_log_header(head)
+            except UnknownVersion as version:
+                raise JournalCorrupt(data_log, 0, str(version)) from None
+            except RecordDamaged:
+                self._headers[data_log] = None
+                continue
+            is_ours = header.data_log == data_log and header.store_id == self._store_id
+            self._headers[data_log] = header if is_ours else None
+            self._result.epoch = max(self._result.epoch, header.epoch if is_ours else 0)
+        return ids
+
+    # ------------------------------------------------------------------ the index
+
+    def _load_index(self, ids: list[int]) -> tuple[int, int] | None:
+        """Take over the last checkpoint: the position to replay from and its log sequence. None: replay everything."""
+        if self._mark is None:
+            return None
+        try:
+            snapshot = self._metadata.load()
+            if snapshot is None:
+                return None
+            state, lanes, uses, backlogs = decode_root(snapshot.root)
+            self.durable = max(self.durable, snapshot.position)
+            data_log, offset = snapshot.position >> OFFSET_BITS, snapshot.position & OFFSET_MASK
+            if data_log > max(ids, default=0):
+                self._give_up(data_log, 0, "the data log is missing", lanes)
+                self._known = state
+                return None
+            if data_log not in self._headers:
+                return None  # a power cut brought back an index from before a cleanup
+            if offset > self._result.sizes[data_log]:
+                self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
+                self._known = state
+                return None
+            self.replay.see(state.destinations)
+            self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
+            self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
+            self.replay.apply_state(state)
+            self._subscriptions.restore(backlogs)
+        except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
+            logger.warning("the index is rebuilt from the journal: %s", damage)
+            return None
+        self._result.epoch = max(self._result.epoch, snapshot.epoch)
+        return snapshot.position, state.next_log_sequence
+
+    def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
+        """What was durable is not there. Raises JournalCorrupt, unless a repair was tried: then it is reported.
+
+        lanes: of the index that knew it, so that no sequence is given twice.
+        """
+        if not self._accepts_loss:
+            behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
+            raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
+        self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
+        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+        place = DamagedPlace(data_log, offset, 0, None, problem)
+        if place not in self._result.damaged:
+            logger.error("%s", place)
+            self._result.damaged.append(place)
+
+    def _complete(self) -> None:
+        """Give what is left of a repaired journal the numbers and names that are lost."""
+        replay, known = self.replay, self._known
+        replay.see(named for named in known.destinations if named.number not in replay.destinations)
+        for number, sequence in self._least_sequences.items():
+            self._index.lane_numbered(number).skip_to(sequence)
+        for facts in known.subscriptions:
+            self._subscriptions.begin(facts)
+        for topic in {found.facts.topic for found in self._subscriptions.by_number.values()} - set(replay.destinations):
+            self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
+            replay.see((Destination(topic, TOPIC, f"recovered-{topic}"),))
+        # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
+        numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
+        numbers |= {placed.lane >> LANE_SHIFT for branch in self._transactions.prepared for placed in branch}
+        for number in numbers - set(replay.destinations):
+            if self._accepts_loss:
+                replay.see((Destination(number, QUEUE, f"recovered-{number}"),))
+        replay.forget_lost_slices()
+
+    def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
+        """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
+        try:
+            end = self._replay(ids, start, next_sequence)
+            self._sweep(end)
+        except (MetadataDamaged, BlockDamaged) as damage:
+            logger.warning("the index is rebuilt from the journal: %s", damage)
+            return None
+        return None if self._needs_dropped() else end
+
+    def _rebuild(self, ids: list[int]) -> _End:
+        """Replay the whole journal, twice where that shows that it still has data logs which were dropped.
+
+        Their messages were all acknowledged, but the acks may be gone already.
+        """
+        self._result.index_rebuilt = bool(ids)
+        end = self._replay_all(ids)
+        if self._needs_dropped():
+            self._left_out = set(ids) - set(end.rest) - self.replay.expected
+            end = self._replay_all([data_log for data_log in ids if data_log not in self._left_out])
+            assert not self._needs_dropped()
+        return end
+
+    def _replay_all(self, ids: list[int]) -> _End:
+        self.replay.reset()
+        self._metadata.clear()
+        self._result.replayed_records = 0
+        first = ids[0] << OFFSET_BITS | DATA_LOG_HEADER_BYTES if ids else 0
+        end = self._replay(ids, first, None)
+        self._sweep(end)
+        return end
+
+    def _sweep(self, end: _End) -> None:
+        """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
+        while not self._subscriptions.sweep():
+            self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
+
+    def _needs_dropped(self) -> bool:
+        """The index has pending messages in data logs that were deleted because they had none."""
+        uses = self._index.uses.items()
+        return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> _End:
+        """Apply all records from start on, and make them durable. Changes no data log."""
+        position, previous = 0, 0
+        for at, data_log in enumerate(ids):
+            header = self._headers[data_log]
+            if header is None:
+                place = data_log << OFFSET_BITS
+                return self._checked(_End(position, ids[at:], place, "the data log's header does not verify"))
+            if data_log < start >> OFFSET_BITS:
+                continue
+            if previous and next_sequence != header.first_sequence:
+                end = _End(position, ids[at:], position, "the data log ends before the next one begins")
+                is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
+                if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
+                    return self._checked(end)
+            if previous or next_sequence is None:
+                next_sequence = header.first_sequence
+            file = self._disk.open(data_log_name(data_log))
+            try:
+                offset = DATA_LOG_HEADER_BYTES if previous else start & OFFSET_MASK
+                walk = self._walk(file, header, offset, next_sequence)
+                file.sync()
+                size = file.size()
+            finally:
+                file.close()
+            next_sequence, previous = walk.next_sequence, data_log
+            position = data_log << OFFSET_BITS | walk.end
+            self._result.sizes[data_log] = walk.end
+            # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
+            is_whole = walk.end == size or (walk.is_sealed and data_log != ids[-1])
+            if not is_whole:
+                return self._checked(_End(position, ids[at:], position, walk.problem or "zeros where records were"))
+        return self._checked(_End(position, [], position, "the data log ends"))
+
+    def _is_beyond(self, end: _End) -> bool:
+        """Something behind the end is known to be durable: by the index, the mark, or an intact record of the rest.
+
+        A torn tail and corruption look alike, but for this. In a gap between
+        data logs it tells those that were dropped from those that a power cut took.
+        """
+        for data_log in end.rest:
+            header = self._headers[data_log]
+            if self.durable > end.position or header is None:
+                continue
+            is_here = data_log == end.position >> OFFSET_BITS
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                begin = end.position & OFFSET_MASK if is_here else DATA_LOG_HEADER_BYTES
+                self.durable = max(self.durable, attested_behind(file, header, begin))
+            finally:
+                file.close()
+        return self.durable > end.position
+
+    def _checked(self, end: _End) -> _End:
+        if self._is_beyond(end):
+            durable_log, place = self.durable >> OFFSET_BITS, end.place
+            if durable_log not in self._headers:
+                self._give_up(durable_log, 0, "the data log is missing")
+            if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
+                self._accepts_loss = False  # nothing intact may be cut off
+            if end.rest or not self._result.damaged:
+                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, f"{end.problem}, and was durable")
+        return end
+
+    def _walk(self, file: File, header: DataLogHeader, offset: int, next_sequence: int) -> Walk:
+        durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK
+        verify_from = 0
+        if header.data_log <= durable_log:
+            verify_from = durable_offset if header.data_log == durable_log else OFFSET_MASK
+        walk = Walk(file, header, offset, next_sequence=next_sequence, verify_from=verify_from)
+        for place, record, head in walk:
+            try:
+                self.replay.apply(file, header.data_log << OFFSET_BITS | place, record, head)
+            except RecordDamaged as damage:
+                self._give_up(header.data_log, place, str(damage))
+            self._result.replayed_records += 1
+            end = header.data_log << OFFSET_BITS | walk.end
+            assert walk.next_sequence is not None
+            next_sequence = walk.next_sequence
+            self.replay.checkpoint_if_crowded(file, end, walk.epoch, next_sequence)
+            while plain := walk.gather(PLAIN_RECORDS_MAX):
+                self.replay.apply_plain(file, header.data_log, plain, walk.epoch, next_sequence)
+                self._result.replayed_records += walk.next_sequence - next_sequence
+                next_sequence = walk.next_sequence
+        self.durable = max(self.durable, walk.durable)
+        self._result.epoch = max(self._result.epoch, walk.epoch)
+        assert walk.next_sequence is not None
+        self._result.next_sequence = walk.next_sequence
+        return walk
+
+    def _cut(self, end: _End) -> None:
+        """Nothing behind the end was ever durable: cut the data log there, and set aside those that follow."""
+        for data_log in end.rest:
+            is_here = data_log == end.position >> OFFSET_BITS
+            cut_bytes = end.position & OFFSET_MASK if is_here else 0
+            file = self._disk.open(data_log_name(data_log))
+            try:
+                torn_bytes = used_bytes(file, cut_bytes)
+                file.truncate(cut_bytes or torn_bytes)
+                file.sync()
+            finally:
+                file.close()
+            self._result.truncated_bytes += torn_bytes
+            if torn_bytes:
+                place = f"data-{data_log}.log: {torn_bytes} torn bytes cut at offset {cut_bytes}"
+                logger.warning("%s (%s)", place, end.problem)
+            if not cut_bytes:
+                self._set_aside(data_log, is_empty=not torn_bytes)
+
+    def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
+        del self._result.sizes[data_log]
+        if is_empty:
+            self._disk.remove(data_log_name(data_log))
+        else:
+            self._disk.make_directory(QUARANTINE)
+            self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
+            for old in sorted(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))[:-QUARANTINE_FILES_MAX]:
+                self._disk.remove(f"{QUARANTINE}/data-{old}.log")
+            self._disk.sync_directory(QUARANTINE)
+            self._result.quarantined += 1
+        self._disk.sync_directory(JOURNAL)

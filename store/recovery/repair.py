@@ -1,0 +1,272 @@
+"""Repair: what `on_missing_data_log="report"` does to a journal that would be refused as corrupt.
+
+Each damaged stretch becomes one record that says so: its head is written over
+the first 40 bytes, with the log sequence that was due and how many records are
+lost. All that is intact stays where it is, so places in the index stay true.
+A data log that is missing, or of which nothing can be read, becomes one with
+such a record alone. After that the journal is an ordinary one: it opens in
+either mode, and the damage is not reported again. What is overwritten is
+copied to the quarantine before.
+
+A crash leaves damage where damage was; the next open repairs that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ..disk.disk import Disk, File
+from ..disk.layout import JOURNAL, QUARANTINE, damage_name, data_log_id, data_log_name
+from ..format.record import DROP, HEADER_BYTES, LOST_BYTES, STATE, Header, RecordDamaged, encode_lost
+from ..format.state import decode_state
+from ..journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    UnknownVersion,
+    Walk,
+    decode_data_log_header,
+    encode_header,
+    find_records,
+    record_at,
+    used_bytes,
+)
+from ..journal.forward_reader import initial_of
+from ..journal.journal import OFFSET_BITS
+from .quarantine import PART_BYTES_MAX, set_aside
+
+logger = logging.getLogger("forebay.store.recovery")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedPlace:
+    """One place of the journal that was given up. What is intact before and behind it is served."""
+
+    data_log: int
+    offset: int
+    lost_bytes: int
+    lost_records: int | None
+    """Of 1 to 256 messages each, acknowledgements included, by which messages may come again. None: unknown."""
+    problem: str
+
+    def __str__(self) -> str:
+        records = "an unknown number of" if self.lost_records is None else self.lost_records
+        place = f"data-{self.data_log}.log at offset {self.offset}"
+        return f"{place}: {self.problem}; {self.lost_bytes} bytes and {records} records are lost"
+
+
+class _Place(NamedTuple):
+    offset: int
+    length: int
+    sequence: int
+    """The log sequence that was due."""
+    epoch: int
+    records: int
+    problem: str
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A data log as far as it can be read."""
+
+    header: DataLogHeader
+    places: list[_Place]
+    """Each damage with something intact behind it."""
+    end: int
+    next_sequence: int
+    epoch: int
+    is_whole: bool
+    problem: str
+
+
+class Repair:
+    """One repair of one directory. REQUIRES: nobody else uses the disk."""
+
+    def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
+        """durable: the greatest position that index or mark knew to be durable."""
+        self._disk = disk
+        self._store_id = store_id
+        self.durable = durable
+        """With what the records themselves knew, once run has returned."""
+        self._random_salt = random_salt
+        self._places: list[DamagedPlace] = []
+        self._existing: set[int] = set()
+        """Data logs that the newest state record names."""
+        self._dropped: set[int] = set()
+
+    def run(self, expected: Iterable[int]) -> list[DamagedPlace]:
+        """Repair all that can be told from a torn tail. expected: data logs that existed, as far as the index knew."""
+        ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
+        try:
+            read = {data_log: self._read(data_log) for data_log in ids}
+        except UnknownVersion:
+            return []  # nothing was changed, and recovery refuses it
+        good = [data_log for data_log in ids if read[data_log] is not None]
+        newest = good[-1] if good else 0
+        for data_log in ids:
+            if read[data_log] is None and data_log < newest and data_log << OFFSET_BITS < self.durable:
+                self._set_aside(data_log)
+                self._replace(data_log, read, "nothing in it can be read")
+        for data_log in sorted(self._existing.union(expected) - self._dropped - set(ids)):
+            if data_log < newest:
+                self._replace(data_log, read, "the data log is missing")
+        known = sorted(data_log for data_log in read if read[data_log] is not None)
+        for data_log, behind in zip_longest(known, known[1:]):
+            stretch = read[data_log]
+            if stretch is not None and data_log in good:
+                # Between a whole one and the next there may be dropped ones; one that breaks off is damaged.
+                is_next = behind == data_log + 1 or not stretch.is_whole
+                self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
+        for place in self._places:
+            logger.error("%s", place)
+        return self._places
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self, data_log: int) -> _Stretch | None:
+        """None: neither its header nor its first records can be made out."""
+        file = self._disk.open_for_reading(data_log_name(data_log))
+        try:
+            header = self._header(data_log, file)
+            return self._stretch(file, header) if header is not None else None
+        finally:
+            file.close()
+
+    def _header(self, data_log: int, file: File) -> DataLogHeader | None:
+        """The header, or where that is damaged the one that two records in a row prove."""
+        data = file.read(0, DATA_LOG_HEADER_BYTES)
+        try:
+            header = decode_data_log_header(data)
+        except RecordDamaged:
+            return self._proven_header(data_log, file)
+        return header if header.data_log == data_log and header.store_id == self._store_id else None
+
+    def _proven_header(self, data_log: int, file: File) -> DataLogHeader | None:
+        """The salt may be intact: then any record verifies with it.
+
+        If not, it is where the checksum of the first record begins, so it follows from that; the second confirms it.
+        """
+        data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
+        header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
+        found = next(find_records(file, header, DATA_LOG_HEADER_BYTES), None)
+        if found is None:
+            first = data[DATA_LOG_HEADER_BYTES:]
+            length = int.from_bytes(first[4:8], "little")
+            if not HEADER_BYTES <= length <= len(first):
+                return None
+            header = header._replace(salt=initial_of(first[4:length], int.from_bytes(first[:4], "little")))
+            found = next(find_records(file, header, DATA_LOG_HEADER_BYTES), None)
+            if found is None or record_at(file, header, DATA_LOG_HEADER_BYTES + length) is None:
+                return None
+        offset, record = found
+        noted = int.from_bytes(data[40:48], "little")
+        is_first = offset == DATA_LOG_HEADER_BYTES
+        return header._replace(
+            epoch=record.epoch, first_sequence=record.sequence if is_first else min(noted, record.sequence - 1)
+        )
+
+    def _stretch(self, file: File, header: DataLogHeader) -> _Stretch:
+        places: list[_Place] = []
+        offset, epoch = DATA_LOG_HEADER_BYTES, header.epoch
+        due, next_due = header.first_sequence, header.first_sequence
+        follows: int | None = due
+        while True:
+            walk = Walk(file, header, offset, next_sequence=follows)
+            for _, record, head in walk:
+                self._note(header.data_log, record, head)
+            self.durable = max(self.durable, walk.durable)
+            offset, epoch = walk.end, max(epoch, walk.epoch)
+            next_due = walk.next_sequence if walk.next_sequence is not None else next_due
+            problem = walk.problem or "zeros where records were"
+            is_whole = walk.is_sealed or offset == file.size()
+            found = None if is_whole else next(find_records(file, header, offset + 1), None)
+            is_odd = found is not None and (found[0] - offset < HEADER_BYTES or found[1].sequence <= next_due)
+            if found is None or is_odd or record_at(file, header, offset) is not None:
+                return _Stretch(header, places, offset, next_due, epoch, is_whole, problem)
+            records = found[1].sequence - next_due
+            places.append(_Place(offset, found[0] - offset, next_due, epoch, records, problem))
+            offset, follows = found[0], None
+
+    def _note(self, data_log: int, record: Header, head: bytes) -> None:
+        if record.kind in (STATE, DROP):
+            try:
+                named = decode_state(head[HEADER_BYTES:]).data_logs
+            except RecordDamaged:
+                return
+            if record.kind == STATE:
+                self._existing = {*named, data_log}
+            else:
+                self._dropped.update(named)
+
+    # ------------------------------------------------------------------ writing
+
+    def _patch(self, data_log: int, stretch: _Stretch, later: _Stretch | None) -> None:
+        file = self._disk.open(data_log_name(data_log))
+        try:
+            data = encode_header(stretch.header)
+            if file.read(0, DATA_LOG_HEADER_BYTES) != data:
+                self._write(file, data_log, 0, data, DATA_LOG_HEADER_BYTES, 0, "the header was made again")
+            for place in stretch.places:
+                lost = encode_lost(stretch.header.salt, place.sequence, place.epoch, place.records, place.length)
+                self._write(file, data_log, place.offset, lost, place.length, place.records, place.problem)
+            if later is not None:
+                self._finish(file, data_log, stretch, later.header.first_sequence)
+            file.sync()
+        finally:
+            file.close()
+
+    def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
+        """What was durable goes on in the next data log, and this one ends before that."""
+        records = next_first - stretch.next_sequence
+        is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable
+        is_sealed = stretch.is_whole and stretch.end != file.size()
+        if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
+            return
+        lost_bytes = used_bytes(file, stretch.end)
+        self._copy(file, data_log, stretch.end, lost_bytes)
+        file.truncate(stretch.end)
+        if records:
+            file.seek(stretch.end)
+            file.append(encode_lost(stretch.header.salt, stretch.next_sequence, stretch.epoch, records, LOST_BYTES))
+        self._places.append(DamagedPlace(data_log, stretch.end, lost_bytes, records, stretch.problem))
+
+    def _write(
+        self, file: File, data_log: int, offset: int, data: bytes, length: int, records: int, problem: str
+    ) -> None:
+        self._copy(file, data_log, offset, length)
+        file.seek(offset)
+        file.append(data)
+        self._places.append(DamagedPlace(data_log, offset, length if records else 0, records, problem))
+
+    def _copy(self, file: File, data_log: int, offset: int, length: int) -> None:
+        if length:
+            set_aside(self._disk, damage_name(data_log, offset), file.read(offset, min(length, PART_BYTES_MAX)))
+
+    def _set_aside(self, data_log: int) -> None:
+        self._disk.make_directory(QUARANTINE)
+        self._disk.rename(data_log_name(data_log), f"{QUARANTINE}/data-{data_log}.log")
+        self._disk.sync_directory(QUARANTINE)
+        self._disk.sync_directory(JOURNAL)
+
+    def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str) -> None:
+        """A data log that says that it is lost."""
+        known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
+        later = next(stretch for other, stretch in known if other > data_log)
+        earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)
+        behind = later.header.first_sequence
+        first = min(earlier.next_sequence, behind) if earlier is not None else behind
+        epoch = earlier.epoch if earlier is not None else later.header.epoch
+        header = DataLogHeader(self._random_salt(), self._store_id, data_log, epoch, first, 0)
+        file = self._disk.open(data_log_name(data_log), create=True)
+        try:
+            lost = encode_lost(header.salt, first, epoch, behind - first, LOST_BYTES)
+            file.append(encode_header(header) + lost)
+            file.sync()
+        finally:
+            file.close()
+        self._disk.sync_directory(JOURNAL)
+        read[data_log] = _Stretch(header, [], DATA_LOG_HEADER_BYTES + LOST_BYTES, behind, epoch, True, problem)
+        self._places.append(DamagedPlace(data_log, 0, 0, behind - first or None, problem))

@@ -1,0 +1,507 @@
+"""Replay: what each record of the journal does to the index, the subscriptions and the transactions.
+
+The walk over the data logs, and the question where they end, is recovery/recovery.py's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ..disk.disk import Disk, File
+from ..disk.layout import data_log_name
+from ..errors import JournalCorrupt
+from ..format.branch import Branch, CommittedSlice, PlacedSlice, decode_branch, decode_commit, decode_rollback
+from ..format.imports import Imports, decode_import
+from ..format.properties import own_identity
+from ..format.record import (
+    ACK,
+    COMMIT,
+    DELETE,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    IMPORT,
+    IMPORTED,
+    LOST,
+    MESSAGE,
+    NEEDS,
+    PREPARE,
+    RELOCATED,
+    RETURN,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    TIMED,
+    UNSUBSCRIBE,
+    Header,
+    RecordDamaged,
+    Slice,
+    Survivors,
+    decode_needs,
+    decode_ranges,
+    decode_returns,
+    decode_slice,
+    decode_survivors,
+)
+from ..format.state import (
+    TOPIC,
+    Destination,
+    State,
+    Subscription,
+    decode_delete,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+from ..format.times import Times, read_times
+from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
+from ..index.deduplication import Duplicates, identity
+from ..index.index import Index
+from ..index.lane import LANE_MASK, LANE_SHIFT, Lane
+from ..index.subscriptions import Subscriptions
+from ..index.topic_lane import TopicLane
+from ..journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    Plain,
+    Walk,
+    crc_of,
+)
+from ..journal.journal import OFFSET_BITS, OFFSET_MASK, location_text
+from ..sequence_set import Runs
+from ..transactions import Transactions, apply_commit, read_lengths, read_slice_times
+
+RECENT_MESSAGES_MAX: Final = 16_384
+"""Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
+
+
+class Replay:
+    """Not thread-safe: nobody else is here."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: Index,
+        subscriptions: Subscriptions,
+        transactions: Transactions,
+        headers: Mapping[int, DataLogHeader | None],
+        is_gone: Callable[[int], bool],
+        write_checkpoint: Callable[[int, int, State], None],
+        duplicates: Duplicates | None = None,
+    ) -> None:
+        """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
+
+        write_checkpoint(position, epoch, state) stores the index as it is now.
+        """
+        self._disk = disk
+        self._index = index
+        self._subscriptions = subscriptions
+        self._transactions = transactions
+        self._headers = headers
+        self._is_gone = is_gone
+        self._write_checkpoint = write_checkpoint
+        self._duplicates = duplicates or Duplicates()
+        self.accepts_loss = False
+        """What a repair could not bring back is passed over."""
+        self.destinations: dict[int, Destination] = {}
+        self.imports = Imports()
+        self.expected: set[int] = set()
+        """The data logs that exist, as the journal itself tells."""
+        self._deleted: set[int] = set()
+        """Numbers of queues that are gone."""
+        self._announced: tuple[TopicLane, int, int, list[Survivors]] | None = None
+        """What the record before says of the copy that follows: the messages it holds may not be known yet."""
+        self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
+        self._recent_messages = 0
+
+    def reset(self) -> None:
+        """Forget everything, as before a full replay."""
+        self._index.reset()
+        self._subscriptions.reset()
+        self._transactions.clear()
+        self._duplicates.clear()
+        self.destinations.clear()
+        self.imports.restate(())
+        self.expected.clear()
+        self._deleted.clear()
+
+    def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
+        """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
+        index = self._index
+        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        announced, self._announced = self._announced, None
+        if record.kind == MESSAGE:
+            part = decode_slice(record, head)
+            lane = index.lane(part.destination, part.priority)
+            if record.is_identified and self._duplicates.watches(part.destination):
+                self._note(file, offset + record.head_bytes, part)
+            if record.is_transactional:
+                if not record.flags & RELOCATED:  # a copy counts once a prepare record names it
+                    self._place(part, lane.number, position, record)
+            elif record.flags & RELOCATED:
+                if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
+                    raise RecordDamaged("a slice crosses a block")
+                lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+                if announced is not None and announced[0] is lane:
+                    lane.restate(*announced[1:])
+                if record.flags & TIMED:
+                    self._put_times(file, offset + record.head_bytes, lane, part)
+            elif part.first_sequence >= lane.next_sequence:
+                lane.skip_to(part.first_sequence)
+                if record.entries > lane.slice_room:
+                    raise RecordDamaged("a slice crosses a block")
+                lane.add_slice(data_log, offset, list(part.lengths), index.use(data_log))
+                if record.flags & IMPORTED:
+                    self.imports.count(record.entries)
+                if record.flags & TIMED:
+                    self._put_times(file, offset + record.head_bytes, lane, part)
+        elif record.kind == ACK:
+            destination, ranges = decode_ranges(record, head)
+            index.use(data_log)
+            lane = self._subscriptions.lane(destination, record.priority)
+            for first, messages in ranges:
+                lane.remove(first, first + messages - 1, data_log)
+        elif record.kind == RETURN:
+            destination, returned = decode_returns(record, head)
+            for first, messages, attempts in returned:
+                number = destination << LANE_SHIFT | record.priority
+                index.attempts.put(number, first, first + messages - 1, attempts)
+        elif record.kind == STATE:
+            self.apply_state(decode_state(head[HEADER_BYTES:]))
+            self.expected.add(data_log)
+        elif record.kind == DESTINATION:
+            self.see((decode_destination(head[HEADER_BYTES:]),))
+        elif record.kind == DELETE:
+            self._delete(decode_delete(head[HEADER_BYTES:]))
+        elif record.kind == SUBSCRIBE:
+            self._begin(decode_subscription(head[HEADER_BYTES:]))
+        elif record.kind == UNSUBSCRIBE:
+            self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
+        elif record.kind == DROP:
+            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
+        elif record.kind == LOST:
+            self.expected.add(data_log)
+            index.use(data_log)
+        elif record.kind == PREPARE:
+            self._transactions.adopt(decode_branch(head, HEADER_BYTES)[0])
+        elif record.kind == ROLLBACK:
+            self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
+        elif record.kind == COMMIT:
+            self._apply_commit(file, position, record, head)
+        elif record.kind == IMPORT:
+            self.imports.see(decode_import(head, HEADER_BYTES)[0])
+        elif record.kind == SURVIVORS:
+            relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+            self._keep_survivors(data_log, record, head, relieve)
+        elif record.kind == NEEDS:
+            self._restate(record, head)
+
+    def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
+        """As apply for each record; messages that follow each other in their lane are added together.
+
+        next_sequence: log sequence of the first.
+        """
+        index = self._index
+        use = index.use(data_log)
+        for offset, number, sequence, messages, offsets, lengths in plain:
+            self.checkpoint_if_crowded(file, data_log << OFFSET_BITS | offset, epoch, next_sequence)
+            if messages:
+                lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
+                lane.remove(sequence, sequence + messages - 1, data_log)
+                next_sequence += 1
+                continue
+            next_sequence += len(offsets)
+            lane = index.lane_numbered(number)
+            known = lane.next_sequence - sequence
+            if known < len(offsets):
+                if known > 0:
+                    del offsets[:known], lengths[:known]
+                lane.skip_to(sequence + max(known, 0))
+                lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
+
+    def _note(self, file: File, begin: int, part: Slice) -> None:
+        """Its messages, which begin there, are not to be stored again. Those that do not verify are passed over."""
+        for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
+            if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
+                found = own_identity(file.read(begin, properties_bytes))
+                if found is not None:
+                    self._duplicates.note(identity(part.destination, *found))
+            begin += length
+
+    def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
+        """So that the index stays bounded, however long the replay. position: what was applied ends there.
+
+        file: the data log of the position; those before it are synced.
+        """
+        if self._index.is_crowded and self._announced is None:
+            self._subscriptions.sweep()
+            file.sync()
+            self.checkpoint(position, epoch, next_sequence)
+
+    def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
+        """REQUIRES: the journal is synced up to there."""
+        state = State(
+            list(self.destinations.values()),
+            data_logs=sorted(self.expected),
+            branches=[*self._transactions.prepared, *self._transactions.open],
+            next_log_sequence=next_log_sequence,
+            imports=list(self.imports),
+            attempts=self._index.attempts.describe(),
+        )
+        state.duplicates = self._duplicates.describe()
+        self._write_checkpoint(position, epoch, self._subscriptions.describe(state))
+
+    def _put_times(self, file: File, content_offset: int, lane: Lane, part: Slice) -> None:
+        lane.put_times(part.first_sequence, read_times(file, content_offset, part))
+        self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
+
+    def _place(self, part: Slice, lane: int, position: int, record: Header) -> None:
+        """A slice of a transaction, of which the commit may follow."""
+        lengths = part.lengths
+        is_timed = bool(record.flags & TIMED)
+        self._transactions.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
+        self._recent_messages += len(lengths)
+        if self._recent_messages > RECENT_MESSAGES_MAX:
+            self._recent.clear()
+            self._recent_messages = len(lengths)
+        self._recent[part.first_sequence, position] = lengths
+
+    def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
+        commit = decode_commit(head[HEADER_BYTES:])
+        branch = self._transactions.find(commit.number)
+        known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
+        reader = _Reader(self._disk, self._headers)
+
+        def lengths_of(placed: CommittedSlice) -> Sequence[int] | None:
+            home = placed.position >> OFFSET_BITS
+            if self._is_gone(home):
+                return None  # its data log was deleted when all of it was acknowledged
+            try:
+                if placed.position not in known:
+                    raise RecordDamaged(f"a commit names a slice at {location_text(placed.position)} that is not there")
+                if known[placed.position] != placed.lane:
+                    raise RecordDamaged("the slice belongs to another lane")
+                return self._recent.get((commit.number, placed.position)) or reader.lengths(commit.number, placed)
+            except RecordDamaged:
+                if self.accepts_loss or self._has_loss(home):
+                    return None  # a repair could not bring it back
+                raise
+
+        def make_room() -> None:
+            self.checkpoint_if_crowded(file, position, record.epoch, record.sequence)
+
+        def times_of(placed: CommittedSlice) -> list[Times]:
+            return reader.times(commit.number, placed)
+
+        try:
+            lane_numbered = self._subscriptions.lane_numbered
+            apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
+        finally:
+            reader.close()
+        self._transactions.end(commit.number)
+        for found in commit.identities:
+            self._duplicates.note(found)
+
+    def forget_lost_slices(self) -> None:
+        """Take out of prepared branches what a repair could not bring back, and acks in what is not there any more.
+
+        Reads the head of each slice.
+        JournalCorrupt for damage that no repair has met: a commit must not find it when its record is written.
+        """
+        reader = _Reader(self._disk, self._headers)
+        numbers = self.destinations.keys() | self._subscriptions.by_number.keys()
+        try:
+            for branch in self._transactions.prepared:
+                left = Branch(branch.number, branch.xid)
+                left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
+                left.identities = branch.identities
+                for placed in branch:
+                    if not self._is_lost(reader, branch.number, placed):
+                        left.add(*placed, is_timed=placed.position in branch.timed)
+                if (len(left), len(left.acks)) < (len(branch), len(branch.acks)):
+                    self._transactions.adopt(left)
+        finally:
+            reader.close()
+
+    def _is_lost(self, reader: _Reader, number: int, placed: PlacedSlice) -> bool:
+        home = placed.position >> OFFSET_BITS
+        if self._is_gone(home):
+            return True
+        try:
+            reader.lengths(number, placed)
+            if placed.lane >> LANE_SHIFT not in self.destinations:
+                raise RecordDamaged("a transaction sends to what is not there")
+        except RecordDamaged as damage:
+            if self.accepts_loss or self._has_loss(home):
+                return True
+            raise JournalCorrupt(home, placed.position & OFFSET_MASK, str(damage)) from None
+        return False
+
+    def _has_loss(self, data_log: int) -> bool:
+        """Whether a repair found damage in it. Reads its heads."""
+        header = self._headers.get(data_log)
+        if header is None:
+            return False
+        file = self._disk.open_for_reading(data_log_name(data_log))
+        try:
+            return any(record.kind == LOST for _, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES))
+        finally:
+            file.close()
+
+    def _begin(self, facts: Subscription) -> None:
+        if facts.topic not in self.destinations:  # the record that told its name was lost
+            self.see((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
+        self._subscriptions.begin(facts)
+
+    def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
+        """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
+
+        relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
+        """
+        data_log, ranges = decode_survivors(record, head)
+        header = self._headers.get(data_log)
+        live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
+        if header is not None and self._index.use(data_log).pending_messages > live:
+            left: dict[int, Runs] = {}
+            for lane, first, messages in ranges:
+                if messages:
+                    left.setdefault(lane, Runs()).add(first, first + messages - 1)
+            self._index.use(by_data_log)
+            file = self._disk.open_for_reading(data_log_name(data_log))
+            try:
+                walk = Walk(file, header, DATA_LOG_HEADER_BYTES)
+                for offset, found, part in walk:
+                    if found.kind == MESSAGE and not found.is_transactional:
+                        self._remove_all_but(left, data_log, offset, decode_slice(found, part), by_data_log)
+                    relieve()
+                if walk.problem is not None:
+                    raise JournalCorrupt(data_log, walk.end, walk.problem)
+            finally:
+                file.close()
+            if self._index.use(data_log).pending_messages > live:
+                self._remove_everywhere_but(left, data_log, by_data_log, relieve)
+        self._index.supersede(data_log, by_data_log)
+
+    def _pending_of(self, ranges: Iterable[Survivors], data_log: int, relieve: Callable[[], None]) -> int:
+        """How many of these are pending, and lie there: not all, if it was a subscriber without a name who had them."""
+        found = 0
+        for number, first, messages in ranges:
+            lane, end = self._index.lanes.get(number), first + messages
+            while lane is not None and (run := lane.pending_run(first, BLOCK_MESSAGES)) is not None and run[0] < end:
+                first = min(run[1] + 1, end)
+                extents = lane.extents(run[0], first - 1)
+                found += sum(extent.messages for extent in extents if extent.data_log == data_log)
+                relieve()
+        return found
+
+    def _restate(self, record: Header, head: bytes) -> None:
+        """Who needs messages of a topic that are copied, or named, in the next records. Acks before it may be deleted.
+
+        It comes first, and in the same data log, so that there never is a copy of which nobody knows who needs it.
+        """
+        run, needs = decode_needs(record, head)
+        last = run.first + run.messages - 1
+        if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
+            raise RecordDamaged("needs that cross a block, or of nothing")
+        if run.lane >> LANE_SHIFT not in self.destinations:
+            return  # the record that told its name was lost, and with it who subscribed: all of it is kept
+        lane = self._index.lane_numbered(run.lane)
+        if not isinstance(lane, TopicLane):
+            raise RecordDamaged("needs of what is no topic's")
+        lane.restate(run.first, last, needs)
+        self._announced = lane, run.first, last, needs
+
+    def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
+        lane = self._index.lane(part.destination, part.priority)
+        none = Runs()
+        first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
+        for extent in lane.placed(data_log, offset, offset + 1, first, last):
+            for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                if sequence not in left.get(lane.number, none):
+                    lane.remove(sequence, sequence, by_data_log)
+
+    def _remove_everywhere_but(
+        self, left: dict[int, Runs], data_log: int, by_data_log: int, relieve: Callable[[], None]
+    ) -> None:
+        """What the records do not say, because a commit gave the sequences: look at all that is pending. O(index)."""
+        none = Runs()
+        for lane in list(self._index.lanes.values()):
+            at = 0
+            while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:
+                at = run[1] + 1
+                for extent in list(lane.extents(*run)):
+                    if extent.data_log == data_log:
+                        for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
+                            if sequence not in left.get(lane.number, none):
+                                lane.remove(sequence, sequence, by_data_log)
+                relieve()
+
+    def see(self, destinations: Iterable[Destination]) -> None:
+        for destination in destinations:
+            known = self.destinations.get(destination.number)
+            if known is not None and known.kind != destination.kind:
+                raise RecordDamaged(f"destination {destination.number} was of another kind")
+            self.destinations[destination.number] = destination
+            self._subscriptions.see(destination)
+            self._duplicates.see(destination.number, destination.name)
+
+    def _delete(self, number: int) -> None:
+        self.destinations.pop(number, None)
+        self._duplicates.forget(number)
+        self._deleted.add(number)
+        self._index.forget(number)
+
+    def forget_deleted(self) -> None:
+        """At the end: what survives of a data log's other messages may have made lanes of a deleted queue again."""
+        for number in self._deleted:
+            self._index.forget(number)
+
+    def apply_state(self, state: State) -> None:
+        """What it does not name is deleted: the record of that may be gone while messages are left."""
+        for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
+            self._delete(number)
+        self.see(state.destinations)
+        for number, sequence in state.next_sequences.items():
+            self._index.lane_numbered(number).skip_to(sequence)
+        self._subscriptions.apply(state)
+        self._transactions.agree_with(state)
+        self.imports.restate(state.imports)
+        self._duplicates.restore(state.duplicates)
+        self._index.attempts.apply(state.attempts)
+        self.expected = set(state.data_logs)
+
+
+class _Reader:
+    """Reads heads of slices again, with one data log open at a time."""
+
+    def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
+        self._disk = disk
+        self._headers = headers
+        self._data_log = 0
+        self._file: File | None = None
+
+    def lengths(self, number: int, placed: PlacedSlice | CommittedSlice) -> Sequence[int]:
+        return read_lengths(*self._opened(placed), number, placed)
+
+    def times(self, number: int, placed: CommittedSlice) -> list[Times]:
+        return read_slice_times(*self._opened(placed), number, placed)
+
+    def _opened(self, placed: PlacedSlice | CommittedSlice) -> tuple[File, int]:
+        data_log = placed.position >> OFFSET_BITS
+        header = self._headers[data_log]
+        if header is None:
+            raise RecordDamaged("the data log's header does not verify")
+        if data_log != self._data_log or self._file is None:
+            self.close()
+            self._file, self._data_log = self._disk.open_for_reading(data_log_name(data_log)), data_log
+        return self._file, header.salt
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,322 @@
+"""Verify: whether a journal is whole, from its data logs alone.
+
+`examine` reads one data log and says what it found there; `judge` puts the
+data logs of a journal together. A place that some record knew to be durable
+and that does not verify is damaged. Behind that the first such place begins
+the tail, which a crash leaves and the next open cuts. Nothing is written, and
+a process may own the journal meanwhile.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ..disk.disk import Disk, File
+from ..disk.layout import data_log_name
+from ..errors import JournalCorrupt
+from ..format.branch import decode_branch, decode_commit, decode_rollback
+from ..format.imports import decode_import
+from ..format.record import (
+    ACK,
+    COMMIT,
+    DELETE,
+    DESTINATION,
+    DIRECTORY,
+    DROP,
+    HEADER_BYTES,
+    IMPORT,
+    LOST,
+    MESSAGE,
+    NEEDS,
+    PREPARE,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    UNSUBSCRIBE,
+    RecordDamaged,
+    decode_needs,
+    decode_ranges,
+    decode_slice,
+    decode_survivors,
+    sequence_behind,
+)
+from ..format.state import decode_delete, decode_destination, decode_state, decode_subscription, decode_unsubscribe
+from ..journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
+    UnknownVersion,
+    decode_data_log_header,
+    directory_payload,
+    used_bytes,
+)
+from ..journal.journal import OFFSET_BITS
+from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..sequence_set import Runs
+
+
+class Finding(NamedTuple):
+    """One place, and what is wrong there."""
+
+    data_log: int
+    offset: int
+    problem: str
+
+
+@dataclass(slots=True)
+class DataLogFacts:
+    """What `examine` found in one data log: small, plain, and enough for `judge`."""
+
+    data_log: int
+    header: DataLogHeader | None = None
+    size_bytes: int = 0
+    end: int = 0
+    """Offset behind the last record that verifies."""
+    next_sequence: int = 0
+    durable: int = 0
+    """The greatest durable position that a record of it attests."""
+    is_sealed: bool = False
+    has_lost: bool = False
+    """A repair gave up a part of it, which its directory still names."""
+    records: int = 0
+    messages: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    """What no crash leaves."""
+    damages: list[Damage] = field(default_factory=list)
+    """What a crash may leave, but only behind everything that is durable."""
+    existing: list[tuple[int, list[int]]] = field(default_factory=list)
+    """(STATE, those that exist) or (DROP, those that are gone), as the records say it."""
+
+    def add(self, offset: int, problem: str) -> None:
+        self.findings.append(Finding(self.data_log, offset, problem))
+
+
+NOTHING_KNOWN: Final[Mapping[int, DataLogFacts]] = MappingProxyType({})
+
+
+class Verdict(NamedTuple):
+    findings: tuple[Finding, ...]
+    """Damage, by place."""
+    tail: Finding | None
+    """Where the journal ends for who opens it, if bytes follow: a crash left them, or a process is writing them."""
+    tail_bytes: int
+
+
+def raise_first_damage(disk: Disk, data_logs: Sequence[int], end: int) -> None:
+    """Verify every byte of these data logs before the position where the journal ends.
+
+    JournalCorrupt names the first place that does not verify. Behind the end
+    is the tail, which whoever asks is about to cut.
+    """
+    journal: list[DataLogFacts] = []
+    for data_log in data_logs:
+        file = disk.open_for_reading(data_log_name(data_log))
+        try:
+            journal.append(examine(data_log, file))
+        finally:
+            file.close()
+    damaged = [finding for facts in journal for finding in facts.findings]
+    damaged += _unreadable(journal)
+    for place in sorted(damaged):
+        if place.data_log << OFFSET_BITS | place.offset < end:
+            raise JournalCorrupt(*place)
+
+
+def examine(data_log: int, file: File | OSError) -> DataLogFacts:
+    """Verify every byte of one data log. Reads it once."""
+    facts = DataLogFacts(data_log)
+    try:
+        if isinstance(file, OSError):
+            raise file
+        facts.size_bytes = file.size()
+        _examine_header(facts, file)
+        if facts.header is not None:
+            _examine_records(facts, file, facts.header)
+    except OSError as error:
+        facts.add(facts.end, f"the data log cannot be read ({error.strerror or error})")
+    return facts
+
+
+def _examine_header(facts: DataLogFacts, file: File) -> None:
+    try:
+        header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+        if header.data_log != facts.data_log:
+            raise RecordDamaged(f"the data log was written as data-{header.data_log}.log")
+    except RecordDamaged as damage:
+        facts.damages.append(Damage(0, used_bytes(file, 0), str(damage), is_tail=True))
+        return
+    except UnknownVersion as version:
+        facts.add(0, str(version))
+        return
+    facts.header, facts.end = header, DATA_LOG_HEADER_BYTES
+
+
+def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> None:
+    facts.next_sequence = header.first_sequence
+    names: dict[int, str] = {}
+    offsets = array("I")
+    for found in scan(file, header):
+        if isinstance(found, Damage):
+            facts.damages.append(found)
+            continue
+        record = found.header
+        facts.records += 1
+        facts.end = found.offset + record.length
+        facts.next_sequence = sequence_behind(record, found.head)
+        facts.durable = max(facts.durable, record.durable)
+        try:
+            examine_record(facts, found, names, offsets)
+        except RecordDamaged as damage:
+            facts.add(found.offset, str(damage))
+        offsets.append(found.offset)
+
+
+def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
+    """What the checksums cannot tell: whether the content makes sense."""
+    record, head = found.header, found.head
+    payload = head[HEADER_BYTES:]
+    if record.kind == MESSAGE:
+        facts.messages += record.entries - len(found.bad_messages)
+        if found.bad_messages:
+            facts.damages.append(Damage(found.offset, record.length, _bad_messages(found, names)))
+    elif record.kind == ACK:
+        decode_ranges(record, head)
+    elif record.kind == SURVIVORS:
+        decode_survivors(record, head)
+    elif record.kind == NEEDS:
+        decode_needs(record, head)
+    elif record.kind == DESTINATION:
+        destination = decode_destination(payload)
+        names[destination.number] = destination.name
+    elif record.kind == DELETE:
+        decode_delete(payload)
+    elif record.kind == SUBSCRIBE:
+        decode_subscription(payload)
+    elif record.kind == UNSUBSCRIBE:
+        decode_unsubscribe(payload)
+    elif record.kind in (STATE, DROP):
+        state = decode_state(payload)
+        names |= {destination.number: destination.name for destination in state.destinations}
+        facts.existing.append((record.kind, state.data_logs))
+    elif record.kind == COMMIT:
+        decode_commit(payload)
+    elif record.kind == PREPARE:
+        decode_branch(payload)
+    elif record.kind == ROLLBACK:
+        decode_rollback(payload)
+    elif record.kind == IMPORT:
+        decode_import(payload)
+    elif record.kind == LOST:
+        facts.has_lost = True
+    elif record.kind == DIRECTORY:
+        facts.is_sealed = True
+        if not facts.damages and not facts.has_lost and payload != directory_payload(offsets, found.offset):
+            raise RecordDamaged("the directory does not name the records that are there")
+
+
+def _bad_messages(found: Found, names: dict[int, str]) -> str:
+    part = decode_slice(found.header, found.head)
+    runs = Runs()
+    for index in found.bad_messages:
+        runs.add(index, index)
+    # In a transaction the first sequence comes with the commit: their places in the slice are known.
+    base = 0 if found.header.is_transactional else part.first_sequence
+    sequences = ", ".join(f"{base + first}" + (f" to {base + last}" if first < last else "") for first, last in runs)
+    where = f"of transaction {part.first_sequence:x}, place" if found.header.is_transactional else "sequence"
+    destination = repr(names[part.destination]) if part.destination in names else f"destination {part.destination}"
+    return (
+        f"{len(found.bad_messages)} of {found.header.entries} messages do not verify: "
+        f"{destination}, priority {part.priority}, {where} {sequences}"
+    )
+
+
+def examine_all(
+    disk: Disk,
+    examine_one: Callable[[int, File | OSError], DataLogFacts] = examine,
+    known: Mapping[int, DataLogFacts] = NOTHING_KNOWN,
+) -> Iterator[DataLogFacts]:
+    """Examine each data log of a journal, in order; one that had no seal once more, when a later one has begun.
+
+    The process that owns the journal may have written to its end meanwhile. examine_one: `examine`, or what is as good.
+    known: what was found before in data logs that had their seal: those that are still there are not read again.
+    """
+    unsealed: tuple[DataLogFacts, File | OSError] | None = None
+    for data_log, file in open_data_logs(disk):
+        facts = known.get(data_log) or examine_one(data_log, file)
+        if unsealed is not None:
+            earlier, still_open = unsealed
+            # Deleted or not: that it was may be written behind what was read of this one.
+            yield earlier if facts.header is None else examine_one(earlier.data_log, still_open)
+        unsealed = None if facts.is_sealed else (facts, file)
+        if facts.is_sealed:
+            yield facts
+    if unsealed is not None:
+        yield unsealed[0]
+
+
+def judge(journal: Sequence[DataLogFacts]) -> Verdict:
+    """Put the data logs of one journal together, in order of their ids. Reads nothing."""
+    durable = max((facts.durable for facts in journal), default=0)
+    findings = [finding for facts in journal for finding in facts.findings]
+    tail: Finding | None = None
+    for place in sorted(_places(journal)):
+        if place.data_log << OFFSET_BITS | place.offset >= durable:
+            tail = place
+            break
+        findings.append(place)
+    store_id = next((facts.header.store_id for facts in journal if facts.header is not None), None)
+    for facts in journal:
+        if facts.header is not None and facts.header.store_id != store_id:
+            findings.append(Finding(facts.data_log, 0, "the data log belongs to another store"))
+    return Verdict(tuple(sorted(findings)), tail, _bytes_behind(journal, tail) if tail is not None else 0)
+
+
+def _places(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
+    """Each place where reading the journal from its beginning meets something else than the next record."""
+    for data_log in _missing(journal):
+        yield Finding(data_log, 0, "the data log is missing, and was not dropped")
+    yield from _unreadable(journal)
+
+
+def _unreadable(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
+    for facts, later in zip_longest(journal, journal[1:]):
+        for damage in facts.damages:
+            yield Finding(facts.data_log, damage.offset, damage.problem)
+        is_cut = bool(facts.damages) and facts.damages[-1].is_tail
+        if (
+            later is None
+            or later.data_log != facts.data_log + 1
+            or facts.header is None
+            or later.header is None
+            or is_cut
+        ):
+            continue
+        due, first = facts.next_sequence, later.header.first_sequence
+        if due != first:
+            problem = f"the data log ends before log sequence {due}, the next one begins with {first}"
+            yield Finding(facts.data_log, facts.end, problem)
+        elif not facts.is_sealed and facts.end < facts.size_bytes:
+            yield Finding(facts.data_log, facts.end, "zeros follow the last record, though there is a next data log")
+
+
+def _bytes_behind(journal: Sequence[DataLogFacts], tail: Finding) -> int:
+    ends = {
+        facts.data_log: max([facts.end, *(damage.offset + damage.length for damage in facts.damages)])
+        for facts in journal
+        if facts.data_log >= tail.data_log
+    }
+    return sum(ends.values()) - tail.offset
+
+
+def _missing(journal: Sequence[DataLogFacts]) -> list[int]:
+    """Data logs that should be there, by the newest state record and the drop records behind it."""
+    existing: set[int] = set()
+    for facts in journal:
+        for kind, data_logs in facts.existing:
+            existing = {*data_logs, facts.data_log} if kind == STATE else existing.difference(data_logs)
+    return sorted(existing.difference(facts.data_log for facts in journal))

@@ -1,0 +1,183 @@
+"""Chunk: the places of up to 512 spilled messages of one file, and how many owners each still has.
+
+Columns instead of objects: 12 bytes a message. A message's place is its
+index in them. How many owners hold it is a number in bit planes: bit i of
+plane p counts 2**p owners of message i, so that taking any set of messages
+from one owner is a subtraction of a few whole numbers, however many messages
+and owners there are.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from .file import TmpFile
+
+CHUNK_MESSAGES_MAX: Final = 512
+CHUNK_BYTES_MAX: Final = 1024 * 1024
+"""Of what is live, unless one message alone has more: one step of rewriting moves a chunk at least."""
+SEQUENCE_SPREAD_MAX: Final = (1 << 32) - 1
+
+
+class Share:
+    """What one owner still holds of one chunk, or of a stretch of its sequences. Bit per message."""
+
+    __slots__ = ("chunk", "held")
+
+    def __init__(self, chunk: Chunk, held: int) -> None:
+        self.chunk = chunk
+        self.held = held
+
+    @property
+    def first_sequence(self) -> int:
+        return self.chunk.base + self.chunk.sequences[(self.held & -self.held).bit_length() - 1]
+
+    @property
+    def last_sequence(self) -> int:
+        return self.chunk.base + self.chunk.sequences[self.held.bit_length() - 1]
+
+
+class Chunk:
+    """Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("file", "base", "sequences", "offsets", "lengths", "owner_planes", "shares", "live_bytes")
+
+    def __init__(self, file: TmpFile, base: int) -> None:
+        self.file = file
+        self.base = base
+        """The first sequence."""
+        self.sequences = array("I")
+        """Of each message, less the base; they ascend."""
+        self.offsets = array("I")
+        """In the file; they ascend as well."""
+        self.lengths = array("I")
+        """Bytes on disk, the head included."""
+        self.owner_planes: list[int] = []
+        self.shares: list[Share] = []
+        """Of all owners; between them they hold what the planes count."""
+        self.live_bytes = 0
+
+    def __len__(self) -> int:
+        """Messages, those that are gone included."""
+        return len(self.lengths)
+
+    def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], held: Iterable[int]) -> int:
+        """Put messages behind the others, one after the other from offset on. Returns the index of the first one.
+
+        held: for each owner a bit for each of them that it holds.
+        """
+        at = len(self.lengths)
+        base = self.base
+        self.sequences.extend(array("I", [sequence - base for sequence in sequences]))
+        self.lengths.extend(array("I", lengths))
+        offsets = self.offsets
+        for length in self.lengths[at:]:
+            offsets.append(offset)
+            offset += length
+        added_bytes = sum(self.lengths[at:])
+        self.live_bytes += added_bytes
+        self.file.live_bytes += added_bytes
+        planes = self.owner_planes
+        for bits in held:
+            carry = bits << at
+            for number, plane in enumerate(planes):
+                planes[number] = plane ^ carry
+                carry &= plane
+                if not carry:
+                    break
+            if carry:
+                planes.append(carry)
+        return at
+
+    def range(self, first: int, last: int) -> int:
+        """Bits of the messages with sequences first to last."""
+        base = self.base
+        low = bisect_left(self.sequences, first - base)
+        high = bisect_right(self.sequences, last - base)
+        return (1 << high) - (1 << low) if low < high else 0
+
+    def release(self, messages: int) -> int:
+        """One owner let go of these bits. Returns how many messages nobody holds any more; their bytes are dead."""
+        planes = self.owner_planes
+        borrow = messages
+        for at, plane in enumerate(planes):
+            planes[at] = plane ^ borrow
+            borrow &= planes[at]
+            if not borrow:
+                break
+        assert not borrow, "a message was let go by more than held it"
+        live = self.live
+        gone = messages & ~live
+        if gone:
+            gone_bytes = self._bytes(gone) if live else self.live_bytes
+            self.live_bytes -= gone_bytes
+            self.file.live_bytes -= gone_bytes
+        return gone.bit_count()
+
+    @property
+    def live(self) -> int:
+        """Bits of the messages that somebody holds."""
+        live = 0
+        for plane in self.owner_planes:
+            live |= plane
+        return live
+
+    def move(self, file: TmpFile, offset: int) -> None:
+        """What is live lies in another file now, one after the other from offset on; the rest is forgotten."""
+        kept = [index for low, high in stretches(self.live) for index in range(low, high)]
+        del self.file.chunks[self]
+        self.file.live_bytes -= self.live_bytes
+        file.chunks[self] = None
+        file.live_bytes += self.live_bytes
+        self.file = file
+        self.sequences = array("I", [self.sequences[index] for index in kept])
+        self.lengths = array("I", [self.lengths[index] for index in kept])
+        self.offsets = array("I")
+        for length in self.lengths:
+            self.offsets.append(offset)
+            offset += length
+        self.owner_planes = [_gathered(plane, kept) for plane in self.owner_planes]
+        for share in self.shares:
+            share.held = _gathered(share.held, kept)
+
+    def _bytes(self, messages: int) -> int:
+        return sum([sum(self.lengths[low:high]) for low, high in stretches(messages)])
+
+    def _check(self) -> None:
+        count = len(self.lengths)
+        assert 0 < count == len(self.sequences) == len(self.offsets) <= CHUNK_MESSAGES_MAX
+        assert list(self.sequences) == sorted(set(self.sequences))
+        ends = [offset + length for offset, length in zip(self.offsets, self.lengths, strict=True)]
+        assert all(end <= offset for end, offset in zip(ends, self.offsets[1:], strict=False))
+        assert self.live and not self.live >> count and ends[self.live.bit_length() - 1] <= self.file.size
+        assert self.live_bytes == self._bytes(self.live)
+        assert self in self.file.chunks
+        for index in range(count):
+            owners = sum((plane >> index & 1) << at for at, plane in enumerate(self.owner_planes))
+            assert owners == sum(share.held >> index & 1 for share in self.shares)
+
+
+def stretches(bits: int) -> Iterator[tuple[int, int]]:
+    """Where bits are set, as (low, high) with the high one not set, in order."""
+    low = (bits & -bits).bit_length() - 1
+    high = bits.bit_length()
+    if bits.bit_count() == high - low:
+        return iter(((low, high),))
+    return _several(bits)
+
+
+def _several(bits: int) -> Iterator[tuple[int, int]]:
+    while bits:
+        low = (bits & -bits).bit_length() - 1
+        upper = bits >> low
+        high = low + (~upper & upper + 1).bit_length() - 1
+        yield low, high
+        bits = bits >> high << high
+
+
+def _gathered(bits: int, kept: list[int]) -> int:
+    """The bits at the kept indices, moved together."""
+    return sum((bits >> index & 1) << at for at, index in enumerate(kept))

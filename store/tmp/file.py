@@ -1,0 +1,131 @@
+"""A tmp file: overflow of non-persistent messages, appended in batches and never synced.
+
+Each message lies there as a head of 28 bytes, its properties and its body.
+The file itself says nothing of where they are: the places are in RAM, and
+what a process leaves behind is deleted unread by the next. All numbers are
+little-endian.
+
+    crc         u32  over everything behind it, started with the file's salt
+    properties  u32  bytes
+    body        u32  bytes
+    sequence    u64
+    timestamp   u64  milliseconds since 1970
+
+The salt is random, one a file, and only in RAM: nothing that lay on the
+device before, and no body that imitates a message, verifies in it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..format.record import crc32
+from ..journal.reading import Readable, StoredMessage
+
+if TYPE_CHECKING:
+    from .chunk import Chunk
+
+HEAD: Final = struct.Struct("<IIIQQ")
+HEAD_BYTES: Final = HEAD.size
+_CRC: Final = struct.Struct("<I")
+_CRC_BYTES: Final = _CRC.size
+_REST: Final = struct.Struct("<IIQQ")
+
+SpilledMessage = tuple[int, bytes, bytes, int]
+"""(sequence, properties, body, timestamp in ms)."""
+
+
+class TmpFile:
+    """What is known of one file. Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
+
+    def __init__(self, number: int, salt: int) -> None:
+        self.number = number
+        self.salt = salt
+        self.size = 0
+        """Bytes written, live or not: what it takes of the disk."""
+        self.live_bytes = 0
+        """Bytes of messages that somebody still holds."""
+        self.chunks: dict[Chunk, None] = {}
+        """Those that lie in it, the oldest first."""
+        self.is_damaged = False
+        """Some of it could not be read when it was to be rewritten: it stays until it is consumed."""
+
+
+class TmpRegion(NamedTuple):
+    """One read from offset on, and the messages that lie in it. Valid without any lock."""
+
+    file: Readable | None
+    """None where the file could not be opened; `problem` says why."""
+    problem: str
+    number: int
+    salt: int
+    offset: int
+    messages: list[tuple[int, int, int]]
+    """(sequence, offset in the region, bytes with the head), in the order of the file; one at least."""
+
+    @property
+    def length(self) -> int:
+        """Bytes that the read brings."""
+        _, last_at, last_bytes = self.messages[-1]
+        return last_at + last_bytes
+
+
+def message_bytes(message: SpilledMessage) -> int:
+    """What a message takes in a file."""
+    return HEAD_BYTES + len(message[1]) + len(message[2])
+
+
+def encode(salt: int, messages: Iterable[SpilledMessage]) -> list[bytes]:
+    """The pieces that, joined, are written; the last one is the body of the last message, uncopied."""
+    parts: list[bytes] = []
+    for sequence, properties, body, timestamp in messages:
+        rest = _REST.pack(len(properties), len(body), sequence, timestamp)
+        crc = crc32(rest, salt)
+        if properties:
+            parts += (_CRC.pack(crc32(body, crc32(properties, crc))), rest, properties, body)
+        else:
+            parts += (_CRC.pack(crc32(body, crc)), rest, body)
+    return parts
+
+
+def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+    """The messages in the order planned, and (sequence, problem) of those that can't be read. One read a region."""
+    messages: list[StoredMessage] = []
+    unreadable: list[tuple[int, str]] = []
+    for region in regions:
+        data, problem = _read(region)
+        if problem:
+            unreadable += [(sequence, problem) for sequence, _, _ in region.messages]
+            continue
+        salt, view = region.salt, memoryview(data)
+        for sequence, at, length in region.messages:
+            crc, properties_bytes, body_bytes, found, timestamp = HEAD.unpack_from(data, at)
+            body_at = at + HEAD_BYTES + properties_bytes
+            end = at + length
+            if (
+                found == sequence
+                and body_at + body_bytes == end
+                and crc32(view[at + _CRC_BYTES : end], salt) == crc  # one call for both, and nothing copied for it
+            ):
+                properties = data[at + HEAD_BYTES : body_at] if properties_bytes else b""
+                messages.append((sequence, properties, data[body_at:end], timestamp))
+                continue
+            place = f"tmp-{region.number}.dat at {region.offset + at}"
+            unreadable.append((sequence, f"{place}: the checksum of the message does not match"))
+    return messages, unreadable
+
+
+def _read(region: TmpRegion) -> tuple[bytes, str]:
+    """The bytes of a region, or why there are none."""
+    if region.file is None:
+        return b"", region.problem
+    length = region.length
+    try:
+        data = region.file.read(region.offset, length)
+    except OSError as error:
+        return b"", f"tmp-{region.number}.dat: the read failed ({error.strerror})"
+    return data, "" if len(data) == length else f"tmp-{region.number}.dat ends before it"

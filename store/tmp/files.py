@@ -1,0 +1,269 @@
+"""TmpFiles: the files of tmp-storage: begun, filled, read, given back.
+
+It counts what they take of the disk before the disk takes it, and keeps
+nothing that is not live: a file goes with its last message. Nothing is ever
+synced, so a crash leaves any part of them, which the next open deletes unread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from cachetools import LRUCache
+
+from ..account import Account
+from ..disk.disk import Disk, File
+from ..disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
+from ..errors import StoreFailed, StoreFull
+from .file import SpilledMessage, TmpFile, TmpRegion, encode
+
+logger = logging.getLogger("forebay.store.tmp_storage")
+
+FILE_CHARGE_BYTES: Final = 500
+"""Measured: what is known of a file, and its open handle."""
+BATCH_BYTES_MAX: Final = 512 * 1024
+"""Of one write, unless one message alone has more."""
+ONE_LARGE_BYTES: Final = 256 * 1024
+"""A message alone above this is written in two calls instead of being copied."""
+READERS_MAX: Final = 64
+FILES_PER_LIMIT: Final = 16
+"""No file grows beyond this part of the limit, so that what is dead in the one being written stays small beside it."""
+
+
+class Batch(NamedTuple):
+    """Messages that are written at once, one behind the other."""
+
+    messages: Sequence[SpilledMessage]
+    sequences: list[int]
+    lengths: list[int]
+    """Bytes on disk of each."""
+    size: int
+
+    @property
+    def is_one_large(self) -> bool:
+        return self.size > ONE_LARGE_BYTES and len(self.messages) == 1
+
+    @property
+    def buffer_bytes(self) -> int:
+        """What joining it for the write takes of RAM: the body of one large message is not copied."""
+        return self.size - (len(self.messages[0][2]) if self.is_one_large else 0)
+
+
+class TmpFiles:
+    """All methods REQUIRE the state lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        account: Account,
+        *,
+        limit_bytes: int,
+        max_file_bytes: int,
+        random_salt: Callable[[], int],
+    ) -> None:
+        """Delete what an earlier process left. REQUIRES: the directory's lock. StoreFailed: it can't be looked at."""
+        assert max_file_bytes < 1 << 31, "offsets are 32 bits"
+        self._disk = disk
+        self._account = account
+        self._max_file_bytes = max_file_bytes
+        self._random_salt = random_salt
+        self.limit_bytes = limit_bytes
+        self.files: dict[int, TmpFile] = {}
+        """By number. Each holds a live message."""
+        self.room_came: Callable[[], None] = lambda: None
+        """Called when a file is gone."""
+        self._undeleted: dict[int, int] = {}
+        """Bytes of files that nobody needs and that the disk refused to delete."""
+        self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
+        self.newest: TmpFile | None = None
+        """The one that is written to."""
+        self._writer: File | None = None
+        self._next_number = 1
+        self.bytes = 0
+        """What the files take of the disk."""
+        self.bytes_max = 0
+        self._delete_leavings()
+
+    def _delete_leavings(self) -> None:
+        try:
+            names = self._disk.list(TMP_STORAGE)
+        except OSError as error:
+            raise StoreFailed(f"{TMP_STORAGE} could not be listed ({error.strerror})") from error
+        deleted = 0
+        for name in names:
+            number = tmp_file_number(name)
+            if number is None:
+                logger.warning("%s/%s is none of ours and stays", TMP_STORAGE, name)
+                continue
+            self._next_number = max(self._next_number, number + 1)
+            try:
+                self._disk.remove(f"{TMP_STORAGE}/{name}")
+                deleted += 1
+            except OSError as error:
+                logger.warning("%s/%s could not be deleted (%s)", TMP_STORAGE, name, error.strerror)
+        logger.debug("emptied at open: %d files", deleted)
+
+    @property
+    def file_bytes(self) -> int:
+        """How large a file grows. A batch that is larger is a file of its own."""
+        return min(self._max_file_bytes, self.limit_bytes // FILES_PER_LIMIT)
+
+    @property
+    def charge_bytes(self) -> int:
+        """What is held of the account."""
+        return FILE_CHARGE_BYTES * (len(self.files) + len(self._undeleted))
+
+    # ------------------------------------------------------------------ writing
+
+    def write(self, batches: Sequence[Batch]) -> list[tuple[TmpFile, int]]:
+        """File and offset of each batch. On an error (OSError; StoreFull for memory) nothing of any of them is left.
+
+        REQUIRES: all of them fit the limit.
+        """
+        places: list[tuple[TmpFile, int]] = []
+        touched: dict[TmpFile, tuple[int, File]] = {}
+        try:
+            for batch in batches:
+                file, writer = self._room_for(batch.size)
+                offset = file.size
+                touched.setdefault(file, (offset, writer))
+                # Counted first: whatever becomes of the write, the disk holds no more than this.
+                file.size += batch.size
+                self.bytes += batch.size
+                self.bytes_max = max(self.bytes_max, self.bytes)
+                parts = encode(file.salt, batch.messages)
+                body = parts.pop() if batch.is_one_large else b""
+                writer.append(b"".join(parts))
+                if body:
+                    writer.append(body)
+                places.append((file, offset))
+        except BaseException:
+            self._take_back(touched)
+            raise
+        return places
+
+    def _take_back(self, touched: dict[TmpFile, tuple[int, File]]) -> None:
+        """Make the files what they were. Where the disk refuses that too, the bytes stay counted."""
+        for file, (size, writer) in touched.items():
+            if not size:
+                self.delete(file)
+                continue
+            try:
+                writer.truncate(size)
+                writer.seek(size)
+            except OSError:
+                if file is self.newest:
+                    self._end_newest()
+                continue
+            self.bytes -= file.size - size
+            file.size = size
+
+    def _room_for(self, size: int) -> tuple[TmpFile, File]:
+        """The newest file, or the next one when that is full."""
+        if self.newest is not None and self.newest.size + size <= self.file_bytes:
+            assert self._writer is not None
+            return self.newest, self._writer
+        self.delete_undeleted()
+        if not self._account.reserve(FILE_CHARGE_BYTES):
+            raise StoreFull(FILE_CHARGE_BYTES, 0, "memory_limit")
+        number = self._next_number
+        self._next_number += 1
+        try:
+            writer = self._create(tmp_file_name(number))
+        except BaseException:
+            self._account.release(FILE_CHARGE_BYTES)
+            raise
+        self._end_newest()
+        self.newest = self.files[number] = TmpFile(number, self._random_salt())
+        self._writer = writer
+        logger.debug("created: tmp-%d.dat", number)
+        return self.newest, writer
+
+    def _create(self, name: str) -> File:
+        try:
+            return self._disk.open(name, create=True)
+        except FileNotFoundError:
+            self._disk.make_directory(TMP_STORAGE)
+            return self._disk.open(name, create=True)
+
+    def _end_newest(self) -> None:
+        """Nothing more is written to it."""
+        if self.newest is not None and self._writer is not None:
+            self._readers[self.newest.number] = self._writer
+        self.newest = self._writer = None
+
+    # ------------------------------------------------------- reading and deleting
+
+    def region(self, file: TmpFile, offset: int) -> TmpRegion:
+        """A read from offset on, without messages so far. A file that can't be opened makes them unreadable."""
+        reader: File | None = None
+        problem = ""
+        try:
+            reader = self._reader(file)
+        except OSError as error:
+            problem = f"tmp-{file.number}.dat could not be opened ({error.strerror})"
+        return TmpRegion(reader, problem, file.number, file.salt, offset, [])
+
+    def _reader(self, file: TmpFile) -> File:
+        if file is self.newest:
+            assert self._writer is not None
+            return self._writer
+        reader = self._readers.get(file.number)
+        if reader is None:
+            reader = self._readers[file.number] = self._disk.open_for_reading(tmp_file_name(file.number))
+        return reader
+
+    def delete(self, file: TmpFile) -> None:
+        """Nobody holds anything in it. Reads that are under way go on: the handle is closed with the last of them."""
+        if file is self.newest:
+            self.newest = self._writer = None
+        self._readers.pop(file.number, None)
+        del self.files[file.number]
+        self._undeleted[file.number] = file.size
+        self.delete_undeleted()
+
+    def delete_undeleted(self) -> None:
+        """Once more what the disk refused to delete; its bytes are counted until then."""
+        for number, size in list(self._undeleted.items()):
+            try:
+                self._disk.remove(tmp_file_name(number))
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                logger.warning("tmp-%d.dat could not be deleted (%s); tried again later", number, error.strerror)
+                continue
+            del self._undeleted[number]
+            self.bytes -= size
+            self._account.release(FILE_CHARGE_BYTES)
+            logger.debug("deleted: tmp-%d.dat, %d bytes", number, size)
+            self.room_came()
+
+    def sparsest(self) -> TmpFile | None:
+        """The file that has the least alive, if rewriting it is worth it and fits the limit.
+
+        Worth it is less than 25 % alive; less than 50 % when three quarters
+        of the limit are used. Never the one that is written to.
+        """
+        room_bytes = self.limit_bytes - self.bytes
+        share = 2 if room_bytes < self.limit_bytes // 4 else 4
+        sparse = [
+            file
+            for file in self.files.values()
+            if file is not self.newest
+            and not file.is_damaged
+            and file.live_bytes * share < file.size
+            and file.live_bytes <= room_bytes
+        ]
+        return min(sparse, key=lambda file: file.live_bytes / file.size, default=None)
+
+    def _check(self) -> None:
+        for number, file in self.files.items():
+            assert file.number == number and file.chunks and 0 < file.live_bytes <= file.size
+            assert file.live_bytes == sum(chunk.live_bytes for chunk in file.chunks)
+        assert self.newest is None or self.newest is self.files[self.newest.number]
+        assert (self.newest is None) == (self._writer is None)
+        assert self._readers.keys() <= self.files.keys()
+        assert self.bytes == sum(file.size for file in self.files.values()) + sum(self._undeleted.values())
+        assert self.bytes <= self.bytes_max

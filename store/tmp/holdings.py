@@ -1,0 +1,150 @@
+"""TmpOwner: what one owner still holds in tmp-storage, found by sequence.
+
+Shares in the order of their sequences, no two of them interleaved: where a
+message is spilled between those of an older chunk, the share of that one is
+split. Finding is O(log shares), taking from the front O(1) amortised.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from .chunk import Chunk, Share
+
+_SLACK_MAX: Final = 64
+
+
+class TmpOwner:
+    """Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("_keys", "_shares", "_head")
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        """A lower bound of each share's first sequence, above all that the share before it holds."""
+        self._shares: list[Share | None] = []
+        self._head = 0
+        """Shares before this one were taken from the front."""
+
+    def __len__(self) -> int:
+        """How many shares."""
+        return len(self._keys) - self._head
+
+    def __iter__(self) -> Iterator[Share]:
+        for at in range(self._head, len(self._shares)):
+            yield self._share(at)
+
+    @property
+    def last(self) -> Share:
+        """The share with the highest sequences. REQUIRES: there is one."""
+        return self._share(-1)
+
+    def grows(self, chunk: Chunk | None) -> bool:
+        """Whether what is put behind all of this chunk only makes the last share larger."""
+        return chunk is not None and len(self) > 0 and self.last.chunk is chunk
+
+    def within(self, first: int, last: int) -> Iterator[tuple[Share, int]]:
+        """Each share that holds something from first to last, and the bits of that, in order."""
+        at = self._find(first)
+        while at < len(self._keys) and self._keys[at] <= last:
+            share = self._share(at)
+            held = share.held & share.chunk.range(first, last)
+            if held:
+                yield share, held
+            at += 1
+
+    def forget_emptied(self, first: int, last: int) -> int:
+        """Take out the shares that hold nothing any more, among those that `within` gave. Returns how many."""
+        low = self._find(first)
+        high = bisect_right(self._keys, last, low)
+        emptied = [at for at in range(low, high) if not self._share(at).held]
+        if len(emptied) == high - low:
+            self._cut(low, high)
+        else:
+            for at in reversed(emptied):
+                self._cut(at, at + 1)
+        return len(emptied)
+
+    def _cut(self, low: int, high: int) -> None:
+        if low > self._head:
+            del self._keys[low:high], self._shares[low:high]
+            return
+        self._shares[low:high] = [None] * (high - low)
+        self._head = high
+        if high == len(self._keys) or high > max(_SLACK_MAX, len(self._keys) // 2):
+            del self._keys[:high], self._shares[:high]
+            self._head = 0
+
+    def pieces(self, sequences: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
+        """How these ascending sequences, none of them held, fit between the shares.
+
+        Returns stretches (begin, end) of the argument, and how many shares
+        have to be split for it.
+        """
+        pieces: list[tuple[int, int]] = []
+        splits = begin = 0
+        while begin < len(sequences):
+            sequence = sequences[begin]
+            at = self._find(sequence)
+            end = len(sequences)
+            if at < len(self._keys):
+                below, above = self._halves(at, sequence)
+                if above:
+                    splits += below > 0
+                    end = bisect_left(sequences, Share(self._share(at).chunk, above).first_sequence, begin)
+                elif at + 1 < len(self._keys):
+                    end = bisect_left(sequences, self._keys[at + 1], begin)
+            pieces.append((begin, end))
+            begin = end
+        return pieces, splits
+
+    def insert(self, share: Share) -> None:
+        """Take a share in. REQUIRES: it is one of the pieces that fit."""
+        sequence, last_sequence = share.first_sequence, share.last_sequence
+        at = self._find(sequence)
+        if at < len(self._keys):
+            below, above = self._halves(at, sequence)
+            if below and above:
+                split = self._share(at)
+                split.held = below
+                rest = Share(split.chunk, above)
+                rest.chunk.shares.append(rest)
+                self._put(at + 1, last_sequence + 1, rest)
+            at += below > 0
+        self._put(at, sequence, share)
+        if at + 1 < len(self._keys) and self._keys[at + 1] <= last_sequence:
+            self._keys[at + 1] = last_sequence + 1
+
+    def _put(self, at: int, key: int, share: Share) -> None:
+        self._keys.insert(at, key)
+        self._shares.insert(at, share)
+
+    def _halves(self, at: int, sequence: int) -> tuple[int, int]:
+        """What a share holds below a sequence and above it."""
+        share = self._share(at)
+        base = share.chunk.base
+        assert not share.held & share.chunk.range(sequence, sequence), f"sequence {sequence} is held already"
+        below = share.held & share.chunk.range(base, sequence - 1)
+        return below, share.held & ~below
+
+    def _find(self, sequence: int) -> int:
+        """Where the share is that may hold it: the last one with a key up to it, else the first one."""
+        return max(bisect_right(self._keys, sequence, self._head) - 1, self._head)
+
+    def _share(self, at: int) -> Share:
+        share = self._shares[at]
+        assert share is not None
+        return share
+
+    def _check(self) -> None:
+        assert len(self._keys) == len(self._shares) > self._head
+        assert all(share is None for share in self._shares[: self._head])
+        previous = -1
+        for at in range(self._head, len(self._keys)):
+            share = self._share(at)
+            assert previous < self._keys[at] <= share.first_sequence
+            assert share in share.chunk.shares
+            previous = share.last_sequence

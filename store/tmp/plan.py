@@ -1,0 +1,90 @@
+"""Planning: spilled messages gathered into few large reads.
+
+Neighbours come in one read of up to 256 KiB, with what is dead between them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from ..journal.reading import GAP_BYTES_MAX, REGION_BYTES_MAX
+from .chunk import Chunk
+from .file import HEAD_BYTES, TmpRegion
+from .files import TmpFiles
+
+
+class TmpPlan(NamedTuple):
+    """What is to be read. `read_regions(plan.regions)` needs no lock, whatever is removed or rewritten meanwhile."""
+
+    regions: list[TmpRegion]
+    messages: int
+    content_bytes: int
+    """Properties and bodies: what they will take in RAM, to be reserved before they are read."""
+    last_sequence: int
+    """The last one planned; -1 where there is none."""
+
+
+class Planning:
+    """Messages gathered into reads, in the order given."""
+
+    def __init__(self, files: TmpFiles) -> None:
+        self._files = files
+        self._end = 0
+        self.regions: list[TmpRegion] = []
+        self.messages = 0
+        self.content_bytes = 0
+        self.last_sequence = -1
+
+    def result(self) -> TmpPlan:
+        return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
+
+    def most(self, chunk: Chunk, low: int, high: int, max_messages: int, max_bytes: int) -> int:
+        """How far the messages at low to high may be gathered; one of all always may."""
+        high = max(low, min(high, low + max(max_messages, 1) - self.messages))
+        room_bytes = max_bytes - self.content_bytes
+        if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:
+            return high
+        at = low
+        while at < high:
+            room_bytes -= chunk.lengths[at] - HEAD_BYTES
+            if room_bytes < 0 and (self.messages or at > low):
+                break
+            at += 1
+        return at
+
+    def gather(self, chunk: Chunk, low: int, high: int) -> None:
+        """Put neighbours into the last region, or into new ones behind it."""
+        if low == high:
+            return
+        base, sequences, offsets, lengths = chunk.base, chunk.sequences, chunk.offsets, chunk.lengths
+        self.messages += high - low
+        self.content_bytes += sum(lengths[low:high]) - HEAD_BYTES * (high - low)
+        self.last_sequence = base + sequences[high - 1]
+        while low < high:
+            offset = offsets[low]
+            region = self.regions[-1] if self.regions else None
+            if (
+                region is None
+                or region.number != chunk.file.number
+                or not self._end <= offset <= self._end + GAP_BYTES_MAX
+                or offset + lengths[low] - region.offset > REGION_BYTES_MAX
+            ):
+                region = self._files.region(chunk.file, offset)
+                self.regions.append(region)
+            begin = region.offset
+            stop = bisect_right(offsets, begin + REGION_BYTES_MAX, low + 1, high)
+            if stop > low + 1 and offsets[stop - 1] + lengths[stop - 1] > begin + REGION_BYTES_MAX:
+                stop -= 1
+            if offsets[stop - 1] + lengths[stop - 1] - offset > sum(lengths[low:stop]) + GAP_BYTES_MAX:
+                stop = low + 1  # too much of others lies between: look at each gap
+            region.messages.extend(
+                zip(
+                    [base + sequence for sequence in sequences[low:stop]],
+                    [at - begin for at in offsets[low:stop]],
+                    lengths[low:stop],
+                    strict=True,
+                )
+            )
+            low = stop
+            self._end = offsets[stop - 1] + lengths[stop - 1]

@@ -1,0 +1,461 @@
+"""tmp-storage: where non-persistent messages go that RAM has no room for.
+
+Batches are appended to files that nobody syncs; places, owners and the salts
+of the checksums are in RAM alone. So a crash takes all of it, and the next
+open deletes what it left. A limit is checked before each write, a file goes
+as soon as nobody holds anything in it, and one that is mostly dead is
+rewritten forward.
+
+An owner is a number, such as a lane. Several may hold one message, which is
+stored once and goes when the last of them has removed it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..account import Account
+from ..disk.disk import Disk
+from ..disk.layout import TMP_STORAGE
+from ..errors import Closed, ForebayError, SpillFailed, StoreFull
+from ..journal.reading import REGION_BYTES_MAX
+from ..journal.reserve import NO_SPACE
+from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, stretches
+from .file import SpilledMessage, TmpFile, message_bytes, read_regions
+from .files import BATCH_BYTES_MAX, Batch, TmpFiles
+from .holdings import TmpOwner
+from .plan import Planning, TmpPlan
+
+logger = logging.getLogger("forebay.store.tmp_storage")
+
+PLACE_CHARGE_BYTES: Final = 13
+CHUNK_CHARGE_BYTES: Final = 720
+SHARE_CHARGE_BYTES: Final = 180
+OWNER_CHARGE_BYTES: Final = 320
+"""Measured: three columns with the growth reserve of array, and the objects around them."""
+
+STEP_BYTES: Final = 256 * 1024
+
+_Fitting = list[list[int]]
+"""For each owner, the bits of a batch that become shares of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class TmpStorageStatistics:
+    """How much was spilled."""
+
+    bytes: int
+    """What the files take of the disk, dead messages included."""
+    bytes_max: int
+    """The most that they ever took."""
+    messages: int
+    """Stored once each, however many owners hold them."""
+
+
+class Compaction(NamedTuple):
+    """What one step of rewriting did."""
+
+    file: int
+    messages: int
+    moved_bytes: int
+    freed_bytes: int
+    """Of the file that was unlinked, or 0 while there is more to move."""
+
+
+class TmpStorage:
+    """All methods REQUIRE the state lock."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        account: Account,
+        *,
+        limit_bytes: int,
+        max_file_bytes: int,
+        random_salt: Callable[[], int],
+        paid_buffer_bytes: int = 0,
+    ) -> None:
+        """Delete what an earlier process left. REQUIRES: the directory's lock. StoreFailed: it can't be looked at.
+
+        paid_buffer_bytes: so much of the buffer of a write is charged elsewhere, whether it is in use or not. What a
+        write needs beyond it comes from the account.
+        """
+        self._disk = disk
+        self._account = account
+        self._files = TmpFiles(
+            disk, account, limit_bytes=limit_bytes, max_file_bytes=max_file_bytes, random_salt=random_salt
+        )
+        self._owners: dict[int, TmpOwner] = {}
+        self._messages = 0
+        self._paid_buffer_bytes = paid_buffer_bytes
+        self._is_closed = False
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the files may take of the disk. What is stored beyond a lowered one stays until it is consumed."""
+        return self._files.limit_bytes
+
+    @limit_bytes.setter
+    def limit_bytes(self, limit_bytes: int) -> None:
+        self._files.limit_bytes = limit_bytes
+
+    def on_room(self, room_came: Callable[[], None]) -> None:
+        """room_came: is called when a file is gone, under the state lock."""
+        self._files.room_came = room_came
+
+    @property
+    def statistics(self) -> TmpStorageStatistics:
+        return TmpStorageStatistics(self._files.bytes, self._files.bytes_max, self._messages)
+
+    # ----------------------------------------------------------------- spilling
+
+    def spill(
+        self, owners: Sequence[int], messages: Sequence[SpilledMessage], held: Sequence[int] | None = None
+    ) -> None:
+        """Store messages once, to be held by the owners. In ascending sequence; no owner holds one of its own yet.
+
+        held: for each owner a bit for each message that it is to hold, one at
+        least, and each message is held by somebody; None: all hold all. One
+        write for up to 512 messages or 512 KiB. On an error nothing is stored
+        and nothing has changed: StoreFull when tmp-storage, the memory for
+        places or the disk is full, SpillFailed when the disk fails.
+        """
+        if self._is_closed:
+            raise Closed(TMP_STORAGE)
+        if not messages:
+            return
+        assert len(owners) == len(set(owners)) > 0
+        batches = _batches(messages)
+        needed_bytes = sum([batch.size for batch in batches])
+        available_bytes = self.limit_bytes - self._headroom_bytes - self._files.bytes
+        if needed_bytes > available_bytes:
+            raise StoreFull(needed_bytes, max(available_bytes, 0), "temp_limit")
+        parts = _parts(held or [(1 << len(messages)) - 1] * len(owners), batches)
+        grown = self._growable(owners, batches[0])
+        fittings, new_shares = self._fittings(owners, batches, parts, grown)
+        charge_bytes = (
+            OWNER_CHARGE_BYTES * sum([owner not in self._owners for owner in owners])
+            + SHARE_CHARGE_BYTES * new_shares
+            + CHUNK_CHARGE_BYTES * (len(batches) - (grown is not None))
+            + PLACE_CHARGE_BYTES * len(messages)
+        )
+        buffer_bytes = max(max([batch.buffer_bytes for batch in batches]) - self._paid_buffer_bytes, 0)
+        if not self._account.reserve(charge_bytes + buffer_bytes):
+            raise StoreFull(charge_bytes + buffer_bytes, 0, "memory_limit")
+        try:
+            places = self._files.write(batches)
+        except BaseException as error:
+            self._account.release(charge_bytes + buffer_bytes)
+            if isinstance(error, OSError):
+                raise self._refusal(error, needed_bytes) from error
+            raise
+        self._account.release(buffer_bytes)
+        for owner in owners:
+            if owner not in self._owners:
+                self._owners[owner] = TmpOwner()
+        unused_shares = new_shares + self._shares(owners)
+        for batch, part, place, fitting in zip(batches, parts, places, fittings, strict=True):
+            self._install(owners, batch, part, place, fitting, grown)
+            grown = None
+        unused_shares -= self._shares(owners)
+        if unused_shares:
+            self._account.release(SHARE_CHARGE_BYTES * unused_shares)
+        self._messages += len(messages)
+
+    def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
+        """The chunk that the first of the owners filled last, where the batch may lie behind what is in it."""
+        newest = self._files.newest
+        first = next((self._owners[owner] for owner in owners if owner in self._owners), None)
+        if newest is None or first is None or newest.size + batch.size > self._files.file_bytes:
+            return None
+        chunk = first.last.chunk
+        if (
+            chunk.file is not newest
+            or len(chunk) + len(batch.lengths) > CHUNK_MESSAGES_MAX
+            or chunk.live_bytes + batch.size > CHUNK_BYTES_MAX
+            or batch.sequences[0] <= chunk.base + chunk.sequences[-1]
+            or batch.sequences[-1] - chunk.base > SEQUENCE_SPREAD_MAX
+        ):
+            return None
+        return chunk
+
+    def _fittings(
+        self, owners: Sequence[int], batches: list[Batch], parts: list[list[int]], grown: Chunk | None
+    ) -> tuple[list[_Fitting], int]:
+        """Where each batch fits between the shares of each owner, and how many shares there will be more.
+
+        Where two batches split one share, that number may be too large by one.
+        """
+        fittings: list[_Fitting] = []
+        new_shares = 0
+        for batch, part in zip(batches, parts, strict=True):
+            fitting: _Fitting = []
+            fittings.append(fitting)
+            for owner, bits in zip(owners, part, strict=True):
+                held = self._owners.get(owner, _NOBODY)
+                if batch is batches[0] and held.grows(grown):
+                    fitting.append([])
+                    continue
+                pieces, splits = _pieces(held, batch.sequences, bits)
+                fitting.append(pieces)
+                new_shares += len(pieces) + splits
+        return fittings, new_shares
+
+    def _install(
+        self,
+        owners: Sequence[int],
+        batch: Batch,
+        part: list[int],
+        place: tuple[TmpFile, int],
+        fitting: _Fitting,
+        grown: Chunk | None,
+    ) -> None:
+        """From here on the messages are there."""
+        file, offset = place
+        chunk = Chunk(file, batch.sequences[0]) if grown is None else grown
+        at = chunk.add(batch.sequences, offset, batch.lengths, part)
+        file.chunks[chunk] = None
+        for owner, bits, pieces in zip(owners, part, fitting, strict=True):
+            held = self._owners[owner]
+            if held.grows(grown):
+                held.last.held |= bits << at
+            for piece in pieces:
+                share = Share(chunk, piece << at)
+                chunk.shares.append(share)
+                held.insert(share)
+
+    def _shares(self, owners: Iterable[int]) -> int:
+        return sum([len(self._owners[owner]) for owner in owners])
+
+    def _refusal(self, error: OSError, needed_bytes: int) -> ForebayError:
+        if error.errno not in NO_SPACE:
+            return SpillFailed(needed_bytes, error.strerror or str(error))
+        free_bytes = 0
+        with suppress(OSError):
+            free_bytes = self._disk.free_bytes()
+        return StoreFull(needed_bytes, free_bytes, "the disk's free space")
+
+    # ------------------------------------------------------------------ reading
+
+    def plan(
+        self,
+        owner: int,
+        runs: Iterable[tuple[int, int]],
+        *,
+        max_messages: int = CHUNK_MESSAGES_MAX,
+        max_bytes: int = REGION_BYTES_MAX,
+    ) -> TmpPlan:
+        """Where the messages of these runs of sequences (first, last) lie that the owner holds, in this order.
+
+        At most max_messages of at most max_bytes of content, but one at
+        least. Neighbours come in one read of up to 256 KiB.
+        """
+        planning = Planning(self._files)
+        for first, last in runs:
+            for share, held in self._owners.get(owner, _NOBODY).within(first, last):
+                for low, high in stretches(held):
+                    end = planning.most(share.chunk, low, high, max_messages, max_bytes)
+                    planning.gather(share.chunk, low, end)
+                    if end < high:
+                        return planning.result()
+        return planning.result()
+
+    # ----------------------------------------------------------------- removing
+
+    def remove(self, owner: int, first: int, last: int) -> int:
+        """The owner lets go of first to last; what it does not hold is passed over. Returns how many it held."""
+        held_by = self._owners.get(owner)
+        if held_by is None:
+            return 0
+        removed = 0
+        is_any_emptied = False
+        for share, held in held_by.within(first, last):
+            share.held ^= held
+            is_any_emptied |= not share.held
+            removed += held.bit_count()
+            self._release(share, held)
+        if is_any_emptied:
+            self._account.release(SHARE_CHARGE_BYTES * held_by.forget_emptied(first, last))
+            if not held_by:
+                del self._owners[owner]
+                self._account.release(OWNER_CHARGE_BYTES)
+        return removed
+
+    def drop(self, owner: int) -> int:
+        """The owner lets go of everything. Returns how many messages it held. O(chunks), beside what goes with it."""
+        held_by = self._owners.pop(owner, None)
+        if held_by is None:
+            return 0
+        dropped = 0
+        for share in held_by:
+            held, share.held = share.held, 0
+            dropped += held.bit_count()
+            self._release(share, held)
+        self._account.release(SHARE_CHARGE_BYTES * len(held_by) + OWNER_CHARGE_BYTES)
+        return dropped
+
+    def _release(self, share: Share, messages: int) -> None:
+        """One owner let go of these bits: chunk and file go when nobody holds anything in them."""
+        chunk = share.chunk
+        if not share.held:
+            chunk.shares.remove(share)
+        self._messages -= chunk.release(messages)
+        if not chunk.live_bytes:
+            del chunk.file.chunks[chunk]
+            self._account.release(CHUNK_CHARGE_BYTES + PLACE_CHARGE_BYTES * len(chunk))
+            if not chunk.file.live_bytes:
+                self._files.delete(chunk.file)
+
+    # ---------------------------------------------------------------- rewriting
+
+    def compact(self) -> Compaction | None:
+        """Move up to 256 KiB (or one chunk) out of the file that has the least alive. None: nothing is worth it.
+
+        Worth it is a file under 25 % alive; under 50 % when three quarters of
+        the limit are used. Not the one that is written to. Disk and memory
+        that it needs for a moment stay within their limits.
+        """
+        self._files.delete_undeleted()
+        file = self._files.sparsest()
+        if file is None:
+            return None
+        messages = moved_bytes = 0
+        while file.live_bytes and moved_bytes < STEP_BYTES:
+            chunk = next(iter(file.chunks))
+            if not self._rewrite(chunk):
+                break
+            messages += len(chunk)
+            moved_bytes += chunk.live_bytes
+        if not messages:
+            return None
+        freed_bytes = 0
+        if not file.live_bytes:
+            freed_bytes = file.size
+            self._files.delete(file)
+        report = Compaction(file.number, messages, moved_bytes, freed_bytes)
+        logger.debug("rewritten: tmp-%d.dat, %d messages of %d bytes moved, %d bytes freed", *report)
+        return report
+
+    def _rewrite(self, chunk: Chunk) -> bool:
+        """Copy what is live of a chunk to the newest file. False: that can't be done now, and nothing was."""
+        buffer_bytes = 2 * chunk.live_bytes + REGION_BYTES_MAX
+        if not self._account.reserve(buffer_bytes):
+            return False
+        try:
+            planning = Planning(self._files)
+            for low, high in stretches(chunk.live):
+                planning.gather(chunk, low, high)
+            found, unreadable = read_regions(planning.regions)
+            if unreadable:
+                chunk.file.is_damaged = True
+                logger.warning("tmp-%d.dat is not rewritten: %s", chunk.file.number, unreadable[0][1])
+                return False
+            messages = [
+                (sequence, properties, body or b"", timestamp) for sequence, properties, body, timestamp in found
+            ]
+            [(file, offset)] = self._files.write([_batch(messages)])
+        except (OSError, StoreFull) as error:
+            logger.debug("not rewritten: %s", error)
+            return False
+        finally:
+            self._account.release(buffer_bytes)
+        before = len(chunk)
+        chunk.move(file, offset)
+        self._account.release(PLACE_CHARGE_BYTES * (before - len(chunk)))
+        return True
+
+    @property
+    def _headroom_bytes(self) -> int:
+        """Kept free of spilling, so that what is sparse can be rewritten when tmp-storage is full."""
+        return self._files.file_bytes // 2
+
+    # ------------------------------------------------------------------ closing
+
+    def close(self) -> None:
+        """Delete everything. What the disk refuses to delete, the next open does."""
+        self._is_closed = True
+        for owner in list(self._owners):
+            self.drop(owner)
+
+    @property
+    def charge_bytes(self) -> int:
+        """What is held of the account, recomputed from what is there."""
+        chunks = [chunk for file in self._files.files.values() for chunk in file.chunks]
+        return (
+            self._files.charge_bytes
+            + OWNER_CHARGE_BYTES * len(self._owners)
+            + SHARE_CHARGE_BYTES * self._shares(self._owners)
+            + CHUNK_CHARGE_BYTES * len(chunks)
+            + PLACE_CHARGE_BYTES * sum(len(chunk) for chunk in chunks)
+        )
+
+    def _check(self) -> None:
+        self._files._check()
+        chunks = [chunk for file in self._files.files.values() for chunk in file.chunks]
+        for chunk in chunks:
+            chunk._check()
+        assert self._messages == sum(chunk.live.bit_count() for chunk in chunks)
+        for owner in self._owners.values():
+            owner._check()
+        assert self._shares(self._owners) == sum(len(chunk.shares) for chunk in chunks)
+
+
+_NOBODY: Final = TmpOwner()
+"""What is held by an owner that holds nothing. Nothing is ever put in."""
+
+
+def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:
+    """Of each batch what each owner holds, as bits."""
+    parts: list[list[int]] = []
+    begin = 0
+    for batch in batches:
+        every = (1 << len(batch.sequences)) - 1
+        parts.append([bits >> begin & every for bits in held])
+        begin += len(batch.sequences)
+    return parts
+
+
+def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int], int]:
+    """As TmpOwner.pieces, of these bits of a batch, and as bits of it."""
+    if bits.bit_count() == len(sequences):
+        pieces, splits = held.pieces(sequences)
+        return [(1 << end) - (1 << begin) for begin, end in pieces], splits
+    places = [at for low, high in (stretches(bits) if bits else ()) for at in range(low, high)]
+    pieces, splits = held.pieces([sequences[at] for at in places])
+    return [bits & (2 << places[end - 1]) - (1 << places[begin]) for begin, end in pieces], splits
+
+
+def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:
+    """Messages, one at least, divided into what fits a write and a chunk."""
+    whole = _batch(messages)
+    sequences = whole.sequences
+    if (
+        len(messages) <= CHUNK_MESSAGES_MAX
+        and whole.size <= BATCH_BYTES_MAX
+        and sequences[-1] - sequences[0] <= SEQUENCE_SPREAD_MAX
+    ):
+        return [whole]
+    batches: list[Batch] = []
+    begin = size = 0
+    for at, length in enumerate(whole.lengths):
+        if at > begin and (
+            at - begin >= CHUNK_MESSAGES_MAX
+            or size + length > BATCH_BYTES_MAX
+            or sequences[at] - sequences[begin] > SEQUENCE_SPREAD_MAX
+        ):
+            batches.append(_batch(messages[begin:at]))
+            begin, size = at, 0
+        size += length
+    batches.append(_batch(messages[begin:]))
+    return batches
+
+
+def _batch(messages: Sequence[SpilledMessage]) -> Batch:
+    sequences = [message[0] for message in messages]
+    assert sequences == sorted(sequences)
+    lengths = [message_bytes(message) for message in messages]
+    return Batch(messages, sequences, lengths, sum(lengths))

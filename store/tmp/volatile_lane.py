@@ -1,0 +1,366 @@
+"""VolatileLane: the pending non-persistent messages of one (destination, priority).
+
+To dispatch it is what a lane of the index is, with a numbering of its own,
+and it is nowhere on disk: neither journal nor index nor checkpoint knows
+these messages, so whatever ends the process ends them.
+
+It remembers how the messages lie between the persistent ones of the same
+priority, so that both can be handed out by arrival. That costs something
+only where one kind follows the other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final
+
+from ..account import Account
+from ..errors import Closed, StoreFull
+from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
+from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
+from ..index.lane import LANE_SHIFT, PendingLane
+from ..journal.reading import StoredMessage
+from ..sequence_set import Runs
+
+VOLATILE: Final = 1 << 48
+"""Apart from the numbers of the index's lanes, which are below it."""
+BLOCK_CHARGE_BYTES: Final = 2816
+"""Measured: 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
+TIMES_CHARGE_BYTES: Final = 9_472
+"""Two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
+TURN_CHARGE_BYTES: Final = 20
+_ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
+_TURNS_KEPT: Final = 64
+NOWHERE: Final = (1 << 63) - 1
+"""Behind every sequence."""
+
+
+class VolatileBlock:
+    """512 consecutive sequences: content bytes of each, and a bit for each that is gone, or spilled."""
+
+    __slots__ = ("lengths", "gone", "spilled", "times")
+
+    def __init__(self) -> None:
+        self.lengths = array("I")
+        self.gone = 0
+        self.spilled = 0
+        """Those that lie in tmp-storage. Of the others RAM has the only copy."""
+        self.times: BlockTimes | None = None
+        """When they are due and expire; None while none of them has such a time."""
+
+
+class VolatileLane(PendingLane):
+    """The state lock guards it."""
+
+    __slots__ = (
+        "pool",
+        "newest_turn",
+        "is_copied",
+        "_account",
+        "_blocks",
+        "_numbers",
+        "_tail",
+        "_turns",
+        "_turn_sequences",
+        "_is_closed",
+        "_has_times_ahead",
+    )
+
+    def __init__(self, account: Account, destination: int, priority: int) -> None:
+        """account: pays for the blocks."""
+        super().__init__(VOLATILE | destination << LANE_SHIFT | priority, destination, priority)
+        self.pool = self.number
+        """Under which what RAM has no room for waits to be spilled: lanes of one fan-out share it."""
+        self.newest_turn = 0
+        """Before which sequence of the persistent lane the next message comes."""
+        self.is_copied = False
+        """Some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
+        self._has_times_ahead = False
+        """Memory for the times of one more block is reserved."""
+        self._account = account
+        self._blocks: dict[int, VolatileBlock] = {}
+        self._numbers = Runs()
+        """Of the blocks."""
+        self._tail = array("I")
+        """Lengths of the block that grows."""
+        self._turns = array("q")
+        self._turn_sequences = array("q")
+        """From this sequence on, messages come before the persistent one in the same place of _turns."""
+        self._is_closed = False
+
+    # ------------------------------------------------------------------ adding
+
+    def add(self, length: int) -> int:
+        """The next message is that long; returns its sequence. StoreFull, with nothing changed, without memory."""
+        sequence = self.next_sequence
+        if not sequence & BLOCK_MASK:
+            self._begin_block(sequence >> BLOCK_SHIFT)
+        self._tail.append(length)
+        self.next_sequence = sequence + 1
+        self.pending_messages += 1
+        self.pending_bytes += length
+        return sequence
+
+    def skip_to(self, sequence: int) -> None:
+        """Nothing lies between what was added and that sequence. StoreFull: less was skipped, without memory.
+
+        O(512): a block of which nothing is there costs nothing.
+        """
+        while self.next_sequence < sequence:
+            base = self.next_sequence & ~BLOCK_MASK
+            if base == self.next_sequence:
+                if sequence - base >= BLOCK_MESSAGES:
+                    self.next_sequence = sequence & ~BLOCK_MASK
+                    continue
+                self._begin_block(base >> BLOCK_SHIFT)
+            end = min(sequence, base + BLOCK_MESSAGES)
+            low, high = self.next_sequence - base, end - base
+            block = self._blocks[base >> BLOCK_SHIFT]
+            block.lengths.extend(repeat(0, high - low))
+            block.gone |= (1 << high) - (1 << low)
+            self.next_sequence = end
+            if block.gone == _ALL_GONE:
+                self._forget(base >> BLOCK_SHIFT)
+
+    def retract(self) -> None:
+        """The message added last was not stored after all."""
+        self.next_sequence -= 1
+        self.pending_messages -= 1
+        self.pending_bytes -= self._tail.pop()
+        if not self._tail:
+            self._forget(self.next_sequence >> BLOCK_SHIFT)
+
+    def admit_times(self) -> None:
+        """The next message will have times. StoreFull, with nothing changed, without memory for them."""
+        block = self._blocks.get(self.next_sequence >> BLOCK_SHIFT)
+        if self._has_times_ahead or (block is not None and block.times is not None):
+            return
+        self._charge(TIMES_CHARGE_BYTES)
+        self._has_times_ahead = True
+
+    def put_times(self, sequence: int, times: Times) -> None:
+        """Of the message that was added last. REQUIRES: admit_times before that."""
+        block = self._blocks[sequence >> BLOCK_SHIFT]
+        if block.times is None:
+            block.times = BlockTimes()
+            self._has_times_ahead = False
+        block.times.put(sequence & BLOCK_MASK, times)
+        for kind in (DUE, EXPIRY):
+            self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
+
+    def _begin_block(self, number: int) -> None:
+        self._charge(BLOCK_CHARGE_BYTES)
+        block = self._blocks[number] = VolatileBlock()
+        self._numbers.add(number, number)
+        self._tail = block.lengths
+
+    def _charge(self, charge_bytes: int) -> None:
+        if self._is_closed:
+            raise Closed("the queue")
+        if not self._account.reserve(charge_bytes):
+            raise StoreFull(charge_bytes, 0, "memory_limit")
+
+    def _forget(self, number: int) -> None:
+        times = self._blocks.pop(number).times
+        self._numbers.remove(number, number)
+        self._account.release(BLOCK_CHARGE_BYTES + (TIMES_CHARGE_BYTES if times is not None else 0))
+        self._forget_turns()
+
+    # ------------------------------------------------------------------ removing
+
+    def remove(self, first: int, last: int) -> tuple[int, bool]:
+        """First to last are gone: how many of them were pending, and whether any of those was spilled. O(blocks)."""
+        removed = 0
+        is_any_spilled = False
+        at = first
+        while (run := self._numbers.next_from(at >> BLOCK_SHIFT)) is not None:
+            number = run[0]
+            base = number << BLOCK_SHIFT
+            if base > last:
+                break
+            block = self._blocks[number]
+            low, high = max(at - base, 0), min(last - base + 1, len(block.lengths))
+            fresh = ((1 << high) - (1 << low)) & ~block.gone if low < high else 0
+            if fresh:
+                removed += fresh.bit_count()
+                if fresh.bit_count() == high - low:
+                    self.pending_bytes -= sum(block.lengths[low:high])
+                else:
+                    self.pending_bytes -= sum(block.lengths[n] for n in range(low, high) if fresh >> n & 1)
+                is_any_spilled |= block.spilled & fresh > 0
+                block.gone |= fresh
+                if block.gone == _ALL_GONE:
+                    self._forget(number)
+            at = base + BLOCK_MESSAGES
+            if at > last:
+                break
+        self.pending_messages -= removed
+        return removed, is_any_spilled
+
+    def remove_one(self, sequence: int) -> tuple[int, int]:
+        """As remove, for one: the path of every single ack."""
+        block = self._blocks.get(sequence >> BLOCK_SHIFT)
+        index = sequence & BLOCK_MASK
+        if block is None or index >= len(block.lengths):
+            return 0, 0
+        bit = 1 << index
+        if block.gone & bit:
+            return 0, 0
+        block.gone |= bit
+        self.pending_messages -= 1
+        self.pending_bytes -= block.lengths[index]
+        spilled = block.spilled
+        if block.gone == _ALL_GONE:
+            self._forget(sequence >> BLOCK_SHIFT)
+        return 1, spilled and spilled & bit
+
+    def close(self) -> None:
+        """The queue is deleted: nothing is pending, and whoever would add gets Closed."""
+        self._account.release(self.charge_bytes)
+        self._has_times_ahead = False
+        self.earliest = [NEVER, NEVER]
+        self._blocks.clear()
+        self._numbers.clear()
+        self._turns, self._turn_sequences = array("q"), array("q")
+        self.pending_messages = self.pending_bytes = 0
+        self._is_closed = True
+        self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
+
+    # ------------------------------------------------------------------ asking
+
+    def is_pending(self, sequence: int) -> bool:
+        block = self._blocks.get(sequence >> BLOCK_SHIFT)
+        index = sequence & BLOCK_MASK
+        return block is not None and index < len(block.lengths) and not block.gone >> index & 1
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        while (run := self._numbers.next_from(sequence >> BLOCK_SHIFT)) is not None:
+            number = run[0]
+            base = number << BLOCK_SHIFT
+            block = self._blocks[number]
+            low = max(sequence - base, 0)
+            pending = ((1 << len(block.lengths)) - 1 & ~block.gone) >> low
+            if pending:
+                low += (pending & -pending).bit_length() - 1
+                pending >>= (pending & -pending).bit_length() - 1
+                count = (~pending & pending + 1).bit_length() - 1
+                return base + low, base + low + min(count, most) - 1
+            sequence = base + BLOCK_MESSAGES
+        return None
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        block = self._blocks.get(sequence >> BLOCK_SHIFT)
+        return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first to last, which lie in one block, that is not due yet."""
+        times = self._blocks[first >> BLOCK_SHIFT].times
+        return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
+
+    def expired(self, number: int, now_ms: int) -> int:
+        """A bit for each pending message of that block that has expired."""
+        block = self._blocks.get(number)
+        return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
+
+    def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
+        """(number, times, what is gone) of the blocks that have times, in order. O(blocks)."""
+        return [(number, block.times, block.gone) for number, block in self._blocks.items() if block.times is not None]
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        """Content bytes of first to last, which lie in one block and are pending."""
+        return self._blocks[first >> BLOCK_SHIFT].lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
+
+    def is_spilled(self, sequence: int) -> bool:
+        block = self._blocks.get(sequence >> BLOCK_SHIFT)
+        return block is not None and block.spilled >> (sequence & BLOCK_MASK) & 1 == 1
+
+    def unspilled(self, first: int, last: int) -> int:
+        """A bit for each of first to last that is not in tmp-storage; they lie in one block."""
+        low, high = first & BLOCK_MASK, (last & BLOCK_MASK) + 1
+        return ((1 << high) - (1 << low) & ~self._blocks[first >> BLOCK_SHIFT].spilled) >> low
+
+    def spilled(self, first: int, last: int) -> None:
+        """First to last, all pending, lie in tmp-storage from now on."""
+        for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+            base = number << BLOCK_SHIFT
+            low, high = max(first - base, 0), min(last - base + 1, BLOCK_MESSAGES)
+            self._blocks[number].spilled |= (1 << high) - (1 << low)
+
+    def only_in_ram(self, messages: Sequence[StoredMessage]) -> list[Sequence[StoredMessage]]:
+        """Those of ascending messages that are pending and not spilled, in runs. O(blocks) for a whole run."""
+        first, last = messages[0][0], messages[-1][0]
+        if last - first + 1 == len(messages) and self._is_only_in_ram(first, last):
+            return [messages]
+        runs: list[list[StoredMessage]] = []
+        for message in messages:
+            sequence = message[0]
+            if self._is_only_in_ram(sequence, sequence):
+                if runs and runs[-1][-1][0] == sequence - 1:
+                    runs[-1].append(message)
+                else:
+                    runs.append([message])
+        return list(runs)
+
+    def _is_only_in_ram(self, first: int, last: int) -> bool:
+        for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+            block = self._blocks.get(number)
+            base = number << BLOCK_SHIFT
+            low, high = max(first - base, 0), min(last - base + 1, BLOCK_MESSAGES)
+            if block is None or high > len(block.lengths) or (block.gone | block.spilled) & ((1 << high) - (1 << low)):
+                return False
+        return True
+
+    # ------------------------------------------------------------------ between persistent messages
+
+    def take_turn(self, persistent_sequence: int) -> None:
+        """Messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
+        self._charge(TURN_CHARGE_BYTES)
+        self._turns.append(persistent_sequence)
+        self._turn_sequences.append(self.next_sequence)
+        self.newest_turn = persistent_sequence
+
+    def before(self, sequence: int) -> int:
+        """The persistent sequence before which this message comes. O(log turns)."""
+        at = bisect_right(self._turn_sequences, sequence) - 1
+        return self._turns[at] if at >= 0 else 0
+
+    def behind(self, persistent_sequence: int) -> int:
+        """The first sequence of a message that comes behind that persistent one. O(log turns)."""
+        at = bisect_right(self._turns, persistent_sequence)
+        return self._turn_sequences[at] if at < len(self._turns) else NOWHERE
+
+    def _forget_turns(self) -> None:
+        """Those of messages before the first block."""
+        first = self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
+        count = bisect_right(self._turn_sequences, first) - 1
+        if count >= _TURNS_KEPT:
+            del self._turns[:count], self._turn_sequences[:count]
+            self._account.release(TURN_CHARGE_BYTES * count)
+
+    # ------------------------------------------------------------------ checking
+
+    @property
+    def charge_bytes(self) -> int:
+        """What is held of the account, recomputed from what is there."""
+        timed = sum(block.times is not None for block in self._blocks.values()) + self._has_times_ahead
+        blocks_bytes = BLOCK_CHARGE_BYTES * len(self._blocks) + TIMES_CHARGE_BYTES * timed
+        return blocks_bytes + TURN_CHARGE_BYTES * len(self._turns)
+
+    def _check(self) -> None:
+        messages = content_bytes = 0
+        for number, block in self._blocks.items():
+            count = len(block.lengths)
+            assert count == BLOCK_MESSAGES or number == self.next_sequence >> BLOCK_SHIFT
+            assert 0 < count and not block.gone >> count and not block.spilled >> count
+            assert block.gone != _ALL_GONE
+            messages += count - block.gone.bit_count()
+            content_bytes += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
+        assert (messages, content_bytes) == (self.pending_messages, self.pending_bytes)
+        assert sorted(self._blocks) == [number for low, high in self._numbers for number in range(low, high + 1)]
+        assert list(self._turns) == sorted(set(self._turns))
+        assert list(self._turn_sequences) == sorted(self._turn_sequences)

@@ -1,0 +1,98 @@
+"""The memory guard: a process that grows beyond what the ledger explains is noted, with what is known of why."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay.cache.process.guard import GROWTH_BYTES, LOG_SECONDS, LOOK_SECONDS, MemoryGuard
+
+MIB = 1 << 20
+
+
+class Process:
+    """One that has as much memory as the test says."""
+
+    def __init__(self) -> None:
+        self.bytes = 100 * MIB
+        self.free_bytes = 0
+        self.looks = 0
+        self.guard = MemoryGuard(self.unique_set_bytes, self.return_free_memory)
+
+    def unique_set_bytes(self) -> int:
+        self.looks += 1
+        return self.bytes
+
+    def return_free_memory(self) -> None:
+        self.bytes -= self.free_bytes
+        self.free_bytes = 0
+
+
+def test_growth_that_follows_from_the_ledger_is_not_noted(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.guard.look(0.0, 0)
+    process.bytes += 64 * MIB * 5 // 4 + GROWTH_BYTES
+    process.guard.look(10.0, 64 * MIB)
+    statistics = process.guard.statistics
+    assert statistics is not None and statistics.process_bytes == statistics.expected_bytes
+    assert (statistics.excess_bytes, statistics.why) == (0, "")
+    assert not caplog.records
+
+
+def test_what_the_process_had_before_does_not_count() -> None:
+    process = Process()
+    process.bytes = 5000 * MIB
+    process.guard.look(0.0, 10 * MIB)
+    assert process.guard.statistics is not None and not process.guard.statistics.excess_bytes
+
+
+def test_the_hosts_own_growth_is_noted_and_said_to_be_the_hosts(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.guard.look(0.0, 0)
+    process.bytes += GROWTH_BYTES + 30 * MIB
+    process.guard.look(10.0, 0)
+    statistics = process.guard.statistics
+    assert statistics is not None and statistics.excess_bytes == 30 * MIB
+    assert statistics.why.startswith("30 MiB belong to the host")
+    (record,) = caplog.records
+    assert record.name == "forebay.cache.memory" and "30 MiB more than follows from the 0 MiB" in record.getMessage()
+
+
+def test_free_pages_of_the_c_library_are_given_back_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.guard.look(0.0, 0)
+    process.free_bytes = 50 * MIB
+    process.bytes += GROWTH_BYTES + 30 * MIB
+    process.guard.look(10.0, 0)
+    statistics = process.guard.statistics
+    assert statistics is not None and statistics.excess_bytes == 0
+    assert statistics.why == "the C library kept 50 MiB free and gave them back now"
+    process.guard.look(20.0, 0)
+    assert process.guard.statistics is not None and process.guard.statistics.why == ""
+
+
+def test_it_looks_every_ten_seconds_and_says_it_every_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.guard.look(0.0, 0)
+    process.bytes += GROWTH_BYTES + MIB
+    for second in range(1, int(LOG_SECONDS) + 20):
+        process.guard.look(float(second), 0)
+    assert len(caplog.records) == 2
+    assert process.looks == 1 + int(LOG_SECONDS + 19) // int(LOOK_SECONDS) + 2
+
+
+def test_housekeeping_looks_and_statistics_say_it(caplog: pytest.LogCaptureFixture) -> None:
+    bay = SimulatedBay()
+    assert bay.bay.statistics().process is None
+    process = Process()
+    bay.engine.guard = process.guard
+    bay.bay.step()
+    process.bytes += 100 * MIB
+    bay.clock.advance(10.0)
+    with caplog.at_level(logging.WARNING, "forebay.cache.memory"):
+        bay.bay.step()
+    found = bay.bay.statistics().process
+    assert found is not None and found.process_bytes == 200 * MIB and found.excess_bytes > 50 * MIB
+    assert len(caplog.records) == 1

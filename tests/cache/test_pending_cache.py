@@ -1,0 +1,188 @@
+"""PendingCache: what overflows a TargetList waits in RAM for the loader."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay import Message
+from forebay.cache.charge import OVERHEAD_BYTES
+from forebay.cache.shares import PENDING_CACHE_SHARE
+
+KIB = 1024
+BURST = 2000
+
+
+def held_bytes(bay: SimulatedBay, holder: str = "pending_cache") -> int:
+    return bay.bay.statistics().memory.holders[holder]
+
+
+def fill(bay: SimulatedBay, count: int, name: str = "orders", size: int = 600) -> list[str]:
+    return bay.queue(name).send_many(Message(bytes(size)) for _ in range(count))
+
+
+def slow_consumer(bay: SimulatedBay) -> None:
+    """Of "orders": it took a little in the last second, so its list is low."""
+    consumer = bay.queue().subscribe()
+    fill(bay, 1)
+    consumer.ack(consumer.take())
+    bay.clock.advance(1.0)
+    bay.bay.step()
+
+
+@pytest.mark.parametrize("share_bytes", [None, 0])
+def test_a_bursts_overflow_is_taken_without_a_disk_read_unless_the_cache_has_size_zero(share_bytes: int | None) -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    slow_consumer(bay)
+    if share_bytes is not None:
+        bay.engine.targets.pending_cache.resize(share_bytes)
+    (consumer,) = bay.engine.queues["orders"].consumers()
+    reads = bay.reads
+    ids = fill(bay, BURST)
+    assert (held_bytes(bay) > BURST * 600 // 2) == (share_bytes is None)
+    taken: list[str] = []
+    while deliveries := consumer.take(50):
+        taken += [delivery.id for delivery in deliveries]
+        consumer.ack(deliveries)
+        bay.engine.loader.step()
+    assert taken == ids
+    assert (bay.reads > reads) == (share_bytes == 0)
+    assert (bay.bay.statistics().caches["pending_cache"].served > BURST // 2) == (share_bytes is None)
+    assert held_bytes(bay) == 0
+    bay.check()
+
+
+def test_what_a_falling_watermark_lets_go_is_taken_without_a_disk_read() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    consumer = bay.queue().subscribe()
+    ids = fill(bay, BURST)
+    before = consumer.statistics()
+    consumer.ack(consumer.take(10))
+    bay.clock.advance(1.0)
+    bay.engine.housekeep()
+    after = consumer.statistics()
+    assert after.high_watermark_bytes < before.high_watermark_bytes and after.references
+    assert held_bytes(bay) > 0
+    reads = bay.reads
+    taken: list[str] = []
+    while deliveries := consumer.take(50):
+        taken += [delivery.id for delivery in deliveries]
+        consumer.ack(deliveries)
+    assert taken == ids[10:]
+    assert bay.reads == reads
+
+
+def test_what_comes_back_is_taken_without_a_disk_read() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    ids = fill(bay, 100)
+    consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
+    assert len(consumer.take(100)) == 100
+    consumer.close()
+    assert held_bytes(bay) > 100 * 600
+    reads = bay.reads
+    assert [delivery.id for delivery in other.take(100)] == ids
+    assert bay.reads == reads
+    bay.check()
+
+
+def test_it_never_holds_more_than_its_share() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    slow_consumer(bay)
+    share = bay.bay.statistics().caches["pending_cache"].share_bytes
+    assert share == int(PENDING_CACHE_SHARE * bay.engine.targets.shares.available_bytes) > 900 * KIB
+    for _ in range(50):
+        fill(bay, 100)
+        assert held_bytes(bay) <= share
+    assert held_bytes(bay) > share - 2 * KIB
+    bay.check()
+
+
+def test_what_is_farthest_from_being_consumed_is_given_back_first() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    slow_consumer(bay)
+    ids = fill(bay, BURST)
+    (consumer,) = bay.engine.queues["orders"].consumers()
+    bay.engine.targets.pending_cache.give_back(held_bytes(bay) // 2)
+    direct = consumer.statistics().direct_entries
+    kept = bay.bay.statistics().caches["pending_cache"].messages
+    reads = bay.reads
+    taken: list[str] = []
+    while len(taken) < direct + kept:
+        deliveries = consumer.take(min(50, direct + kept - len(taken)))
+        taken += [delivery.id for delivery in deliveries]
+        consumer.ack(deliveries)
+    assert taken == ids[: direct + kept]
+    assert bay.reads == reads
+
+
+def test_a_message_behind_a_gap_is_not_kept() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 20 * BURST)
+    bay.reopen()
+    bay.queue().subscribe()
+    fill(bay, 100)
+    assert held_bytes(bay) == 0, "the loader must read what lies before it anyway"
+
+
+@pytest.mark.parametrize("selector", [None, "JMSPriority = 4"])
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_where_a_list_has_room_for_all_what_arrives_while_it_lags_is_not_read(
+    is_batch: bool, selector: str | None
+) -> None:
+    """Else a consumer that keeps up with its producer is chased by the loader, one batch behind, for ever."""
+    bay = SimulatedBay(memory_limit="16MiB")
+    ids = fill(bay, 1000)
+    bay.reopen()
+    consumer = bay.queue().subscribe(selector=selector, prefetch=0)
+    for _ in range(100):
+        ids += fill(bay, 2) if is_batch else [bay.queue().send(bytes(600)) for _ in range(2)]
+    (target,) = bay.lists()
+    assert target.has_room_for_all
+    while bay.engine.loader.step():
+        pass
+    assert bay.bay.statistics().caches["pending_cache"].served == 200
+    reads = bay.reads
+    ids += fill(bay, 2)
+    assert not target.has_supply, "it has caught up"
+    deliveries = consumer.take(2000)
+    assert [delivery.id for delivery in deliveries] == ids
+    assert bay.reads == reads
+    consumer.ack(deliveries)
+    assert held_bytes(bay) == 0
+    bay.check()
+
+
+def test_where_a_list_has_no_room_for_all_what_arrives_behind_a_gap_stays_a_reference() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 20_000)
+    bay.reopen()
+    with bay.queue().subscribe():
+        (target,) = bay.lists()
+        assert not target.has_room_for_all
+        fill(bay, 2)
+        bay.queue().send(bytes(600))
+        assert held_bytes(bay) == 0
+
+
+def test_whether_a_list_has_room_for_all_counts_what_each_message_costs_beside_its_content() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    fill(bay, 1, size=1)
+    with bay.queue().subscribe():
+        (target,) = bay.lists()
+        fill(bay, target.high_watermark_bytes // (OVERHEAD_BYTES + 1) - 1, size=1)
+        assert target.has_room_for_all
+        fill(bay, 1, size=1)
+        assert not target.has_room_for_all
+
+
+def test_whether_a_subscription_has_room_for_all_counts_what_was_sent_since_it_last_looked() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    topic = bay.bay.topic("news")
+    with topic.subscribe(durable="slow"):
+        topic.send(bytes(600))
+        (target,) = bay.lists()
+        while topic.send_many(Message(bytes(600)) for _ in range(1000)) and target.has_room_for_all:
+            assert target.area.published < 20_000
+        messages, content_bytes = target.area.lane.depth
+        assert content_bytes == 600 * messages
+        assert content_bytes + OVERHEAD_BYTES * messages > target.high_watermark_bytes

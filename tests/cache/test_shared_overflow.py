@@ -1,0 +1,309 @@
+"""What several subscriptions of a topic have no room for waits once, is charged once and is written once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+from simulated_bay import SimulatedBay
+from tmp_storages import numbered
+
+from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
+from forebay.cache.budget import Budget
+from forebay.cache.charge import charge_bytes
+from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, SpillAccount
+from forebay.cache.spill.shared_buffer import SharedSpillBuffer
+from forebay.store.tmp.file import SpilledMessage
+from forebay.store.tmp.storage import TmpStorage
+from forebay.store.tmp.volatile_lane import BLOCK_CHARGE_BYTES
+
+KIB = 1024
+POOL, LONE = 900, 901
+
+
+class Writes:
+    """What is spilled from now on: of each write the owners, and the sequences."""
+
+    def __init__(self, bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[tuple[tuple[int, ...], list[int]]] = []
+        self.early = 0
+        """Messages written by the send that brought them, while some had not got them yet."""
+        spill = TmpStorage.spill
+
+        def watched(
+            storage: TmpStorage,
+            owners: Sequence[int],
+            messages: Sequence[SpilledMessage],
+            held: Sequence[int] | None = None,
+        ) -> None:
+            spill(storage, owners, messages, held)
+            self.made.append((tuple(owners), [message[0] for message in messages]))
+            [fan_out] = bay.engine.topics.areas["prices"].fan_outs.values()
+            self.early += messages[-1][0] == fan_out.next_sequence - 1
+
+        monkeypatch.setattr(TmpStorage, "spill", watched)
+
+
+def body(n: int, size: int = KIB) -> bytes:
+    return (b"%d " % n).ljust(size, b".")
+
+
+def number(delivery: Delivery) -> int:
+    return int(delivery.body.split()[0])
+
+
+def send(topic: Topic, numbers: range, size: int = KIB, **fields: Any) -> None:
+    for n in numbers:
+        topic.send(body(n, size), persistent=False, **fields)
+
+
+def all_of(consumer: Consumer) -> list[int]:
+    found: list[int] = []
+    while taken := consumer.take(100):
+        found += map(number, taken)
+        consumer.ack(taken)
+    return found
+
+
+def holder(bay: SimulatedBay, name: str) -> int:
+    return bay.engine.budget.holders[name].held_bytes
+
+
+# Once.
+
+
+def test_fifty_slow_subscribers_cost_little_more_disk_and_memory_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(50)]
+    writes = Writes(bay, monkeypatch)
+    send(topic, range(1_000))
+    bay.check()
+    one_copy = 1_000 * KIB
+    assert bay.bay.statistics().tmp_storage.bytes < 4 * one_copy
+    assert len(writes.made) < 200 and not writes.early
+    ahead_bytes = AHEAD_BYTES + 49 * OWNER_AHEAD_BYTES
+    assert holder(bay, "tmp_storage") < 50 * 2 * BLOCK_CHARGE_BYTES + ahead_bytes + 200_000
+    for consumer in consumers:
+        assert all_of(consumer) == list(range(1_000))
+    bay.check()
+    assert bay.bay.statistics().tmp_storage.bytes == 0
+
+
+def test_what_waits_is_charged_once_and_goes_with_the_last_who_needs_it() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(40)]
+    buffer = bay.engine.overflow.buffer
+    while len(buffer) < 20:
+        send(topic, range(1), 4 * KIB)
+    assert holder(bay, "spill_buffer") == len(buffer) * charge_bytes((0, b"", body(0, 4 * KIB), 0))
+    [pool] = buffer._pools.values()
+    assert max(needed.bit_count() for needed in pool.needed.values()) > 20
+    for consumer in consumers:
+        consumer.close()
+        bay.check()
+    assert holder(bay, "spill_buffer") == 0 == len(buffer)
+
+
+def test_subscribers_who_want_different_messages_share_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    consumers = {n: topic.subscribe(selector=f"a <> {n}", prefetch=0) for n in range(8)}
+    writes = Writes(bay, monkeypatch)
+    for n in range(4_000):
+        send(topic, range(n, n + 1), headers={"a": n % 8})
+    bay.check()
+    assert sum(len(sequences) for _, sequences in writes.made) < 1.5 * 4_000
+    assert len(writes.made) < 200 and not writes.early
+    for left_out, consumer in consumers.items():
+        assert all_of(consumer) == [n for n in range(4_000) if n % 8 != left_out]
+    bay.check()
+    assert bay.bay.statistics().tmp_storage.bytes == 0
+
+
+# Where memory or tmp-storage ends.
+
+
+def test_each_gets_all_where_neither_memory_nor_tmp_storage_has_room() -> None:
+    bay = SimulatedBay(memory_limit="4MiB", temp_limit="1MiB")
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(10)]
+    sent = 0
+    with pytest.raises(StoreFull):
+        while True:
+            send(topic, range(sent, sent + 1))
+            sent += 1
+    bay.check()
+    for consumer in reversed(consumers):
+        assert all_of(consumer) == list(range(sent))
+        bay.check()
+
+
+def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    topic = bay.bay.topic("prices")
+    for _ in range(2):
+        topic.subscribe(prefetch=0)
+    send(topic, range(2), 10)
+    overflow = bay.engine.overflow
+    one, other = overflow.lanes.values()
+    large = (one.add(KIB), b"", bytes(KIB), 0)
+    with bay.engine.lock:
+        overflow.buffer.arriving = (one.pool, large[0])
+        overflow.take_in(one, large)
+        bay.engine.targets.make_room(10 * KIB, None)
+        assert not one.is_spilled(large[0]), "there is room"
+        bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None)
+        assert one.is_spilled(large[0]) and not overflow.buffer
+        other.add(KIB)
+        overflow.take_in(other, large)
+    bay.check()
+
+
+def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    account.write_for(100)
+    assert not account.missing_bytes and other.reserve(budget.free_bytes)
+    assert account.reserve(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
+    assert account.missing_bytes == AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES
+    account.release(AHEAD_BYTES + 99 * OWNER_AHEAD_BYTES)
+    assert not account.missing_bytes
+    account.write_for(1)
+    assert account.ahead_bytes == AHEAD_BYTES == account.holder.held_bytes - LAST_BYTES
+
+
+# Against models.
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
+    random = Random(seed)
+    buffer = SharedSpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
+    messages = numbered(0, 40)
+    model: dict[int, set[int]] = {LONE: set()}
+    """What each lane needs."""
+    for _ in range(600):
+        lane, n = random.choice((LONE, *range(6))), random.randrange(40)
+        what = random.random()
+        if lane not in model:
+            buffer.join(lane, POOL)
+            model[lane] = set()
+        elif what < 0.5:
+            assert buffer.put(lane, messages[n])
+            model[lane].add(n)
+        elif what < 0.8:
+            assert buffer.take(lane, n) == (messages[n] if n in model[lane] else None)
+            model[lane].discard(n)
+        elif what < 0.85:
+            buffer.forget(lane)
+            model[LONE].clear() if lane == LONE else model.pop(lane)
+        elif what < 0.9:
+            buffer.arriving = random.choice((None, (POOL, max(set().union(*_shared(model)), default=0))))
+            batch = buffer.batch(POOL)
+            needed = sorted(set().union(*_shared(model)))
+            if buffer.arriving is not None:
+                needed = needed[:-1]
+            assert [message[0] for message in batch] == needed
+            if batch:
+                held = {
+                    lane: {batch[at][0] for at in range(len(batch)) if bits >> at & 1}
+                    for lane, bits in buffer.holders(POOL, batch)
+                }
+                expected = {lane: found & set(needed) for lane, found in model.items() if lane != LONE}
+                assert held == {lane: found for lane, found in expected.items() if found}
+                buffer.drop(POOL, batch)
+                for found in _shared(model):
+                    found.difference_update(needed)
+        for lane, found in model.items():
+            assert [buffer.peek(lane, n) is not None for n in range(40)] == [n in found for n in range(40)]
+            assert buffer.has(lane) == bool(found) and (not found or buffer.may_have(lane, min(found)))
+        assert len(buffer) == len(set().union(*_shared(model))) + len(model[LONE])
+        buffer._check()
+
+
+def _shared(model: dict[int, set[int]]) -> list[set[int]]:
+    return [found for lane, found in model.items() if lane != LONE]
+
+
+class Subscriber:
+    """A consumer, what it should have and does not hold, in order, and what it holds."""
+
+    def __init__(self, topic: Topic, modulus: int) -> None:
+        self.modulus = modulus
+        selector = f"part = {modulus - 1}" if modulus else None
+        self.consumer = topic.subscribe(selector=selector, prefetch=0)
+        self.waiting: list[int] = []
+        self.held: list[Delivery] = []
+
+    def wants(self, n: int) -> bool:
+        return not self.modulus or n % 3 == self.modulus - 1
+
+    def take(self, most: int) -> None:
+        taken = self.consumer.take(most)
+        found = [number(delivery) for delivery in taken]
+        assert found == self.waiting[: len(found)] and bool(found) == bool(self.waiting)
+        del self.waiting[: len(found)]
+        self.held += taken
+
+    def settle(self, random: Random) -> None:
+        random.shuffle(self.held)
+        while len(self.held) > random.choice((0, 5)):
+            delivery = self.held.pop()
+            if random.random() < 0.1:
+                self.waiting = sorted([*self.waiting, number(delivery)])
+                self.consumer.nack(delivery)
+            else:
+                self.consumer.ack(delivery)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: int) -> None:
+    """Subscribers that come and go, quick ones, slow ones, picky ones; a limit that moves; tmp-storage that fills."""
+    print(f"seed {seed}")
+    random = Random(seed)
+    policies = {"prices": DestinationPolicy(max_attempts=None)}
+    temp_limit = ("2GiB", "2MiB")[seed % 2]
+    bay = SimulatedBay(memory_limit="4MiB", temp_limit=temp_limit, policies=policies)
+    topic = bay.bay.topic("prices")
+    live = [Subscriber(topic, 0) for _ in range(4)]
+    sent = refused = 0
+    for _ in range(250):
+        what = random.random()
+        if what < 0.05 and len(live) < 9:
+            live.append(Subscriber(topic, random.choice((0, 0, 1, 2, 3))))
+        elif what < 0.08 and live:
+            live.pop(random.randrange(len(live))).consumer.close()
+        elif what < 0.1:
+            bay.bay.resize(random.choice(("4MiB", "4MiB", "6MiB")))
+        elif what < 0.15:
+            bay.bay.step()
+        elif what < 0.65:
+            size = random.choice((10, KIB, KIB, 8 * KIB, 200 * KIB))
+            for n in range(sent, sent + random.choice((1, 60))):
+                sent += 1
+                try:
+                    topic.send(body(n, size), headers={"part": n % 3}, persistent=False)
+                except StoreFull:
+                    refused += 1
+                    continue
+                for subscriber in live:
+                    if subscriber.wants(n):
+                        subscriber.waiting.append(n)
+        elif live:
+            subscriber = live[min(random.randrange(9), len(live) - 1)]  # the last one is the quickest
+            subscriber.take(random.choice((1, 7, 150)))
+            subscriber.settle(random)
+        bay.check()
+    assert bool(refused) == bool(seed % 2)
+    for subscriber in live:
+        while subscriber.waiting or subscriber.held:
+            subscriber.take(100)
+            subscriber.settle(random)
+        subscriber.consumer.close()
+    bay.check()
+    assert bay.engine.overflow.lanes == {} and bay.bay.statistics().tmp_storage.bytes == 0
+    assert not bay.engine.overflow.buffer

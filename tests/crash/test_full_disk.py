@@ -1,0 +1,528 @@
+"""A full disk, and a store at its limit: sends are refused whole, what makes room goes on, and so do sends after it.
+
+The simulated disk has a capacity; the index has none of it, for SQLite keeps
+its files elsewhere, so it says itself when it finds no space.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+import pytest
+from journals import data_logs
+from manual_clock import ManualClock
+from message_stores import OpenStore
+from simulated_bay import SimulatedBay
+
+import forebay
+from forebay import Message, Queue, StoreFailed, StoreFull
+from forebay.store.disk.layout import JOURNAL
+from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.index.lane import Lane
+from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataFull
+
+FILE_BYTES = 65_536
+CAPACITY_BYTES = 8 * FILE_BYTES
+BODY = b"body of a message " * 50
+
+
+class IndexOnFullDisk(MemoryMetadataStore):
+    """Its commits need space of the disk that it shares with the journal."""
+
+    def __init__(self, disk: SimulatedDisk, needed_bytes: int) -> None:
+        super().__init__()
+        self._disk = disk
+        self._needed_bytes = needed_bytes
+        self.refused = 0
+
+    def commit(self, *args: Any, **fields: Any) -> None:
+        if self._disk.free_bytes() < self._needed_bytes:
+            self.refused += 1
+            raise MetadataFull("no space")
+        super().commit(*args, **fields)
+        self.synced()
+
+
+def reserve_files(disk: SimulatedDisk) -> list[str]:
+    return [name for name in disk.list(JOURNAL) if name.startswith("reserve")]
+
+
+def full_store(metadata: MemoryMetadataStore | None = None, **fields: Any) -> tuple[OpenStore, list[bytes]]:
+    """A store on a full disk, and the bodies that it took. Message n has its number in its body."""
+    disk = SimulatedDisk(CAPACITY_BYTES)
+    opened = OpenStore(disk, metadata or MemoryMetadataStore(), max_file_bytes=FILE_BYTES, **fields)
+    return opened, fill(opened)
+
+
+def fill(opened: OpenStore, sent: list[bytes] | None = None) -> list[bytes]:
+    sent = sent if sent is not None else []
+    with pytest.raises(StoreFull):
+        while True:
+            body = b"%d " % len(sent) + BODY
+            opened.add(body)
+            sent.append(body)
+    return sent
+
+
+def simulated(opened: OpenStore) -> SimulatedDisk:
+    assert isinstance(opened.disk, SimulatedDisk)
+    return opened.disk
+
+
+# The reserve.
+
+
+def test_open_store_has_a_reserve_and_a_closed_one_none() -> None:
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    disk = simulated(opened)
+    assert reserve_files(disk) == ["reserve-1", "reserve-2"]
+    assert [len(disk.image()[f"{JOURNAL}/{name}"]) for name in reserve_files(disk)] == [FILE_BYTES, FILE_BYTES // 4]
+    opened.store.close()
+    assert reserve_files(disk) == []
+
+
+def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_there_are() -> None:
+    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    for n in range(150):
+        opened.lane(f"queue {n} with a name of some length " * 5)
+    sent = fill(opened)
+    assert simulated(opened).image()[f"{JOURNAL}/reserve-1"] == bytes(4 * opened.store.journal._first_bytes)
+    while not opened.store.journal.is_full:
+        opened.remove(0)
+    assert opened.store.journal._first_bytes > FILE_BYTES // 4, "it would not have fit into the smaller one"
+    assert opened.bodies() == sent[1:]
+
+
+def test_reserve_that_was_closed_is_not_made_again() -> None:
+    """Others may still send while the store is being closed, and begin a data log."""
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    journal = opened.store.journal
+    journal.reserve.close()
+    opened.add(BODY)
+    journal.roll()
+    assert reserve_files(simulated(opened)) == [] and not journal.is_full
+
+
+def test_send_is_refused_whole_with_its_numbers_and_what_to_do() -> None:
+    opened, sent = full_store()
+    disk = simulated(opened)
+    end, image = opened.store.journal.end, disk.image()
+    with pytest.raises(StoreFull, match="consume or clean up") as caught:
+        opened.add(BODY)
+    assert caught.value.needed_bytes == FILE_BYTES and caught.value.available_bytes == disk.free_bytes() < FILE_BYTES
+    assert caught.value.limit == "the disk's free space"
+    with pytest.raises(StoreFull):
+        opened.add(*[BODY] * 10)
+    assert opened.store.journal.end == end and disk.image() == image, "nothing was half written"
+    assert opened.bodies() == sent
+
+
+def test_acks_go_on_where_the_disk_is_full_and_sends_stay_refused() -> None:
+    opened, sent = full_store()
+    newest = opened.store.journal.data_log
+    for sequence in range(0, len(sent), 2):
+        opened.remove(sequence)
+    assert opened.store.journal.data_log > newest and opened.store.journal.is_full
+    with pytest.raises(StoreFull):
+        opened.add(b"x")
+    with pytest.raises(StoreFull):
+        opened.lane("another queue")
+    assert opened.bodies() == sent[1::2]
+    opened.check()
+
+
+def test_reserve_takes_the_acks_of_a_whole_data_log_however_small_its_messages() -> None:
+    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    with pytest.raises(StoreFull):
+        while True:
+            opened.add(b"")
+    disk, lane = simulated(opened), opened.lane()
+    first = opened.store.index.uses[data_logs(disk)[0]]
+    while first.pending_messages:
+        opened.remove(lane.pending_run(0, 1)[0])  # type: ignore[index]
+    assert opened.store.cleanup().deleted == (1,)
+
+
+def test_drops_go_on_where_even_the_reserve_is_full_of_acks() -> None:
+    opened, sent = full_store()
+    opened.remove(0, len(sent) - 1)
+    with pytest.raises(StoreFull):
+        while True:
+            opened.remove(0)
+    journal = opened.store.journal
+    assert journal.is_full and reserve_files(simulated(opened)) == ["reserve-2"]
+    assert len(opened.store.cleanup().deleted) >= 5
+    assert not journal.is_full and reserve_files(simulated(opened)) == ["reserve-1", "reserve-2"]
+    opened.add(b"at last")
+    assert opened.bodies() == [b"at last"]
+
+
+def test_traffic_goes_on_without_a_restart_when_cleanup_has_freed_space() -> None:
+    opened, sent = full_store()
+    for _ in range(5):
+        half = len(sent) // 2
+        opened.remove(opened.lane().next_sequence - len(sent), opened.lane().next_sequence - half - 1)
+        assert opened.store.cleanup().deleted
+        sent = fill(opened, sent[len(sent) - half :])
+        assert opened.bodies() == sent and len(sent) > half + 50
+        opened.check()
+
+
+def test_traffic_goes_on_without_a_cleanup_when_others_have_freed_space() -> None:
+    opened, sent = full_store()
+    while not opened.store.journal.is_full:
+        opened.remove(0)
+    simulated(opened).capacity_bytes += 2 * FILE_BYTES
+    opened.add(b"at last")
+    assert opened.bodies() == [*sent[1:], b"at last"] and not opened.store.journal.is_full
+
+
+def test_checkpoint_takes_space_of_the_reserve_so_that_cleanup_can_free_some() -> None:
+    disk = SimulatedDisk(CAPACITY_BYTES)
+    index = IndexOnFullDisk(disk, 1000)
+    opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
+    sent = fill(opened)
+    # Less than a data log was left, and others take that too.
+    disk.capacity_bytes -= disk.free_bytes()
+    opened.remove(0, len(sent) - 2)
+    assert opened.store.cleanup().deleted and index.refused == 1
+    assert reserve_files(disk) == ["reserve-1", "reserve-2"], "it is whole again at once"
+    opened.add(b"at last")
+    assert opened.bodies() == [sent[-1], b"at last"]
+
+
+def test_checkpoint_that_finds_no_space_even_so_is_postponed() -> None:
+    disk = SimulatedDisk()
+    index = IndexOnFullDisk(disk, 1 << 50)
+    index._needed_bytes = 0
+    opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
+    opened.add(BODY)
+    index._needed_bytes = 1 << 50
+    assert not opened.store.checkpoint() and index.refused == 2 and opened.store.journal.is_full
+    opened.add(BODY)
+    assert not opened.store.journal.is_full, "the journal itself has space"
+    assert opened.bodies() == [BODY] * 2
+
+
+# Opening and closing on a full disk.
+
+
+def test_what_lies_before_the_last_checkpoint_is_freed_though_no_other_can_be_written_since() -> None:
+    disk = SimulatedDisk()
+    index = IndexOnFullDisk(disk, 0)
+    opened = OpenStore(disk, index, max_file_bytes=FILE_BYTES)
+    while opened.store.journal.data_log < 4:
+        opened.add(BODY)
+    opened.remove(0, opened.lane().next_sequence - 1)
+    opened.store.close()
+    index._needed_bytes = 1 << 50
+    again = OpenStore(disk, index, max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    assert again.store.cleanup().deleted == (1, 2, 3)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
+    opened, sent = full_store()
+    opened.remove(0)
+    disk = simulated(opened)
+    if is_closed:
+        opened.store.close()
+    else:
+        disk = disk.crash_process()
+    disk.capacity_bytes -= disk.free_bytes()
+    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    assert again.bodies() == sent[1:] and again.store.is_full
+    with pytest.raises(StoreFull):
+        again.add(b"x")
+    again.remove(1, len(sent) - 1)
+    assert again.store.cleanup().deleted and not again.store.is_full
+    again.add(b"at last")
+    assert again.bodies() == [b"at last"]
+    again.store.close()
+
+
+def test_full_disk_is_closed_cleanly() -> None:
+    opened, sent = full_store()
+    opened.remove(0)
+    disk = simulated(opened)
+    disk.capacity_bytes -= disk.free_bytes()
+    opened.store.close()
+    disk.capacity_bytes = CAPACITY_BYTES
+    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    assert again.bodies() == sent[1:] and again.report.truncated_bytes == 0
+
+
+@pytest.mark.parametrize("cut", [PowerCut.SYNCED, PowerCut.ANY, PowerCut.STALE, None])
+def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: PowerCut | None) -> None:
+    """At every call that changes the disk, from a full one over acks and a cleanup to sends that go through again."""
+    metadata = MemoryMetadataStore()
+    opened, sent = full_store(metadata)
+    opened.store.journal.sync()
+    disk, random = simulated(opened), Random(3)
+    gone: set[bytes] = set()
+    going: set[bytes] = set()
+    states, was_full = 0, False
+
+    def crash(call: str, name: str) -> None:
+        nonlocal states
+        states += 1
+        if states % 7:
+            return
+        image = disk.crash_power(random, cut) if cut is not None else disk.crash_process()
+        again = OpenStore(image, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(states))
+        found = again.bodies()
+        assert set(found) <= set(sent) - gone and len(set(found)) == len(found)
+        assert set(sent) - gone - going <= set(found), f"call {states}, {call} {name}"
+        again.check()
+
+    disk.on_call = crash
+    for step in range(60):
+        was_full |= opened.store.journal.is_full
+        if step % 20 == 19:
+            opened.store.cleanup()
+            continue
+        first = 6 * step
+        going.update(sent[first : first + 6])
+        opened.remove(first, first + 5)
+        for _ in range(30):
+            opened.remove(first)
+        opened.store.journal.sync()
+        gone |= going
+        going.clear()
+    for n in range(3):
+        sent.append(b"again %d" % n)
+        going.add(sent[-1])
+        opened.add(sent[-1])
+        opened.store.journal.sync()
+        going.clear()
+    assert states > 500 and was_full and not opened.store.is_full
+
+
+# Calls that fail.
+
+
+class Life:
+    """A short life of a store on a disk that may fail, and what was confirmed of it."""
+
+    def __init__(self) -> None:
+        self.sent: dict[int, bytes] = {}
+        self.open_sends: set[bytes] = set()
+        self.gone: set[bytes] = set()
+        self.open_acks: set[bytes] = set()
+
+    def run(self, disk: SimulatedDisk) -> None:
+        opened = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+        lane = opened.lane()
+        for step in range(12):
+            self._send(opened, lane, [b"%d %d " % (step, n) + BODY * 4 for n in range(7)])
+            if step % 3 == 1:
+                self._acknowledge(opened, lane)
+        opened.store.close()
+
+    def _send(self, opened: OpenStore, lane: Lane, bodies: list[bytes]) -> None:
+        self.open_sends = set(bodies)
+        try:
+            first = opened.add(*bodies, lane=lane)
+            opened.store.journal.sync()
+            self.sent.update(enumerate(bodies, first))
+        except StoreFull:
+            pass
+        self.open_sends = set()
+
+    def _acknowledge(self, opened: OpenStore, lane: Lane) -> None:
+        run = lane.pending_run(0, 5)
+        if run is None:
+            return
+        self.open_acks = {self.sent[sequence] for sequence in range(run[0], run[1] + 1)}
+        try:
+            opened.remove(*run, lane=lane)
+            opened.store.journal.sync()
+            self.gone |= self.open_acks
+        except StoreFull:
+            pass
+        self.open_acks = set()
+        with suppress(StoreFull):
+            opened.store.cleanup()
+
+    def check(self, found: set[bytes]) -> None:
+        confirmed = set(self.sent.values())
+        assert confirmed - self.gone - self.open_acks <= found, "lost"
+        assert not self.gone & found, "came back"
+        assert found <= confirmed | self.open_sends, "was refused and is there"
+
+
+@pytest.mark.parametrize("is_sticky", [False, True])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EIO], ids=errno.errorcode.get)
+def test_any_call_may_fail_and_nothing_confirmed_is_lost(error: int, is_sticky: bool) -> None:
+    """Only StoreFull and StoreFailed are raised, and the next open finds what was confirmed and nothing refused."""
+    for nth in range(1, 1000):
+        disk = SimulatedDisk()
+        disk.fail(None, nth, error, sticky=is_sticky, written_bytes=30)
+        life = Life()
+        with suppress(StoreFull, StoreFailed):
+            life.run(disk)
+        calls = sum(disk.calls.values())
+        disk.cure()
+        image = disk.crash_power(Random(nth), PowerCut.SYNCED) if nth % 2 else disk.crash_process()
+        again = OpenStore(image, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(nth))
+        life.check({body for body in again.bodies() if body is not None})
+        if calls < nth:
+            assert len(life.sent) == 84 and len(life.gone) == 20
+            break
+    assert 100 < nth < 999
+
+
+# The limit of the store.
+
+
+def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
+    limit = 3 * FILE_BYTES + 1000
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
+    sent = fill(opened)
+    journal = opened.store.journal
+    assert limit - len(BODY) - 200 < journal.journal_bytes <= limit and not journal.is_full
+    with pytest.raises(StoreFull) as caught:
+        opened.add(BODY)
+    assert caught.value.limit == "store_limit" and caught.value.available_bytes == limit - journal.journal_bytes
+    for sequence in range(len(sent) - 1):
+        opened.remove(sequence)
+    assert journal.journal_bytes > limit
+    with pytest.raises(StoreFull) as caught:
+        opened.add(b"")
+    assert caught.value.available_bytes == 0
+    assert opened.store.cleanup().deleted
+    opened.add(b"at last")
+    assert opened.bodies() == [sent[-1], b"at last"]
+    opened.store.close()
+
+
+def test_limit_is_kept_by_the_byte() -> None:
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=1 << 20, store_limit=100_000)
+    opened.lane()
+    left = 100_000 - opened.store.journal.journal_bytes - 64
+    with pytest.raises(StoreFull):
+        opened.add(bytes(left + 1))
+    opened.add(bytes(left))
+    assert opened.store.journal.journal_bytes == 100_000
+    with pytest.raises(StoreFull):
+        opened.add(b"")
+
+
+def test_share_is_of_what_the_disk_has_for_the_journal() -> None:
+    disk = SimulatedDisk(20 * FILE_BYTES)
+    opened = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5)
+    sent = fill(opened)
+    assert 8 * FILE_BYTES < opened.store.journal.journal_bytes <= 10 * FILE_BYTES
+    opened.store.close()
+    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5, clock=ManualClock(1))
+    assert len(sent) - 5 < len(again.bodies()) and len(fill(again)) < 100
+
+
+# Through the public interface.
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_every_message_can_be_acknowledged_on_a_full_disk_however_many_acks_that_takes(is_batch: bool) -> None:
+    """Where even the reserve is full, an ack deletes what earlier ones have freed."""
+    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
+    bay.disk.capacity_bytes = 16 * FILE_BYTES
+    queue, other = bay.queue(), bay.queue("other")
+    sent = 0
+    with pytest.raises(StoreFull):
+        while True:
+            (queue, other)[sent % 2].send(b"x" * 150)
+            sent += 1
+    bay.disk.capacity_bytes -= bay.disk.free_bytes()
+    consumers = [queue.subscribe(prefetch=sent), other.subscribe(prefetch=sent)]
+    for _ in range(sent):
+        for consumer in consumers:
+            taken = consumer.take(7)
+            if is_batch:
+                consumer.ack(taken[::2])
+                consumer.ack(taken[1::2])
+            for delivery in () if is_batch else taken:
+                delivery.ack()
+    assert sent > 2000 and queue.depth == other.depth == 0
+    assert bay.bay.cleanup().deleted
+    queue.send(b"again")
+    bay.check()
+    bay.reopen()
+    assert bay.queue().depth == 1
+
+
+def full_of_small_messages() -> tuple[SimulatedBay, Queue]:
+    """Not one byte is left for them."""
+    bay = SimulatedBay(max_file_length="64KiB", memory_limit="16MiB")
+    bay.disk.capacity_bytes = 8 * FILE_BYTES
+    queue = bay.queue()
+    with pytest.raises(StoreFull):
+        while True:
+            queue.send(b"x" * 150)
+    bay.disk.capacity_bytes -= bay.disk.free_bytes()
+    return bay, queue
+
+
+def test_ack_is_refused_where_nothing_can_be_freed_and_can_be_repeated() -> None:
+    bay, queue = full_of_small_messages()
+    consumer = queue.subscribe(prefetch=100_000)
+    stuck = {}
+    with pytest.raises(StoreFull):
+        while taken := consumer.take(100):
+            for delivery in taken:
+                # One message in each hundred stays, so no data log becomes free.
+                if delivery.sequence % 100:
+                    stuck[0] = delivery
+                    delivery.ack()
+    depth = queue.depth
+    bay.disk.capacity_bytes += 10 * FILE_BYTES
+    stuck[0].ack()
+    assert queue.depth == depth - 1
+    bay.check()
+
+
+def test_batch_of_acks_that_is_refused_half_way_gives_credit_for_what_it_settled() -> None:
+    bay, queue = full_of_small_messages()
+    calls: list[int] = []
+    consumer = queue.subscribe(prefetch=100, on_ready=lambda: calls.append(0))
+    depth = 0
+    with pytest.raises(StoreFull):
+        while True:
+            taken = []
+            while more := consumer.take(100):
+                taken += more
+            # No two of a run, and one in each hundred stays, so no data log becomes free.
+            taken.sort(key=lambda delivery: delivery.sequence % 2)
+            calls.clear()
+            depth = queue.depth
+            consumer.ack([delivery for delivery in taken if delivery.sequence % 100])
+    assert 0 < depth - queue.depth < 90, "it was refused half-way"
+    assert calls == [0]
+    assert consumer.take()
+
+
+def test_send_many_says_how_many_are_in() -> None:
+    bay = SimulatedBay(max_file_length="64KiB", store_limit="1MiB")
+    queue = bay.queue()
+    with pytest.raises(StoreFull) as caught:
+        queue.send_many(Message(BODY) for _ in range(5000))
+    assert queue.depth == caught.value.stored > 900
+    with queue.subscribe(prefetch=5000) as consumer:
+        while deliveries := consumer.take(100):
+            consumer.ack(deliveries)
+    data_logs = bay.bay.statistics().store.data_logs
+    for _ in range(2):
+        bay.clock.advance(2.0)
+        bay.bay.step()
+    assert bay.bay.statistics().store.data_logs < data_logs, "a store that refuses is cleaned up before its time"
+    assert len(queue.send_many(Message(BODY) for _ in range(500))) == 500
+    bay.check()
+
+
+def test_limit_is_a_size_or_a_share() -> None:
+    assert forebay.Settings(store_limit="64MiB").store_limit_bytes == 64 << 20
+    assert forebay.Settings(store_limit="80%").store_limit_share == 0.8
+    settings = forebay.Settings()
+    assert settings.store_limit_bytes is None and settings.store_limit_share is None

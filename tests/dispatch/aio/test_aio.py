@@ -1,0 +1,473 @@
+"""forebay.aio: every public call in asyncio, with the meaning that it has for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled import interpreted
+from loops import LoopBay, ticks
+
+import forebay
+import forebay.aio
+from forebay import (
+    Closed,
+    DestinationPolicy,
+    Message,
+    SelectorError,
+    SettingsError,
+    StoreLocked,
+    SubscriptionInUse,
+    TransactionError,
+)
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def open_in(directory: Path, **fields: Any) -> Any:
+    return forebay.aio.open(directory, **({"memory_limit": "4MiB", "sync": "never"} | fields))
+
+
+def test_importing_forebay_leaves_asyncio_alone() -> None:
+    program = (
+        "import forebay, sys; print('asyncio' in sys.modules); import forebay.aio; print('asyncio' in sys.modules)"
+    )
+    path = str(Path(str(forebay.__file__)).parents[1])
+    program = f"import sys; sys.path.insert(0, {path!r}); {program}"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["False", "True"]
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("kind", "twin", "missing"),
+    [
+        (forebay.Forebay, forebay.aio.Forebay, set()),
+        (forebay.Queue, forebay.aio.Queue, set()),
+        (forebay.Topic, forebay.aio.Topic, set()),
+        (forebay.Delivery, forebay.aio.Delivery, set()),
+        (
+            forebay.Transaction,
+            forebay.aio.Transaction,
+            {"add", "charge_bytes", "concerns", "gathered", "held", "hold", "holds", "keep_room", "rollback_open"},
+        ),
+        (
+            forebay.Consumer,
+            forebay.aio.Consumer,
+            {"arm", "become_ready", "close_locked", "credit_came", "die", "equip", "look", "move_to"} | {"take_direct"},
+        ),
+    ],
+)
+def test_everything_public_is_there(kind: type, twin: type, missing: set[str]) -> None:
+    """missing: what is public for the engine's sake."""
+    assert public(kind) - public(twin) == missing
+
+
+def test_a_message_goes_through(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_in(tmp_path, sync="always") as bay:
+            orders = await bay.queue("orders")
+            sent = await orders.send(b"1 kg tea", headers={"kg": 1}, priority=7, message_id="mine")
+            assert sent == "mine"
+            async with orders.subscribe(selector="kg = 1", prefetch=5) as consumer:
+                [delivery] = await consumer.take(256, timeout=60)
+                assert (delivery.id, delivery.body, delivery.headers) == ("mine", b"1 kg tea", {"kg": 1})
+                assert (delivery.priority, delivery.destination, delivery.attempts) == (7, "orders", 1)
+                assert await delivery.read() == Message(b"1 kg tea", {"kg": 1}, 7, "mine")
+                await delivery.nack()
+                [delivery] = await consumer.take(timeout=60)
+                assert delivery.attempts == 2 and consumer.in_flight == 1
+                await delivery.ack()
+                assert await consumer.take() == []
+            assert orders.depth == 0 and bay.destinations() == ["orders"]
+            assert (await bay.statistics()).destinations["orders"].acknowledged == 1
+            await bay.checkpoint()
+            await bay.cleanup()
+            assert (await bay.explain()).sentence
+            assert (await bay.resize("8MiB")).is_settled
+            async with orders.subscribe() as consumer:
+                for subject in (orders, consumer):
+                    assert "0:orders" in (await bay.explain(subject)).sentence
+        assert bay.synchronous.settings is bay.settings
+
+    asyncio.run(main())
+    with forebay.open(tmp_path, memory_limit="4MiB") as bay:
+        assert bay.recovery.clean and bay.queue("orders").depth == 0
+
+
+def test_what_is_opened_may_be_awaited_as_well(tmp_path: Path) -> None:
+    async def main() -> None:
+        bay = await open_in(tmp_path)
+        consumer = await (await bay.queue("orders")).subscribe()
+        await consumer.close()
+        await consumer.close()
+        await bay.close()
+        await bay.close()
+        with pytest.raises(Closed):
+            await bay.queue("other")
+
+    asyncio.run(main())
+
+
+def test_a_directory_that_is_held_is_refused_and_free_again_after_an_opening_that_was_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_in(tmp_path):
+            with pytest.raises(StoreLocked):
+                await open_in(tmp_path)
+            waiting = asyncio.create_task(_open(tmp_path, lock_wait_seconds=60.0))
+            await ticks()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        async with open_in(tmp_path, lock_wait_seconds=60.0) as bay:
+            assert bay.destinations() == []
+
+    async def _open(directory: Path, **fields: Any) -> None:
+        await open_in(directory, **fields)
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_goes_on_to_its_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        bay = await open_in(tmp_path)
+        closing = asyncio.create_task(bay.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        await bay.close()
+
+    asyncio.run(main())
+    with forebay.open(tmp_path, memory_limit="4MiB", lock_wait_seconds=60.0) as bay:
+        assert bay.recovery.clean
+
+
+BAD_CALLS: list[Callable[[Any, Any], Any]] = [
+    lambda queue, consumer: queue.send("text"),
+    lambda queue, consumer: queue.send(b"", priority=10),
+    lambda queue, consumer: queue.send(b"", headers={"x": object()}),
+    lambda queue, consumer: queue.send(b"", message_id=""),
+    lambda queue, consumer: queue.send(bytes(5 << 20)),
+    lambda queue, consumer: queue.send(b"", timeout=-1),
+    lambda queue, consumer: queue.send_many([], timeout="1"),
+    lambda queue, consumer: queue.send_many(7),
+    lambda queue, consumer: queue.send_many([Message(b"x"), b"y"]),
+    lambda queue, consumer: consumer.take(0),
+    lambda queue, consumer: consumer.take(True),
+    lambda queue, consumer: consumer.take(1, timeout=-1),
+    lambda queue, consumer: consumer.take(1, timeout=float("nan")),
+    lambda queue, consumer: consumer.take(1, timeout=False),
+    lambda queue, consumer: consumer.take(1, max_bytes=0),
+    lambda queue, consumer: consumer.ack(7),
+    lambda queue, consumer: consumer.ack([7]),
+    lambda queue, consumer: consumer.ack([None] * 100),
+    lambda queue, consumer: consumer.ack_up_to(None),
+    lambda queue, consumer: consumer.nack("x"),
+    lambda queue, consumer: consumer.nack([], delay=-1),
+]
+
+
+@interpreted
+@pytest.mark.parametrize("call", BAD_CALLS)
+def test_bad_input_is_refused_in_the_same_words(call: Callable[[Any, Any], Any]) -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        consumer = await queue.subscribe()
+        synchronous = bay.queue()
+        with pytest.raises(forebay.ForebayError) as expected, synchronous.subscribe() as other:
+            call(synchronous, other)
+        with pytest.raises(type(expected.value)) as refused:
+            await call(queue, consumer)
+        assert str(refused.value) == str(expected.value)
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_bad_names_and_selectors_are_refused() -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        for make in (bay.aio.queue, bay.aio.topic):
+            with pytest.raises(SettingsError):
+                await make("")
+        queue = await bay.aio.queue("orders")
+        with pytest.raises(SelectorError):
+            await queue.subscribe(selector="= 1")
+        with pytest.raises(SettingsError):
+            await queue.subscribe(prefetch=-1)
+
+    asyncio.run(main())
+
+
+def test_a_delivery_is_settled_once_and_by_its_own_consumer() -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 100)
+        consumer, other = await queue.subscribe(), await queue.subscribe()
+        batch = await consumer.take(100)
+        for wrong in (batch[0], [*batch[1:], batch[0]]):
+            with pytest.raises(SettingsError):
+                await other.ack(wrong)
+        with pytest.raises(SettingsError):
+            await consumer.ack([*batch[::2], batch[0]])
+        assert consumer.in_flight == 100
+        await consumer.ack(batch[::2])
+        with pytest.raises(SettingsError):
+            await consumer.ack(batch[::2])
+        await consumer.ack_up_to(batch[-1])
+        assert queue.depth == 0
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_batch_has_its_ids_in_order_and_says_how_much_of_it_is_in() -> None:
+    def generated(count: int) -> Iterator[Message]:
+        for number in range(count):
+            yield Message(b"%d" % number)
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        bay = LoopBay(memory_limit="8MiB", sync="always")
+        queue = await bay.aio.queue("orders")
+        ids = await queue.send_many(Message(b"%d" % number) for number in range(5000))
+        assert len(set(ids)) == 5000 and not bay.engine.unpublished
+        with pytest.raises(SettingsError) as refused:
+            await queue.send_many([*[Message(b"x")] * 3000, None])  # type: ignore[list-item]
+        assert refused.value.stored == queue.depth - 5000  # type: ignore[attr-defined]
+        with pytest.raises(ZeroDivisionError):
+            await queue.send_many(generated(300))
+        assert not bay.engine.unpublished and bay.engine.store.journal.durable == bay.engine.position()
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_large_batch_lets_others_run_and_waits_in_ram_in_part_only() -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="8MiB", sync="always")
+        queue = await bay.aio.queue("orders")
+        seen = []
+
+        async def watch() -> None:
+            while True:
+                seen.append((64 << 10) * sum(len(messages) for _, _, messages in bay.engine.unpublished))
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(watch())
+        await queue.send_many(Message(bytes(64 << 10)) for _ in range(256))
+        watching.cancel()
+        assert len(seen) > 8 and 0 < max(seen) <= 3 << 20
+
+    asyncio.run(main())
+
+
+def test_a_lazy_delivery_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        body = bytes(range(256)) * 4096
+        await queue.send(body)
+        consumer = await queue.subscribe()
+        [delivery] = await consumer.take()
+        assert delivery.is_lazy
+        threads = set()
+        read = bay.engine.store.read
+
+        def spied(*arguments: Any) -> Any:
+            threads.add(threading.get_ident())
+            return read(*arguments)
+
+        monkeypatch.setattr(bay.engine.store, "read", spied)
+        assert (await delivery.read()).body == body
+        assert threads and threading.get_ident() not in threads
+        assert delivery.body == body
+        await delivery.ack()
+
+    asyncio.run(main())
+
+
+def test_a_topic_gives_each_message_to_all(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_in(tmp_path, sync="always") as bay:
+            prices = await bay.topic("prices")
+            assert bay.topics() == ["prices"]
+            async with prices.subscribe() as screen, prices.subscribe(durable="audit", selector="n = 1") as audit:
+                with pytest.raises(SubscriptionInUse):
+                    await prices.subscribe(durable="audit", selector="n = 1")
+                await prices.send_many([Message(b"%d" % n, {"n": n}) for n in range(3)])
+                taken = await screen.take(10, timeout=60)
+                assert [delivery.body for delivery in taken] == [b"0", b"1", b"2"]
+                await screen.ack(taken)
+                [delivery] = await audit.take(10, timeout=60)
+                assert delivery.body == b"1"
+                await audit.ack_up_to(delivery)
+            assert prices.subscriptions() == ["audit"]
+            await prices.unsubscribe("audit")
+            assert prices.statistics().subscriptions == {}
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_subscription_is_nobodys(tmp_path: Path) -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        prices = await bay.aio.topic("prices")
+
+        async def subscribe() -> None:
+            await prices.subscribe(durable="audit")
+
+        task = asyncio.create_task(subscribe())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await ticks()
+        async with prices.subscribe(durable="audit"):
+            pass
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", ["send", "take", "ack"])
+def test_a_task_that_never_waits_lets_others_run(call: str) -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 300)
+        consumer = await queue.subscribe()
+        held = await consumer.take(200) if call == "ack" else []
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "send": lambda: queue.send(b"x"),
+            "take": lambda: consumer.take(),
+            "ack": lambda: held.pop().ack(),
+        }
+        beside = asyncio.create_task(ticks(2))
+        for _ in range(200):
+            await calls[call]()
+        assert beside.done()
+
+    asyncio.run(main())
+
+
+def test_a_transaction_counts_with_its_commit_and_not_before() -> None:
+    async def main() -> None:
+        bay = LoopBay(sync="always", policies={"limited": DestinationPolicy(max_messages=10)})
+        queue, limited = await bay.aio.queue("orders"), await bay.aio.queue("limited")
+        await queue.send(b"in")
+        async with queue.subscribe() as consumer, limited.subscribe() as other:
+            [delivery] = await consumer.take()
+            async with bay.aio.transaction() as transaction:
+                assert transaction.is_open
+                await delivery.ack(transaction)
+                await queue.send(b"out", transaction=transaction)
+                await limited.send(b"0", transaction=transaction)
+                await limited.send_many([Message(b"1"), Message(b"2")], transaction=transaction)
+                waiting = asyncio.create_task(consumer.take(timeout=None))
+                await ticks()
+                assert not waiting.done() and await other.take(5) == []
+            [delivery] = await waiting
+            assert delivery.body == b"out" and not transaction.is_open
+            assert [found.body for found in await other.take(5)] == [b"0", b"1", b"2"]
+            with pytest.raises(ZeroDivisionError):
+                async with bay.aio.transaction() as transaction:
+                    await consumer.ack([delivery], transaction=transaction)
+                    await queue.send_many([Message(b"never")] * 3, transaction=transaction)
+                    raise ZeroDivisionError
+            [delivery] = await consumer.take()
+            assert (delivery.body, delivery.attempts) == (b"out", 2)
+            async with bay.aio.transaction() as transaction:
+                await queue.send(b"later", transaction=transaction)
+                await transaction.prepare(b"x")
+            [found] = bay.aio.prepared()
+            assert found.xid == b"x" and found.is_prepared
+            await found.commit()
+            [delivery] = await consumer.take()
+            assert delivery.body == b"later"
+            with pytest.raises(TransactionError):
+                await queue.send(b"x", transaction=transaction)
+            with pytest.raises(TransactionError):
+                await found.rollback()
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_queue_is_browsed_searched_moved_paused_and_deleted() -> None:
+    async def main() -> None:
+        bay = LoopBay(sync="always")
+        queue, other = await bay.aio.queue("orders"), await bay.aio.queue("other")
+        ids = await queue.send_many(Message(b"%d" % n, {"n": n}) for n in range(10))
+        await queue.send(b"fleeting", persistent=False)
+        assert [message.body async for message in queue.browse("n >= 8")] == [b"8", b"9"]
+        found = await queue.find(ids[3])
+        assert found is not None and found.body == b"3"
+        assert await queue.move(other, "n < 4") == 4 and await queue.move("third", limit=1) == 1
+        queue.pause()
+        async with other.subscribe() as consumer, queue.subscribe() as waiting:
+            assert queue.is_paused and await waiting.take() == []
+            taking = asyncio.create_task(waiting.take(timeout=None))
+            await ticks()
+            queue.resume()
+            assert len(await taking) == 1
+            await consumer.ack(await consumer.take(10))
+            ends = [asyncio.create_task(consumer.take(timeout=None)) for _ in range(2)]
+            await ticks()
+            bay.queue("other").delete()
+            assert [type(error) for error in await asyncio.gather(*ends, return_exceptions=True)] == [Closed] * 2
+        assert await queue.purge() > 0
+        await queue.delete()
+        with pytest.raises(Closed):
+            await queue.send(b"x")
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_block_that_is_cancelled_is_rolled_back() -> None:
+    async def main() -> None:
+        bay = LoopBay(sync="always")
+        queue = await bay.aio.queue("orders")
+
+        async def work() -> None:
+            async with bay.aio.transaction() as transaction:
+                await queue.send(b"x", transaction=transaction)
+                await asyncio.Event().wait()
+
+        working = asyncio.create_task(work())
+        await ticks()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert queue.depth == 0 and not bay.engine.transactions.undecided
+        bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_closed_store_refuses(tmp_path: Path) -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        consumer = await queue.subscribe()
+        await bay.aio.topic("prices")
+        bay.bay.close()
+        sends = queue.send(b"x"), queue.send_many([Message(b"x")])
+        takes = consumer.take(), consumer.take(timeout=None)
+        for call in (*sends, *takes, bay.aio.queue("orders"), bay.aio.topic("prices"), bay.aio.topic("new")):
+            with pytest.raises(Closed):
+                await call
+        assert [delivery async for delivery in consumer] == []
+
+    asyncio.run(main())

@@ -1,0 +1,121 @@
+"""A group stays in order where something of it could not be had for a while, and nobody is left out for that."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay import Delivery, Message, Queue
+from forebay.dispatch.distribution.message_groups import bucket_of
+
+
+@pytest.fixture
+def bay() -> SimulatedBay:
+    return SimulatedBay()
+
+
+@pytest.fixture
+def queue(bay: SimulatedBay) -> Queue:
+    return bay.queue()
+
+
+def bodies(deliveries: list[Delivery]) -> list[bytes]:
+    return [delivery.body for delivery in deliveries]
+
+
+def send(queue: Queue, *values: int, group: str | None = "g") -> None:
+    """Messages with these values of n; the body says which one it is, and the value."""
+    for at, n in enumerate(values, 1):
+        queue.send(b"%d: %d" % (at, n), headers={"n": n}, group=group)
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_what_follows_a_message_of_its_group_that_is_left_to_a_higher_priority_waits(queue: Queue, takes: bool) -> None:
+    low, high = queue.subscribe(), queue.subscribe(selector="n = 1", priority=1, prefetch=1)
+    send(queue, 1, 0)
+    queue.send(b"free")
+    assert bodies(low.take(10)) == [b"free"]
+    assert low.take(10) == []
+    if takes:
+        high.ack(high.take())
+        assert low.take(10) == []  # the group is the other one's now
+    high.close()
+    assert bodies(low.take(10)) == [b"2: 0"] if takes else [b"1: 1", b"2: 0"]
+
+
+def test_what_waits_behind_a_message_that_was_removed_goes_on(bay: SimulatedBay, queue: Queue) -> None:
+    low = queue.subscribe()
+    queue.subscribe(selector="n = 1", priority=1, prefetch=1)
+    send(queue, 1, 0)
+    assert low.take(10) == []
+    assert queue.move("others", "n = 1") == 1
+    assert bodies(low.take(10)) == [b"2: 0"]
+    bay.check()
+
+
+def test_what_one_of_lower_priority_passed_is_for_all_of_the_higher_one(queue: Queue) -> None:
+    low, equal = queue.subscribe(priority=-1), queue.subscribe(prefetch=1)
+    queue.subscribe(selector="n = 1")
+    send(queue, 1, 1, 1, group=None)
+    assert low.take(10) == []
+    assert bodies(equal.take()) == [b"1: 1"]
+
+
+def test_a_message_that_comes_due_is_before_later_ones_of_its_group(bay: SimulatedBay, queue: Queue) -> None:
+    owner, other = queue.subscribe(), queue.subscribe()
+    queue.send_many([Message(b"1", group="g", delay=1.0), Message(b"2", group="g"), Message(b"3", group="g")])
+    assert bodies(owner.take()) == [b"2"]
+    assert other.take() == []
+    assert owner.statistics().direct_entries == 1, "the third one is at hand"
+    bay.clock.advance(1.0)
+    bay.engine.housekeep()
+    assert bodies(owner.take(10)) == [b"1", b"3"]
+
+
+def test_what_a_prepared_transaction_gives_back_is_before_later_ones_of_its_group(
+    bay: SimulatedBay, queue: Queue
+) -> None:
+    owner, other = queue.subscribe(), queue.subscribe()
+    send(queue, 1, 2, 3)
+    transaction = bay.bay.transaction()
+    owner.ack(owner.take(), transaction=transaction)
+    transaction.prepare(b"branch")
+    assert other.take() == []
+    transaction.rollback()
+    assert bodies(owner.take(10)) == [b"1: 1", b"2: 2", b"3: 3"]
+
+
+def test_what_comes_before_the_messages_that_fill_a_list_is_loaded_without_a_take(bay: SimulatedBay) -> None:
+    queue = bay.queue()
+    queue.send_many(Message(b"%3d" % n + bytes(40_000)) for n in range(100))
+    with queue.subscribe() as consumer:
+        consumer.nack(consumer.take(5), delay=1.0)
+        bay.engine.step()
+        [target] = bay.lists()
+        assert target.direct_bytes * 2 > target.high_watermark_bytes
+        bay.clock.advance(1.0)
+        bay.engine.step()
+        assert target.is_ready
+        assert consumer.take()[0].body[:3] == b"  0"
+    bay.check()
+
+
+def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
+    bay: SimulatedBay, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = next(f"h{n}" for n in range(9) if bucket_of(f"h{n}") != bucket_of("g"))
+    queue.send(b"0", headers={"n": 0}, group=other)
+    for body in (b"1", b"2"):
+        queue.send(body, headers={"n": 1}, group="g")
+    bay.reopen()
+    a, b = bay.queue().subscribe(selector="n = 1"), bay.queue().subscribe()
+    with monkeypatch.context() as short:
+        short.setattr(bay.engine.loader, "_afford", lambda *_: False)
+        assert bodies(b.take()) == [b"0"]
+    [held] = a.take()
+    held.nack()
+    assert b.take(10) == []
+    assert bodies(a.take(10)) == [b"1", b"2"]
+    a.close()
+    assert bodies(b.take(10)) == [b"1", b"2"]
+    bay.check()

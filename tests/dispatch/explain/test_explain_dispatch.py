@@ -1,0 +1,578 @@
+"""Explanations of consumers and queues: each staged situation has its one true cause, and what a take does agrees."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
+from forebay.dispatch.explain.queues import explain_subject
+from forebay.dispatch.loading.eager import Load
+
+KIB, MIB = 1024, 1024 * 1024
+Said = list[tuple[str, str, int]]
+"""(reason, holder, messages) of each cause."""
+Staged = tuple[Queue | Consumer, Said, str]
+"""What is asked about, its causes, and a part of the sentence."""
+
+
+def said(explanation: Explanation) -> Said:
+    return [(cause.reason, cause.holder, cause.messages) for cause in explanation.causes]
+
+
+def send(bay: SimulatedBay, messages: int, name: str = "orders", **fields: Any) -> None:
+    for number in range(messages):
+        bay.queue(name).send(b"%05d" % number, **fields)
+
+
+# A consumer.
+
+
+def an_empty_queue() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 1)
+    consumer = bay.queue().subscribe()
+    consumer.ack(consumer.take())
+    return consumer, [("empty", "0:orders", 0)], "because nothing is pending there"
+
+
+def prefetch_used_up() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 5)
+    consumer = bay.queue().subscribe(prefetch=2)
+    consumer.take(5)
+    return consumer, [("prefetch", "this consumer", 2)], "it holds 2 messages, as many as its prefetch admits"
+
+
+def prefetch_used_up_by_an_open_transaction() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 5)
+    consumer = bay.queue().subscribe(prefetch=2)
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(5), transaction=transaction)
+    number = f"{transaction._branch.number:x}"
+    return consumer, [("transaction", f"{number} (open)", 2)], f"acknowledged in transaction {number}"
+
+
+def a_selector_that_matches_nothing() -> Staged:
+    bay = SimulatedBay()
+    consumer = bay.queue().subscribe(selector="kg = 7")
+    send(bay, 4, headers={"kg": 3})
+    return consumer, [("selector", "0:orders", 4)], "its selector does not match 4 messages"
+
+
+def a_selector_that_matches_nothing_of_a_backlog() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 4, headers={"kg": 3})
+    consumer = bay.queue().subscribe(selector="kg = 7")
+    bay.bay.step()
+    return consumer, [("selector", "0:orders", 4)], "its selector does not match 4 messages"
+
+
+def a_selector_whose_messages_others_do_not_hold() -> Staged:
+    bay = SimulatedBay()
+    consumer = bay.queue().subscribe(selector="kg = 7")
+    other = bay.queue().subscribe()
+    send(bay, 4, headers={"kg": 3})
+    other.take(2)
+    return consumer, [("selector", "0:orders", 4)], "its selector does not match 4 messages"
+
+
+def all_in_flight_with_another() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
+    other.take(5)
+    return consumer, [("in_flight", "1 other consumer", 3)], "3 messages are in flight with 1 other consumer"
+
+
+def all_in_flight_with_another_interest() -> Staged:
+    bay = SimulatedBay()
+    consumer, other = bay.queue().subscribe(selector="kg = 7"), bay.queue().subscribe()
+    send(bay, 3, headers={"kg": 7})
+    other.take(5)
+    return consumer, [("in_flight", "1 other consumer", 3)], "3 messages are in flight with 1 other consumer"
+
+
+def all_in_its_own_hands() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe(prefetch=10)
+    consumer.take(5)
+    return consumer, [("in_flight", "this consumer", 3)], "3 messages are in flight with this consumer"
+
+
+def parked_with_a_delay() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe()
+    consumer.nack(consumer.take(3), delay=5.0)
+    return consumer, [("delayed", "nack with a delay", 3)], "3 messages are put off by a delay"
+
+
+def acknowledged_in_a_prepared_transaction() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe(prefetch=3)
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(3), transaction=transaction)
+    transaction.prepare(b"branch")
+    number = f"{transaction._branch.number:x} (prepared)"
+    return consumer, [("transaction", number, 3)], f"3 messages are acknowledged in transaction {number}"
+
+
+def acknowledged_in_a_transaction_that_survived() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe()
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(3), transaction=transaction)
+    transaction.prepare(b"branch")
+    number = f"{transaction._branch.number:x} (prepared)"
+    bay.reopen()
+    return bay.queue().subscribe(), [("transaction", number, 3)], f"acknowledged in transaction {number}"
+
+
+def memory_in_flight_used_up() -> Staged:
+    bay = SimulatedBay(memory_limit="4MiB", max_file_length="1MiB")
+    bay.queue("held").send_many(Message(bytes(100)) for _ in range(10_000))
+    holder = bay.queue("held").subscribe(prefetch=0)
+    send(bay, 5)
+    consumer = bay.queue().subscribe()
+    consumer.take(1)
+    while holder.take(256):
+        bay.bay.step()
+    held = holder.in_flight
+    return consumer, [("memory", "0:held", held), ("memory", "0:orders", 1)], "memory is used up, most of it by 0:held"
+
+
+def the_loader_is_reading() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.reopen()
+    consumer = bay.queue().subscribe()
+    with bay.engine.lock:
+        load = bay.engine.loader.begin(bay.lists()[0], is_needed=False)
+    assert isinstance(load, Load)
+    return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
+
+
+def nothing_is_loaded_yet() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.reopen()
+    return bay.queue().subscribe(), [("loading", "0:orders", 3)], "must be read from disk first, up to 3"
+
+
+def a_selector_that_has_not_looked_yet() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3, headers={"kg": 7})
+    bay.reopen()
+    return bay.queue().subscribe(selector="kg = 7"), [("loading", "0:orders", 3)], "must be read from disk"
+
+
+def something_is_there() -> Staged:
+    bay = SimulatedBay()
+    consumer = bay.queue().subscribe()
+    send(bay, 3)
+    return consumer, [("ready", "0:orders", 3)], "Nothing keeps the consumer of 0:orders from 3 messages"
+
+
+def a_paused_queue() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe()
+    bay.queue().pause()
+    return consumer, [("paused", "0:orders", 3)], "the queue is paused"
+
+
+def a_paused_queue_whose_messages_another_holds() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
+    other.take(3)
+    bay.queue().pause()
+    return consumer, [("in_flight", "1 other consumer", 3)], "3 messages are in flight with 1 other consumer"
+
+
+def non_persistent_messages_by_arrival() -> Staged:
+    bay = SimulatedBay()
+    consumer = bay.queue().subscribe()
+    send(bay, 1)
+    send(bay, 2, persistent=False)
+    return consumer, [("ready", "0:orders", 3)], "Nothing keeps the consumer of 0:orders from 3 messages"
+
+
+def non_persistent_messages_in_tmp_storage() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3, persistent=False)
+    overflow = bay.engine.overflow
+    overflow.make_room(bay.engine.budget.limit_bytes)
+    assert overflow.statistics.messages == 3
+    consumer = bay.queue().subscribe()
+    return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
+
+
+def non_persistent_messages_in_flight() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3, persistent=False)
+    consumer = bay.queue().subscribe()
+    consumer.take(2)
+    bay.queue().subscribe().take(2)
+    causes = [("in_flight", "this consumer", 2), ("in_flight", "1 other consumer", 1)]
+    return consumer, causes, "2 messages are in flight with this consumer and 1 message is in flight"
+
+
+def a_closed_consumer() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    consumer = bay.queue().subscribe()
+    consumer.close()
+    return consumer, [("closed", "0:orders", 0)], "it is closed"
+
+
+def a_damaged_message() -> Staged:
+    bay = damaged()
+    consumer = bay.queue().subscribe()
+    assert consumer.take() == []
+    return consumer, [("unreadable", "0:orders", 1)], "1 message can't be read"
+
+
+def a_subscription_that_has_read_everything() -> Staged:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe(durable="audit")
+    topic.send(b"1.20")
+    consumer.ack(consumer.take())
+    return consumer, [("empty", "1:prices/audit", 0)], "The consumer of 1:prices/audit gets nothing"
+
+
+def a_subscription_with_everything_in_flight() -> Staged:
+    bay = SimulatedBay()
+    topic = bay.bay.topic("prices")
+    consumer = topic.subscribe()
+    topic.send(b"1.20")
+    consumer.take()
+    return consumer, [("in_flight", "this consumer", 1)], "The consumer of 1:prices gets nothing"
+
+
+def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
+    bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
+    holder = bay.queue("held").subscribe(prefetch=0)
+    while bay.engine.targets.dispatch.held_bytes < 16 * MIB:
+        bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
+        holder.take(1000)
+    send(bay, 400)
+    bay.bay.resize("4MiB")
+    others = [bay.queue().subscribe() for _ in range(400)]
+    consumer = next(other for other in others if not other.take())
+    causes = [(cause.reason, cause.holder, cause.messages) for cause in bay.bay.explain(consumer).causes]
+    assert causes[0] == ("memory", "dispatch_area", 0)
+    return consumer, causes, "memory is used up, most of it by dispatch_area"
+
+
+# A queue.
+
+
+def a_queue_without_messages() -> Staged:
+    return SimulatedBay().queue(), [], "0:orders has no messages"
+
+
+def a_queue_without_consumers() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    return bay.queue(), [("no_consumer", "0:orders", 3)], "3 messages of 15 bytes: 3 messages wait for a consumer"
+
+
+def a_queue_whose_messages_are_everywhere() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 20)
+    consumer, other = bay.queue().subscribe(), bay.queue().subscribe()
+    transaction = bay.bay.transaction()
+    consumer.ack(consumer.take(2), transaction=transaction)
+    transaction.prepare(b"branch")
+    consumer.take(3)
+    other.take(4)
+    other.nack(other.take(5), delay=2.0)
+    number = f"{transaction._branch.number:x} (prepared)"
+    causes = [
+        ("in_flight", "2 consumers", 7),
+        ("delayed", "nack with a delay", 5),
+        ("transaction", number, 2),
+        ("ready", "2 consumers", 6),
+    ]
+    return bay.queue(), causes, "6 messages wait for the next take of 2 consumers"
+
+
+def a_queue_whose_consumers_hold_enough() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.queue().subscribe(prefetch=1).take(2)
+    causes = [("in_flight", "1 consumer", 1), ("prefetch", "1 consumer", 2)]
+    return bay.queue(), causes, "2 messages wait for 1 consumer with as many as prefetch admits"
+
+
+def a_queue_that_memory_keeps() -> Staged:
+    consumer, _, _ = memory_in_flight_used_up()
+    assert isinstance(consumer, Consumer)
+    queue = Queue(consumer._engine, consumer._queue)
+    return queue, [("in_flight", "1 consumer", 1), ("memory", "dispatch_area", 4)], "4 messages wait for memory"
+
+
+def a_queue_that_no_selector_matches() -> Staged:
+    bay = SimulatedBay()
+    bay.queue().subscribe(selector="kg = 7")
+    send(bay, 3, headers={"kg": 3})
+    return bay.queue(), [("selector", "0:orders", 3)], "no selector of a consumer matches 3 messages"
+
+
+def a_queue_that_is_to_be_read() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.reopen()
+    bay.queue().subscribe()
+    return bay.queue(), [("loading", "0:orders", 3)], "up to 3 messages wait to be read"
+
+
+def a_queue_that_is_paused() -> Staged:
+    bay = SimulatedBay()
+    send(bay, 3)
+    bay.queue().subscribe()
+    bay.queue().pause()
+    return bay.queue(), [("paused", "0:orders", 3)], "3 messages wait for the queue to be resumed"
+
+
+def a_queue_with_a_damaged_message() -> Staged:
+    bay = damaged()
+    bay.queue().subscribe().take()
+    return bay.queue(), [("unreadable", "0:orders", 1)], "1 message can't be read"
+
+
+def damaged() -> SimulatedBay:
+    """One message, whose body does not verify."""
+    bay = SimulatedBay()
+    bay.queue().send(b"x" * 1000)
+    bay.reopen()
+    bay.engine.store.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
+    return bay
+
+
+STAGES: list[Callable[[], Staged]] = [
+    an_empty_queue,
+    prefetch_used_up,
+    prefetch_used_up_by_an_open_transaction,
+    a_selector_that_matches_nothing,
+    a_selector_that_matches_nothing_of_a_backlog,
+    a_selector_whose_messages_others_do_not_hold,
+    all_in_flight_with_another,
+    all_in_flight_with_another_interest,
+    all_in_its_own_hands,
+    parked_with_a_delay,
+    acknowledged_in_a_prepared_transaction,
+    acknowledged_in_a_transaction_that_survived,
+    memory_in_flight_used_up,
+    the_loader_is_reading,
+    nothing_is_loaded_yet,
+    a_selector_that_has_not_looked_yet,
+    something_is_there,
+    a_paused_queue,
+    a_paused_queue_whose_messages_another_holds,
+    non_persistent_messages_by_arrival,
+    non_persistent_messages_in_tmp_storage,
+    non_persistent_messages_in_flight,
+    a_closed_consumer,
+    a_damaged_message,
+    a_subscription_that_has_read_everything,
+    a_subscription_with_everything_in_flight,
+    a_limit_that_falls_and_nothing_left_to_give,
+    a_queue_without_messages,
+    a_queue_without_consumers,
+    a_queue_whose_messages_are_everywhere,
+    a_queue_whose_consumers_hold_enough,
+    a_queue_that_memory_keeps,
+    a_queue_that_no_selector_matches,
+    a_queue_that_is_to_be_read,
+    a_queue_that_is_paused,
+    a_queue_with_a_damaged_message,
+]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
+def test_the_one_true_cause(stage: Callable[[], Staged]) -> None:
+    subject, causes, sentence = stage()
+    explanation = explain_subject(subject._engine, subject)
+    assert said(explanation) == causes, explanation
+    assert sentence in explanation.sentence
+    assert explanation.sentence.endswith(".")
+    assert all(cause.frees for cause in explanation.causes)
+
+
+def test_numbers_of_what_is_in_flight() -> None:
+    bay = SimulatedBay()
+    bay.queue().send(b"12345", headers={"kg": 1})
+    consumer = bay.queue().subscribe()
+    consumer.take()
+    bay.clock.advance(90)
+    [cause] = bay.bay.explain(consumer).causes
+    assert cause.bytes == bay.queue().depth_bytes > 5
+    assert cause.oldest_seconds == 90
+    assert bay.bay.explain(bay.queue()).causes[0].oldest_seconds == 90
+
+
+def test_a_delay_says_how_long() -> None:
+    bay = SimulatedBay()
+    send(bay, 1)
+    consumer = bay.queue().subscribe()
+    consumer.take()[0].nack(delay=5.0)
+    bay.clock.advance(2)
+    assert "due in 3.0 s" in bay.bay.explain(consumer).causes[0].frees
+    bay.clock.advance(3)
+    assert bay.bay.explain(consumer).causes[0].reason == "loading"
+
+
+def test_messages_that_are_not_synced_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    bay = SimulatedBay(sync="always")
+    consumer = bay.queue().subscribe()
+    seen: list[Said] = []
+    sync = bay.engine.store.journal.sync
+
+    def look(position: int | None = None) -> None:
+        if bay.engine.unpublished:
+            seen.extend((said(bay.bay.explain(consumer)), said(bay.bay.explain(bay.queue()))))
+        sync(position)
+
+    monkeypatch.setattr(bay.engine.store.journal, "sync", look)
+    bay.queue().send(b"x")
+    assert seen == [[("sync", "journal", 1)]] * 2
+
+
+def test_blocked_senders_and_what_they_wait_for() -> None:
+    policies = {"orders": DestinationPolicy(max_messages=2, block_timeout_seconds=30)}
+    bay = SimulatedBay(policies=policies)
+    queue = bay.queue()
+    send(bay, 2)
+
+    def blocked() -> None:
+        queue.send(b"123")
+
+    thread = threading.Thread(target=blocked, daemon=True)
+    thread.start()
+    admission = bay.engine.queues["orders"].admission
+    assert admission is not None
+    deadline = threading.Event()
+    for _ in range(1000):
+        with bay.engine.lock:
+            if admission.blocked():
+                break
+        deadline.wait(0.01)
+    explanation = bay.bay.explain(queue)
+    limit = "max_messages=2 of the queue 'orders'"
+    assert said(explanation) == [("no_consumer", "0:orders", 2), ("blocked_send", limit, 1)]
+    clause = "a send of 1 message (3 bytes) to 'orders' has been blocked 0.0 s: it waits for room under "
+    assert f"{clause}{limit}; 0:orders holds " in explanation.sentence
+    with queue.subscribe() as consumer:
+        consumer.ack(consumer.take())
+    thread.join(10)
+    assert not thread.is_alive()
+    assert said(bay.bay.explain(queue)) == [("no_consumer", "0:orders", 2)]
+
+
+@pytest.mark.parametrize("subject", ["orders", 1.0, b"", True, object()])
+def test_what_cannot_be_explained_is_refused(subject: Any) -> None:
+    with pytest.raises(SettingsError, match="a queue, a consumer, or nothing for the whole can be explained"):
+        SimulatedBay().bay.explain(subject)
+
+
+def test_what_belongs_to_another_store_is_refused() -> None:
+    bay, other = SimulatedBay(), SimulatedBay()
+    for subject in (other.queue(), other.queue().subscribe()):
+        with pytest.raises(SettingsError, match="belongs to another store"):
+            bay.bay.explain(subject)
+
+
+def test_a_closed_store_says_so() -> None:
+    bay = SimulatedBay()
+    queue = bay.queue()
+    consumer = queue.subscribe()
+    bay.bay.close()
+    for subject in (queue, consumer):
+        with pytest.raises(Closed):
+            bay.bay.explain(subject)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_is_said_the_next_take_agrees(seed: int) -> None:
+    random = Random(seed)
+    bay = SimulatedBay(seed, memory_limit="4MiB", max_file_length="1MiB")
+    queue = bay.queue()
+    takers: list[Consumer] = []
+    transactions: list[Any] = []
+    reasons: set[str] = set()
+    for step in range(600):
+        dice = random.random()
+        if dice < 0.2:
+            for _ in range(random.randrange(4)):
+                queue.send(
+                    bytes(random.choice((10, 1000, 100_000))),
+                    headers={"n": random.randrange(3)},
+                    priority=random.choice((4, 4, 9)),
+                    persistent=random.random() < 0.7,
+                )
+        elif dice < 0.3 and len(takers) < 5:
+            selector = random.choice((None, None, "n = 0", "n > 5"))
+            takers.append(queue.subscribe(selector=selector, prefetch=random.choice((0, 1, 5, 100))))
+        elif dice < 0.33 and takers:
+            takers.pop(random.randrange(len(takers))).close()
+        elif dice < 0.4:
+            bay.clock.advance(random.choice((0.1, 1.0)))
+            bay.bay.step()
+        elif dice < 0.42:
+            random.choice((queue.pause, queue.resume, queue.resume))()
+        elif dice < 0.46 and transactions:
+            transaction = transactions.pop()
+            random.choice((transaction.commit, transaction.rollback))()
+        elif dice < 0.7 and takers:
+            settle_some(random, bay, random.choice(takers), transactions, step)
+        elif takers:
+            taker = random.choice(takers)
+            explanation = bay.bay.explain(taker)
+            reason = explanation.causes[0].reason
+            reasons.add(reason)
+            waiting = {cause.reason for cause in bay.bay.explain(queue).causes}
+            got = taker.take(random.choice((1, 3, 50)))
+            if reason == "ready":
+                assert got, (step, explanation)
+                assert "ready" in waiting
+            elif reason != "loading":
+                assert not got, (step, explanation)
+            elif taker.interest.selector is None:
+                assert got, (step, explanation)
+        counted = sum(cause.messages for cause in bay.bay.explain(queue).causes if cause.reason != "loading")
+        assert counted <= queue.depth
+    assert {"ready", "prefetch", "empty"} & reasons
+    bay.check()
+
+
+def settle_some(random: Random, bay: SimulatedBay, taker: Consumer, transactions: list[Any], step: int) -> None:
+    held = taker._held()
+    held = random.sample(held, random.randrange(len(held) + 1))
+    dice = random.random()
+    if dice < 0.5:
+        taker.ack(held)
+    elif dice < 0.7:
+        taker.nack(held, delay=random.choice((0.0, 0.5, 2.0)))
+    elif held := [delivery for delivery in held if delivery.persistent]:
+        transaction = bay.bay.transaction()
+        try:
+            taker.ack(held, transaction=transaction)
+        except StoreFull:
+            transaction.rollback()
+            return
+        if random.random() < 0.5:
+            transaction.prepare(b"%d" % step)
+        transactions.append(transaction)

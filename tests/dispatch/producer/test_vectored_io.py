@@ -1,0 +1,37 @@
+"""use_vectored_io: one record and one write for a slice, or for each message."""
+
+from __future__ import annotations
+
+import pytest
+from journals import all_records
+from simulated_bay import SimulatedBay
+
+from forebay import Message, StoreFull
+from forebay.store.format.record import MESSAGE
+
+
+@pytest.mark.parametrize(("use_vectored_io", "slices"), [(True, [10]), (False, [1] * 10)])
+def test_a_batch_is_one_record_and_one_write_or_one_for_each_message(use_vectored_io: bool, slices: list[int]) -> None:
+    bay = SimulatedBay(use_vectored_io=use_vectored_io)
+    queue = bay.queue()
+    before = bay.disk.calls["write"]
+    ids = queue.send_many(Message(b"%d" % n, {"n": n}) for n in range(10))
+    assert bay.disk.calls["write"] - before == len(slices)
+    assert [record.header.entries for _, record in all_records(bay.disk) if record.header.kind == MESSAGE] == slices
+    with queue.subscribe() as consumer:
+        taken = consumer.take(10)
+        assert [delivery.id for delivery in taken] == ids
+        assert [delivery.body for delivery in taken] == [b"%d" % n for n in range(10)]
+        consumer.ack(taken)
+    bay.check()
+
+
+def test_what_was_stored_before_the_disk_was_full_is_counted_by_message() -> None:
+    bay = SimulatedBay(use_vectored_io=False, max_file_length="64KiB")
+    queue = bay.queue()
+    queue.send(b"first")
+    bay.disk.capacity_bytes = sum(map(len, bay.disk.image().values()))
+    with pytest.raises(StoreFull) as full:
+        queue.send_many(Message(bytes(1000)) for _ in range(1000))
+    assert 0 < full.value.stored < 1000
+    assert queue.depth == 1 + full.value.stored

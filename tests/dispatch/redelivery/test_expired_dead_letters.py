@@ -1,0 +1,114 @@
+"""What expires goes to the dead-letter queue where a policy says so, and is removed elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay import DestinationPolicy, Message
+from forebay.dispatch.config.settings import Settings
+from forebay.store.errors import SettingsError
+
+
+def burying(**policy: Any) -> SimulatedBay:
+    """What expires in any queue is a dead letter."""
+    return SimulatedBay(
+        policies={">": DestinationPolicy(expired_to_dead_letter=True, expiry_sweep_seconds=1, **policy)}
+    )
+
+
+def later(simulated: SimulatedBay, seconds: float) -> None:
+    simulated.clock.advance(seconds)
+    simulated.bay.step()
+
+
+def test_expired_messages_go_to_the_dead_letter_queue_and_say_why() -> None:
+    simulated = burying()
+    orders = simulated.queue()
+    sent = orders.send(b"1", headers={"n": 1}, expires_in=5)
+    orders.send(b"2")
+    orders.send_many([Message(b"3", expires_in=5), Message(b"4", priority=9, expires_in=5)])
+    later(simulated, 4)
+    assert simulated.bay.destinations() == ["orders"]
+    later(simulated, 2)
+    dead = list(simulated.queue("DLQ.orders").browse())
+    assert sorted(message.body for message in dead) == [b"1", b"3", b"4"]
+    (first,) = [message for message in dead if message.body == b"1"]
+    assert first.message_id == sent and first.headers is not None
+    assert {"n": 1, "dead_letter_from": "orders", "dead_letter_reason": "expired"}.items() <= first.headers.items()
+    assert [message.body for message in orders.browse()] == [b"2"]
+    found = simulated.bay.statistics().destinations["orders"]
+    assert (found.expired, found.dead_lettered, found.depth) == (3, 3, 1)
+    simulated.check()
+
+
+def test_dead_letter_does_not_expire_again() -> None:
+    simulated = burying()
+    simulated.queue().send(b"1", expires_in=5)
+    later(simulated, 6)
+    later(simulated, 1000)
+    simulated.crash(is_index_lost=True)
+    later(simulated, 1000)
+    assert [message.body for message in simulated.queue("DLQ.orders").browse()] == [b"1"]
+
+
+def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
+    simulated = burying()
+    simulated.queue("DLQ.orders").send(b"1", expires_in=5)
+    later(simulated, 6)
+    assert simulated.queue("DLQ.orders").depth == 0
+    assert simulated.bay.destinations() == ["DLQ.orders"]
+
+
+def test_without_a_dead_letter_queue_what_expires_is_removed() -> None:
+    simulated = burying(dead_letter_queue=None)
+    simulated.queue().send(b"1", expires_in=5)
+    later(simulated, 6)
+    assert simulated.queue().depth == 0 and simulated.bay.destinations() == ["orders"]
+
+
+def test_what_is_not_persistent_or_a_topics_is_removed() -> None:
+    simulated = burying()
+    simulated.queue().send(b"1", expires_in=5, persistent=False)
+    prices = simulated.bay.topic("prices")
+    prices.subscribe(durable="audit").close()
+    prices.send(b"2", expires_in=5)
+    later(simulated, 6)
+    later(simulated, 6)
+    assert simulated.queue().depth == 0 and simulated.bay.destinations() == ["orders"]
+    assert simulated.bay.statistics().store.pending_messages == 0
+
+
+def test_delivery_in_flight_stays_its_consumers() -> None:
+    simulated = burying()
+    simulated.queue().send(b"1", expires_in=5)
+    consumer = simulated.queue().subscribe()
+    (delivery,) = consumer.take()
+    later(simulated, 6)
+    assert simulated.bay.destinations() == ["orders"]
+    delivery.ack()
+    later(simulated, 6)
+    assert simulated.queue().depth == 0 and simulated.bay.destinations() == ["orders"]
+
+
+def test_thousands_expire_behind_a_stuck_consumer() -> None:
+    simulated = burying()
+    orders = simulated.queue()
+    orders.send(b"stuck")
+    with orders.subscribe(prefetch=1) as consumer:
+        assert len(consumer.take(10)) == 1
+        orders.send_many(Message(b"%d" % n, expires_in=5) for n in range(3000))
+        for _ in range(5):
+            later(simulated, 6)
+        assert simulated.queue("DLQ.orders").depth == 3000 and orders.depth == 1
+    bodies = [message.body for message in simulated.queue("DLQ.orders").browse()]
+    assert bodies == [b"%d" % n for n in range(3000)]
+    simulated.check()
+
+
+@pytest.mark.parametrize("value", [1, "yes", None])
+def test_what_is_no_bool_is_refused(value: Any) -> None:
+    with pytest.raises(SettingsError, match="expired_to_dead_letter"):
+        Settings(policies={">": DestinationPolicy(expired_to_dead_letter=value)})

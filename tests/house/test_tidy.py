@@ -1,0 +1,192 @@
+"""House rules that linters do not know. Each offence is reported as file, line and reason."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOORS = ("store/", "cache/", "dispatch/")
+TESTS = ("tests/",)
+PACKAGE = (*FLOORS, "pipeline/", "benchmarks/", "__init__.py", "__main__.py", "aio.py")
+ALL = (*PACKAGE, *TESTS)
+
+FUNCTION_LINES_MAX = 70
+
+# The floors get disk, clock and randomness through a constructor, so that a test can hold them. These modules
+# are where the real ones come from.
+SYSTEM_MODULES = {"datetime", "fcntl", "io", "mmap", "os", "pathlib", "random", "secrets", "shutil", "socket"}
+SYSTEM_MODULES |= {"sqlite3", "subprocess", "tempfile", "time", "uuid"}
+MAY_TOUCH_THE_SYSTEM = {
+    "store/clock.py",
+    "store/disk/disk.py",
+    "store/disk/os_file.py",
+    "store/disk/layout.py",
+    "store/metadata/sqlite.py",
+    "store/disk/simulated_disk.py",
+    "store/disk/write_window.py",
+    "store/disk/user_file.py",
+    "cache/process/memory.py",
+}
+
+# Calls that change nothing. mypyc may compute the bounds of a slice twice.
+REPEATABLE_CALLS = {"int", "len", "max", "min"}
+
+EXECUTING_MODULES = {"dill", "marshal", "pickle", "shelve"}
+EXECUTING_CALLS = {"eval", "exec", "__import__"}
+
+# Written in pieces, because this file is judged like any other.
+PLACES = re.compile("py" + r"pi|conda-for" + r"ge|(?<![\w.])/(?:farm|home|opt|root|tmp|Users|work)/", re.IGNORECASE)
+
+
+class Source(NamedTuple):
+    name: str
+    """POSIX path from the root."""
+    text: str
+    tree: ast.Module
+
+
+Offences = Iterator[tuple[int, str]]
+"""Line and reason of each."""
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and full name of each absolute import; what is taken from a module counts as a part of it."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def calls(source: Source) -> Iterator[tuple[int, str]]:
+    """Line and spelling of what is called."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            yield node.lineno, ast.unparse(node.func)
+
+
+def matches(source: Source, pattern: re.Pattern[str]) -> Offences:
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        for match in pattern.finditer(line):
+            yield number, f"says {match.group()!r}"
+
+
+def names_no_place_of_one_machine(source: Source) -> Offences:
+    yield from matches(source, PLACES)
+
+
+def says_what_it_is(source: Source) -> Offences:
+    if source.tree.body and ast.get_docstring(source.tree) is None:
+        yield 1, "the module has no docstring"
+
+
+def fits_in_the_head(source: Source) -> Offences:
+    for node in ast.walk(source.tree):
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (lines := body_lines(node)) > FUNCTION_LINES_MAX
+        ):
+            yield node.lineno, f"{node.name} has {lines} lines, above {FUNCTION_LINES_MAX}"
+
+
+def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """From its first line to its last, without the docstring."""
+    assert function.end_lineno is not None
+    lines = function.end_lineno - function.lineno + 1
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        assert docstring.end_lineno is not None
+        lines -= docstring.end_lineno - docstring.lineno + 1
+    return lines
+
+
+def gets_the_system_from_above(source: Source) -> Offences:
+    if source.name in MAY_TOUCH_THE_SYSTEM:
+        return
+    for line, name in imports(source):
+        if name.split(".")[0] in SYSTEM_MODULES:
+            yield line, f"imports {name}: let the constructor take it"
+    for line, name in calls(source):
+        if name == "open":
+            yield line, "opens a file beside the disk"
+
+
+def executes_nothing_it_reads(source: Source) -> Offences:
+    for line, name in imports(source):
+        if name.split(".")[0] in EXECUTING_MODULES:
+            yield line, f"imports {name}"
+    for line, name in calls(source):
+        if name in EXECUTING_CALLS:
+            yield line, f"calls {name}"
+
+
+def slices_by_values(source: Source) -> Offences:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Slice):
+            for found in ast.walk(node):
+                if isinstance(found, ast.Call) and ast.unparse(found.func) not in REPEATABLE_CALLS:
+                    yield found.lineno, f"calls {ast.unparse(found.func)} for a slice: name the value first"
+
+
+def prints_nothing(source: Source) -> Offences:
+    for line, name in calls(source):
+        if name == "print":
+            yield line, "prints: a library only returns and raises"
+
+
+def never_sleeps(source: Source) -> Offences:
+    for line, name in (*imports(source), *calls(source)):
+        if name == "time.sleep":
+            yield line, "sleeps: drive step() and the clock by hand"
+
+
+Rule = Callable[[Source], Offences]
+RULES: dict[Rule, tuple[str, ...]] = {
+    names_no_place_of_one_machine: ALL,
+    says_what_it_is: ALL,
+    fits_in_the_head: ALL,
+    gets_the_system_from_above: FLOORS,
+    executes_nothing_it_reads: PACKAGE,
+    slices_by_values: FLOORS,
+    prints_nothing: FLOORS,
+    never_sleeps: TESTS,
+}
+
+PLANTED: dict[Rule, str] = {
+    names_no_place_of_one_machine: "HERE = '/" + "home/ann'",
+    says_what_it_is: "x = 1",
+    fits_in_the_head: "def long():\n    '''Ten\n    lines.'''\n" + "    x = 1\n" * FUNCTION_LINES_MAX,
+    gets_the_system_from_above: "from os import path",
+    executes_nothing_it_reads: "eval('1')",
+    slices_by_values: "rest = rest[write(rest) :]",
+    prints_nothing: "def f():\n    print(1)",
+    never_sleeps: "import time\ntime.sleep(1)",
+}
+
+
+def parsed(name: str, text: str) -> Source:
+    return Source(name, text, ast.parse(text))
+
+
+def sources(scope: tuple[str, ...]) -> Iterator[Source]:
+    for entry in scope:
+        place = ROOT / entry
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place] if place.exists() else []:
+            yield parsed(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_every_source(rule: Rule) -> None:
+    offences = [f"{source.name}:{line}: {reason}" for source in sources(RULES[rule]) for line, reason in rule(source)]
+    assert not offences, "\n".join(offences)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule_sees_a_planted_offence(rule: Rule) -> None:
+    assert len(list(rule(parsed("store/planted.py", PLANTED[rule])))) == 1

@@ -1,0 +1,127 @@
+"""What the state machine may call: names and arguments to choose from, and messages made of what was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import strategies as st
+from manual_clock import ManualClock
+from plain_model import Entry, Letter, Rule, own_id
+
+from forebay import DestinationPolicy, Message
+from forebay.store.message import HeaderValue
+
+QUEUES = ("orders", "parcels", "prices", "logs")
+TOPICS = ("prices", "news")
+SUBSCRIPTIONS = {"all": None, "late": None, "some": "kind = 0", "none": "kind > 2"}
+
+
+def policy(**fields: Any) -> DestinationPolicy:
+    """What has expired leaves as soon as time has passed, and nobody is slow."""
+    return DestinationPolicy(expiry_sweep_seconds=0.1, slow_consumer_seconds=None, **fields)
+
+
+POLICIES = {
+    "orders": policy(max_attempts=4, redelivery_delay_seconds=3),
+    "parcels": policy(max_attempts=4, redelivery_delay_seconds=2, redelivery_backoff=2),
+    "prices": policy(max_attempts=2, expired_to_dead_letter=True),
+    "logs": policy(max_attempts=2, dead_letter_queue=None),
+    ">": policy(max_attempts=None),
+}
+QUEUE_RULES = {
+    "orders": Rule(4, 3_000, dead_letters="DLQ.orders"),
+    "parcels": Rule(4, 2_000, 2, dead_letters="DLQ.parcels"),
+    "prices": Rule(2, dead_letters="DLQ.prices", keeps_expired=True),
+    "logs": Rule(2),
+}
+TOPIC_RULES = {"prices": Rule(2, dead_letters="DLQ.prices")}
+"""The policies once more, in the words of the model."""
+GROUPED = ("parcels",)
+"""Where messages have groups, until they are moved."""
+EXPIRING = ("orders", "parcels", "news")
+"""Where messages expire: not where they are soon dead, for what is both may leave as either."""
+RANKED = ("parcels", "logs")
+"""Where consumers have priorities."""
+EXCLUSIVE = ("logs",)
+"""Where consumers want to be the only one."""
+START_MS = ManualClock().time_ms()
+EVERYTHING = 1_000_000
+ENTRIES_MAX = 250
+BYTES_MAX = 6 << 20
+FILLER = Random(5).randbytes(256 * 1024)
+DIGITS = 8
+STEPS_UNTIL_COMPARED = 10
+SELDOM = 5
+"""Of so many picks one does it, where it empties a queue."""
+
+picks = st.integers(0, 239)
+"""Which of those that there are."""
+delays = st.sampled_from((0, 0, 0, 0, 500, 1_500, 8_000))
+shapes = st.tuples(
+    st.sampled_from((0, 40, 40, 3_000, 50_000)),
+    st.integers(0, 2),
+    st.sampled_from((4, 4, 4, 0, 9)),
+    st.sampled_from((True, True, False)),
+    st.sampled_from((None, None, "a", "b", "c")),
+    delays,
+    st.sampled_from((*[None] * 8, 500, 5_000)),
+)
+"""Size, kind, priority, is_persistent, group, delay in ms and lifetime in ms of a message."""
+Shape = tuple[int, int, int, bool, str | None, int, int | None]
+
+CALLS: dict[str, tuple[st.SearchStrategy[Any], ...]] = {}
+"""By name of a method, what its arguments are chosen from."""
+CHOICES: list[str] = []
+"""Those names, each as often as it is to be chosen."""
+ALWAYS = {"send", "send_many", "publish", "subscribe", "subscribe_topic", "take", "ack", "wait"}
+"""What every example does. Of the rest each leaves something out, so that what is done is done more."""
+
+Method = TypeVar("Method", bound=Callable[..., None])
+
+
+def call(*arguments: st.SearchStrategy[Any], weight: int = 1) -> Callable[[Method], Method]:
+    """The machine may call this method with such arguments."""
+
+    def register(method: Method) -> Method:
+        CALLS[method.__name__] = arguments
+        CHOICES.extend([method.__name__] * weight)
+        return method
+
+    return register
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> tuple[Any, ...]:
+    name = draw(st.sampled_from(CHOICES))
+    return name, *map(draw, CALLS[name])
+
+
+def body_of(letter: Letter) -> bytes:
+    return b"%0*d" % (DIGITS, letter.number) + FILLER[letter.number % 1000 :][: letter.size]
+
+
+def message_of(letter: Letter, now_ms: int) -> Message:
+    return Message(
+        body_of(letter),
+        {"kind": letter.kind},
+        letter.priority,
+        own_id(letter.number),
+        letter.is_persistent,
+        letter.group,
+        None if letter.expires_at_ms is None else (letter.expires_at_ms - now_ms) / 1000,
+        letter.delay_ms / 1000,
+    )
+
+
+def identity(number: int, headers: dict[str, HeaderValue]) -> tuple[Any, ...]:
+    return number, *map(headers.get, ("dead_letter_from", "dead_letter_subscription", "dead_letter_reason"))
+
+
+def identity_of(entry: Entry) -> tuple[Any, ...]:
+    return entry.letter.number, *(entry.letter.stamp or (None, None, None))[:3]
+
+
+def seen(message: Message) -> tuple[Any, ...]:
+    return identity(int(message.body[:DIGITS]), dict(message.headers or {}))

@@ -1,0 +1,407 @@
+"""The state machine's first half: messages sent, taken and settled."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from machine_calls import (
+    ALWAYS,
+    BYTES_MAX,
+    CALLS,
+    DIGITS,
+    ENTRIES_MAX,
+    EVERYTHING,
+    EXCLUSIVE,
+    EXPIRING,
+    GROUPED,
+    POLICIES,
+    QUEUE_RULES,
+    QUEUES,
+    RANKED,
+    START_MS,
+    SUBSCRIPTIONS,
+    TOPIC_RULES,
+    TOPICS,
+    Shape,
+    body_of,
+    call,
+    calls,
+    delays,
+    identity,
+    identity_of,
+    message_of,
+    picks,
+    seen,
+    shapes,
+)
+from plain_model import SELECTORS, Branch, Entry, Letter, Place, PlainModel, Reader, own_id
+from simulated_bay import SimulatedBay
+
+from forebay import Closed, Consumer, Delivery, SettingsError, Transaction, TransactionError
+
+
+class Traffic(RuleBasedStateMachine):
+    """The store, the model, and what is sent to both and taken from both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = PlainModel(QUEUE_RULES, TOPIC_RULES)
+        self.consumers: dict[Reader, Consumer] = {}
+        self.deliveries: dict[Entry, Delivery] = {}
+        self.transactions: dict[Branch, Transaction] = {}
+        self.settled: list[tuple[Consumer, Delivery]] = []
+        self.searching: set[Reader] = set()
+        """Whose last take found nothing, and who was not called since."""
+        self.numbers = 0
+
+    @initialize(
+        sync=st.sampled_from(("always", "always", "never", "interval")),
+        adds=st.sampled_from((50, 5_000)),
+        file_length=st.sampled_from(("64KiB", "1MiB")),
+        queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True),
+        topic=st.sampled_from(TOPICS),
+        left_out=st.sets(st.deferred(lambda: st.sampled_from(sorted(CALLS.keys() - ALWAYS))), max_size=8),
+        number=picks,
+    )
+    def opened(
+        self, sync: str, adds: int, file_length: str, queues: list[str], topic: str, left_out: set[str], number: int
+    ) -> None:
+        self.sync, self.queues, self.topic, self.left_out = sync, queues, topic, left_out
+        self.random = Random(number)
+        self.store = SimulatedBay(
+            number,
+            sync=sync,
+            max_checkpoint_adds=adds,
+            max_file_length=file_length,
+            index_cache_size="256KiB",
+            policies=POLICIES,
+        )
+
+    @rule(chosen=calls())
+    def do(self, chosen: tuple[Any, ...]) -> None:
+        name, *arguments = chosen
+        if name not in self.left_out:
+            getattr(self, name)(*arguments)
+
+    # ------------------------------------------------------------------ sending
+
+    def letters(self, given: list[Shape], place: str, *, is_plain: bool = False) -> list[Letter]:
+        """is_plain: where messages that are not persistent are refused."""
+        if sum(len(found.entries) for found in self.model.places()) + len(given) > ENTRIES_MAX:
+            return []
+        if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > BYTES_MAX:
+            return []
+        letters = []
+        for size, kind, priority, is_persistent, group, delay_ms, lifetime_ms in given:
+            self.numbers += 1
+            letters.append(
+                Letter(
+                    self.numbers,
+                    size,
+                    kind,
+                    priority,
+                    is_persistent or is_plain,
+                    group if place in GROUPED else None,
+                    delay_ms,
+                    None if lifetime_ms is None or place not in EXPIRING else self.model.now_ms + lifetime_ms,
+                )
+            )
+        return letters
+
+    def sent(self, letters: list[Letter], ids: list[str]) -> list[Letter]:
+        assert len(ids) == len(letters)
+        assert all(own_id(letter.number) in (None, id) for letter, id in zip(letters, ids, strict=True))
+        return [Letter(**(vars(letter) | {"id": id})) for letter, id in zip(letters, ids, strict=True)]
+
+    @call(picks, shapes, weight=3)
+    def send(self, where: int, shape: Shape) -> None:
+        name = self.queues[where % len(self.queues)]
+        for letter in self.letters([shape], name):
+            message = message_of(letter, self.model.now_ms)
+            id = self.store.queue(name).send(
+                message.body,
+                headers=message.headers,
+                priority=message.priority,
+                message_id=message.message_id,
+                persistent=message.persistent,
+                group=message.group,
+                expires_in=message.expires_in,
+                delay=message.delay,
+            )
+            self.model.arrive(self.model.queue(name), self.sent([letter], [id]))
+
+    @call(picks, st.lists(shapes, max_size=5), st.sampled_from((1, 1, 8)), weight=4)
+    def send_many(self, where: int, given: list[Shape], times: int) -> None:
+        name = self.queues[where % len(self.queues)]
+        letters = self.letters(given * times, name)
+        ids = self.store.queue(name).send_many(message_of(letter, self.model.now_ms) for letter in letters)
+        self.model.arrive(self.model.queue(name), self.sent(letters, ids))
+
+    @call(st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 5)), weight=3)
+    def publish(self, given: list[Shape], times: int) -> None:
+        letters = self.letters(given * times, self.topic)
+        self.model.topics.setdefault(self.topic, {})
+        ids = self.store.bay.topic(self.topic).send_many(message_of(letter, self.model.now_ms) for letter in letters)
+        self.model.publish(self.topic, self.sent(letters, ids))
+
+    # ------------------------------------------------------------------ consumers
+
+    def ready(self, reader: Reader) -> None:
+        self.searching.discard(reader)
+
+    @call(
+        picks,
+        st.sampled_from((None, None, None, *SELECTORS)),
+        st.sampled_from((0, 1, 5, 1000)),
+        st.sampled_from((0, 0, 5, -5)),
+        st.booleans(),
+        weight=4,
+    )
+    def subscribe(self, where: int, selector: str | None, prefetch: int, priority: int, is_exclusive: bool) -> None:
+        names = (*self.queues, *self.queues, *self.model.queues)
+        name = names[where % len(names)]
+        place = self.model.queue(name)
+        if len(place.readers) < 4:
+            priority = priority if name in RANKED else 0
+            is_exclusive = is_exclusive and name in EXCLUSIVE
+            reader = Reader(place, selector, prefetch, priority)
+            self.consumers[reader] = self.store.queue(name).subscribe(
+                selector=selector,
+                prefetch=prefetch,
+                exclusive=is_exclusive,
+                priority=priority,
+                on_ready=lambda: self.ready(reader),
+            )
+            self.model.join(reader, is_exclusive=is_exclusive)
+
+    @call(st.sampled_from((None, *SUBSCRIPTIONS)), st.sampled_from((0, 5, 1000)), weight=2)
+    def subscribe_topic(self, name: str | None, prefetch: int) -> None:
+        topic = self.topic
+        self.model.topics.setdefault(topic, {})
+        selector = SUBSCRIPTIONS[name] if name is not None else None
+        key = name or object()
+        known = self.model.topics[topic].get(key)
+        if len(self.model.topics[topic]) < 8 and (known is None or not known.readers):
+            place = self.model.subscribe(topic, key, selector, is_durable=name is not None)
+            reader = Reader(place, selector, prefetch)
+            self.consumers[reader] = self.store.bay.topic(topic).subscribe(
+                durable=name, selector=selector, prefetch=prefetch, on_ready=lambda: self.ready(reader)
+            )
+            self.model.join(reader)
+
+    @call(picks)
+    def unsubscribe(self, pick: int) -> None:
+        idle = [
+            place
+            for subscriptions in self.model.topics.values()
+            for place in subscriptions.values()
+            if place.is_durable and not place.readers
+        ]
+        if idle:
+            place = idle[pick % len(idle)]
+            assert place.subscription is not None
+            self.store.bay.topic(place.name).unsubscribe(place.subscription)
+            del self.model.topics[place.name][place.subscription]
+
+    @call(picks, st.sampled_from((1, 1, 3, 10, 100)), weight=10)
+    def take(self, pick: int, most: int) -> None:
+        if not self.consumers:
+            self.subscribe(pick, None, 1000, 0, False)
+        self.receive(list(self.consumers)[pick % len(self.consumers)], most)
+
+    def receive(self, reader: Reader, most: int) -> list[Entry]:
+        """A take, and what was taken."""
+        consumer, place = self.consumers[reader], reader.place
+        room = most if reader.credit is None else max(min(most, reader.credit), 0)
+        taken = consumer.take(most)
+        assert not (taken and reader in self.searching), "nobody said that there is something"
+        rounds = 0
+        while not taken and room and self.must_get(reader):
+            # What does not wait may leave a search, or room for what it found, to the background.
+            self.settle()
+            taken = consumer.take(most)
+            rounds += 1
+            assert rounds < 5, f"{self.model.offered(reader)[0]} is not handed out"
+        assert len(taken) <= room
+        offered = self.model.offered(reader)
+        if not taken:
+            self.searching.add(reader)
+            if offered and room:
+                self.settle()  # a search that the take left to the background comes to its end, and tells
+        entries = []
+        for delivery in taken:
+            if place.is_dealt:
+                offered = self.model.offered(reader)
+            entry = self.entry_of(delivery, offered)
+            if place.is_dealt:
+                self.check_turn(reader, entry, offered)
+            else:
+                assert entry is offered.pop(0), f"{entry} came out of turn"
+            self.check_delivery(entry, delivery)
+            self.model.hand_out(reader, entry)
+            assert delivery.attempts == entry.tried
+            self.deliveries[entry] = delivery
+            entries.append(entry)
+        return entries
+
+    def must_get(self, reader: Reader) -> bool:
+        """Whether there is something for it, and for nobody else rather than for it."""
+        offered, place = self.model.offered(reader), reader.place
+        if not offered or (reader.credit != reader.prefetch and self.store.engine.targets.is_short):
+            return False  # where what is in flight fills memory, who holds something settles it first
+        if not place.is_dealt or len(place.readers) == 1:
+            return True
+        is_first = reader.priority == max(other.priority for other in place.readers)
+        return is_first and any(entry.letter.group is None for entry in offered)
+
+    def entry_of(self, delivery: Delivery, offered: list[Entry]) -> Entry:
+        found = identity(int(delivery.body[:DIGITS]), delivery.headers)
+        entry = next((entry for entry in offered if identity_of(entry) == found), None)
+        assert entry is not None, f"{found} is not for this consumer now"
+        return entry
+
+    def check_delivery(self, entry: Entry, delivery: Delivery) -> None:
+        """It is what was sent."""
+        letter = entry.letter
+        assert delivery.body == body_of(letter)
+        assert delivery.headers["kind"] == letter.kind
+        assert (delivery.priority, delivery.persistent) == (letter.priority, letter.is_persistent)
+        assert delivery.group == letter.group
+        assert letter.id in (None, delivery.id)
+        expires_at_ms = letter.expires_at_ms
+        assert delivery.expires_at == (None if expires_at_ms is None else START_MS + expires_at_ms)
+        if letter.stamp is not None and letter.stamp[2] == "max_attempts":
+            assert delivery.headers["dead_letter_attempts"] == letter.stamp[3]
+        if entry.is_doubtful:
+            assert 1 <= delivery.attempts <= entry.attempts + 1
+            entry.attempts = delivery.attempts - 1
+            entry.is_doubtful = delivery.attempts == 1
+
+    def check_turn(self, reader: Reader, entry: Entry, offered: list[Entry]) -> None:
+        """Where messages are dealt, a group is in order."""
+        group = entry.letter.group
+        if group is not None:
+            peers = [
+                other
+                for other in offered
+                if other.letter.group == group and other.letter.priority == entry.letter.priority
+            ]
+            assert entry is peers[0], f"{entry} was handed out before {peers[0]}"
+
+    def some_held(self, pick: int, count: int) -> tuple[Reader, list[Entry]] | None:
+        holding = [reader for reader in self.consumers if reader.held]
+        if not holding:
+            return None
+        reader = holding[pick % len(holding)]
+        chosen = reader.held[:count] if pick & 64 else Random(pick).sample(reader.held, min(count, len(reader.held)))
+        return reader, chosen
+
+    @call(picks, st.sampled_from((1, 1, 3, 100)), weight=4)
+    def ack(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is not None:
+            reader, entries = found
+            if pick & 128 and len(entries) == 1:
+                self.deliveries[entries[0]].ack()
+            else:
+                self.consumers[reader].ack([self.deliveries[entry] for entry in entries])
+            self.done(reader, entries)
+
+    @call(picks)
+    def ack_up_to(self, pick: int) -> None:
+        found = self.some_held(pick, 1)
+        if found is not None:
+            reader, (entry,) = found
+            self.consumers[reader].ack_up_to(self.deliveries[entry])
+            self.done(reader, reader.held[: reader.held.index(entry) + 1])
+
+    def done(self, reader: Reader, entries: list[Entry]) -> None:
+        self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
+        self.model.acknowledge(reader.place, entries)
+
+    @call(picks, st.sampled_from((1, 3, 100)), delays, weight=3)
+    def nack(self, pick: int, count: int, delay_ms: int) -> None:
+        found = self.some_held(pick, count)
+        if found is not None:
+            reader, entries = found
+            self.consumers[reader].nack([self.deliveries[entry] for entry in entries], delay=delay_ms / 1000)
+            self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
+            self.model.give_back(reader.place, entries, delay_ms)
+
+    @call(picks, st.sampled_from((0, 1, 5, 1000)))
+    def set_prefetch(self, pick: int, prefetch: int) -> None:
+        if self.consumers:
+            reader = list(self.consumers)[pick % len(self.consumers)]
+            reader.prefetch = self.consumers[reader].prefetch = prefetch
+
+    @call(picks)
+    def close_consumer(self, pick: int) -> None:
+        if self.consumers and pick % 2 == 0:
+            self.leave(list(self.consumers)[pick % len(self.consumers)])
+
+    def leave(self, reader: Reader) -> None:
+        consumer = self.consumers.pop(reader)
+        consumer.close()
+        with pytest.raises(Closed):
+            consumer.take()
+        self.model.close(reader)
+
+    @call(picks)
+    def misuse(self, pick: int) -> None:
+        """What is settled can't be settled again, and what another holds not at all. Nothing comes of it."""
+        if not self.settled:
+            return
+        consumer, delivery = self.settled[0]
+        # It came back perhaps, and a transaction decides about it now.
+        with pytest.raises((SettingsError, TransactionError)):
+            delivery.nack() if pick & 1 else delivery.ack()
+        found = self.some_held(pick, 100)
+        if found is not None and self.consumers[found[0]] is not consumer:
+            with pytest.raises(SettingsError):
+                consumer.ack([self.deliveries[entry] for entry in found[1]])
+            with pytest.raises((SettingsError, TransactionError)):
+                self.consumers[found[0]].ack([*(self.deliveries[entry] for entry in found[1]), delivery])
+
+    # ------------------------------------------------------------------ time
+
+    @call(st.sampled_from((0.25, 1.0, 1.0, 4.0, 40.0)), weight=2)
+    def wait(self, seconds: float) -> None:
+        self.settle(seconds)
+
+    @call(st.sampled_from((500, 1_000)))
+    def pass_time(self, ms: int) -> None:
+        """Nobody does what is due meanwhile; so nothing may be, but that messages expire."""
+        coming = range(self.model.now_ms + 1, self.model.now_ms + ms + 1)
+        entries = [entry for place in self.model.places() for entry in place.entries]
+        if not any(entry.is_dead or entry.due_ms in coming or entry.back_ms in coming for entry in entries):
+            self.model.now_ms += ms
+            self.store.clock.advance(ms / 1000)
+
+    def settle(self, seconds: float = 0.25) -> None:
+        """Time passes, and all that is due is done."""
+        self.store.bay.step()
+        self.model.let_dead_leave()
+        for place in self.queue_places():
+            self.untie(place)
+        self.store.clock.advance(seconds)
+        self.model.now_ms += int(seconds * 1000)
+        for _ in range(3):
+            self.store.bay.step()
+        self.model.let_expired_leave()
+        for place in self.queue_places():
+            self.untie(place)
+
+    def untie(self, place: Place) -> None:
+        """What came at once, from several places, has some order."""
+        if len({entry.order for entry in place.entries}) < len(place.entries):
+            order = {seen(message): n for n, message in enumerate(self.store.queue(place.name).browse())}
+            for entry in place.entries:
+                entry.rank += order[identity_of(entry)] / EVERYTHING
+            place.entries.sort(key=lambda entry: entry.order)
+
+    def queue_places(self) -> list[Place]:
+        return list(self.model.queues.values())

@@ -1,0 +1,309 @@
+"""StateMachine: each call of the public interface, done to a store on a simulated disk and to the plain model."""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import invariant
+from machine_calls import (
+    SELDOM,
+    STEPS_UNTIL_COMPARED,
+    Shape,
+    body_of,
+    call,
+    identity_of,
+    message_of,
+    picks,
+    seen,
+    shapes,
+)
+from machine_traffic import Traffic
+from plain_model import SELECTORS, Branch, Place, Reader
+
+from forebay import Closed, TransactionError
+from forebay.store.disk.simulated_disk import PowerCut
+
+
+class StateMachine(Traffic):
+    """Beside the traffic: transactions, whole queues, time, and the end of the process."""
+
+    steps: ClassVar[int] = 0
+    """Calls done by all machines."""
+
+    # ------------------------------------------------------------------ transactions
+
+    def some_open(self, pick: int) -> Branch:
+        """One of those under way, or another one."""
+        if len(self.model.open) <= pick % 3:
+            self.model.open.append(Branch())
+            self.transactions[self.model.open[-1]] = self.store.bay.transaction()
+        return self.model.open[pick % len(self.model.open)]
+
+    @call(picks, picks, st.lists(shapes, min_size=1, max_size=4), st.sampled_from((1, 1, 8)), weight=2)
+    def send_in(self, pick: int, where: int, given: list[Shape], times: int) -> None:
+        name = self.queues[where % len(self.queues)]
+        branch = self.some_open(pick)
+        letters = self.letters(given * times, name, is_plain=True)
+        ids = self.store.queue(name).send_many(
+            [message_of(letter, self.model.now_ms) for letter in letters], transaction=self.transactions[branch]
+        )
+        self.model.queue(name)
+        branch.sent += [(name, letter) for letter in self.sent(letters, ids)]
+
+    @call(picks, st.sampled_from((1, 3, 100)), weight=5)
+    def ack_in(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is None or found[0].place not in self.queue_places():
+            return
+        branch = self.some_open(pick // 3)
+        reader, entries = found
+        entries = [entry for entry in entries if entry.letter.is_persistent]
+        if entries:
+            self.consumers[reader].ack(
+                [self.deliveries[entry] for entry in entries], transaction=self.transactions[branch]
+            )
+            self.model.hold(branch, entries)
+            with pytest.raises(TransactionError):
+                self.deliveries[entries[0]].ack()
+
+    @call(picks, st.sampled_from(("commit", "rollback", "prepare")), weight=3)
+    def end(self, pick: int, outcome: str) -> None:
+        if not self.model.open:
+            return
+        branch = self.model.open[pick % len(self.model.open)]
+        transaction = self.transactions[branch]
+        if outcome == "prepare":
+            xid = b"%d" % self.numbers + b"-%d" % len(self.model.prepared)
+            self.numbers += 1
+            transaction.prepare(xid)
+            self.model.prepare(branch, xid)
+        else:
+            transaction.commit() if outcome == "commit" else transaction.rollback()
+            self.model.end(branch, commits=outcome == "commit")
+            with pytest.raises(TransactionError):
+                transaction.commit()
+
+    @call(picks, st.booleans())
+    def end_prepared(self, pick: int, commits: bool) -> None:
+        if not self.model.prepared:
+            return
+        xid = list(self.model.prepared)[pick % len(self.model.prepared)]
+        (transaction,) = (found for found in self.store.bay.prepared() if found.xid == xid)
+        transaction.commit() if commits else transaction.rollback()
+        self.model.end(self.model.prepared[xid], commits=commits)
+
+    # ------------------------------------------------------------------ many at once
+
+    def some_queue(self, pick: int) -> Place | None:
+        queues = self.queue_places()
+        return queues[pick % len(queues)] if queues else None
+
+    @call(picks)
+    def purge(self, pick: int) -> None:
+        place = self.some_queue(pick)
+        if place is not None and pick % SELDOM == 0:
+            doomed = self.model.pending(place)
+            old = sum(map(self.model.has_expired, doomed))
+            assert len(doomed) - old <= self.store.queue(place.name).purge() <= len(doomed)
+            self.model.remove(place, doomed)
+
+    @call(
+        picks,
+        picks,
+        st.sampled_from((None, *SELECTORS)),
+        st.sampled_from((None, None, 0, 1, 5)),
+    )
+    def move(self, pick: int, where: int, selector: str | None, limit: int | None) -> None:
+        source, to = self.some_queue(pick), self.queues[where % len(self.queues)]
+        if source is not None and source.name != to:
+            target = self.model.queue(to)
+            if any(self.model.has_expired(entry) for entry in source.entries):
+                self.settle()  # or it depends on who has met it already
+            chosen = self.model.pending(source, selector)[:limit]
+            assert self.store.queue(source.name).move(to, selector, limit) == len(chosen)
+            self.model.move(source, target, chosen)
+
+    @call(picks)
+    def delete(self, pick: int) -> None:
+        place = self.some_queue(pick)
+        if place is None or pick % SELDOM:
+            return
+        queue = self.store.queue(place.name)
+        if self.model.is_known_to_a_branch(place):
+            with pytest.raises(TransactionError):
+                queue.delete()
+            return
+        queue.delete()
+        with pytest.raises(Closed):
+            queue.send(b"late")
+        assert queue.depth == 0
+        for reader in place.readers:
+            del self.consumers[reader]
+        self.model.delete(place.name)
+
+    @call(picks)
+    def pause(self, pick: int) -> None:
+        place = self.some_queue(pick)
+        if place is not None:
+            queue = self.store.queue(place.name)
+            queue.resume() if place.is_paused else queue.pause()
+            place.is_paused = not place.is_paused
+
+    @call(picks, st.sampled_from((None, *SELECTORS)))
+    def browse(self, pick: int, selector: str | None) -> None:
+        place = self.some_queue(pick)
+        if place is not None:
+            found = [seen(message) for message in self.store.queue(place.name).browse(selector)]
+            there = [entry for entry in place.entries if SELECTORS[selector](entry.letter.kind)]
+            assert found == [identity_of(entry) for entry in there if not self.model.has_expired(entry)]
+
+    @call(picks)
+    def find(self, pick: int) -> None:
+        place = self.some_queue(pick)
+        if place is not None and place.entries:
+            entry = place.entries[pick % len(place.entries)]
+            found = self.store.queue(place.name).find(entry.letter.id or "nobody's")
+            if entry.letter.id is None:
+                assert found is None
+            elif not self.model.has_expired(entry):
+                assert found is not None and found.body == body_of(entry.letter)
+
+    # ------------------------------------------------------------------ the store
+
+    @call()
+    def checkpoint(self) -> None:
+        self.store.bay.checkpoint()
+
+    @call()
+    def cleanup(self) -> None:
+        self.store.bay.cleanup()
+
+    @call(st.sampled_from(("4MiB", "5MiB", "8MiB")))
+    def resize(self, limit: str) -> None:
+        report = self.store.bay.resize(limit)
+        assert report.is_settled == (not report.awaited)
+
+    @call(
+        st.sampled_from((*[""] * 6, "reopen", "kill", "kill", "power cut", "power cut")),
+        st.booleans(),
+    )
+    def open_again(self, how: str, is_index_lost: bool) -> None:
+        """Ends cleanly or not. What is synced with each call outlives a power cut."""
+        if not how:
+            return
+        if how == "reopen":
+            self.model.close_store()
+            self.store.reopen()
+        elif how == "power cut" and self.sync == "always":
+            mode = self.random.choice(list(PowerCut))
+            self.model.crash(is_power_cut=True)
+            self.store.power_cut(self.random, mode)
+        else:
+            self.model.crash(is_power_cut=False)
+            self.store.crash(is_index_lost=is_index_lost)
+        for kept in (self.consumers, self.deliveries, self.transactions, self.settled, self.searching):
+            kept.clear()
+        bay = self.store.bay
+        assert sorted(found.xid for found in bay.prepared() if found.xid) == sorted(self.model.prepared)
+        self.forget_empty()
+        self.resolve_doubts()
+        self.settle()
+        self.compare()
+
+    def forget_empty(self) -> None:
+        """A queue that nobody sent anything to may be gone with the power."""
+        bay = self.store.bay
+        for place in self.queue_places():
+            if place.name not in bay.destinations():
+                assert not self.model.pending(place) and self.sync == "always"
+                del self.model.queues[place.name]
+        self.model.topics = {name: found for name, found in self.model.topics.items() if found or name in bay.topics()}
+
+    def resolve_doubts(self) -> None:
+        """After a power cut: whether something had its last attempt is seen from where it is."""
+        doubtful = [
+            (place, entry)
+            for place in self.model.places()
+            for entry in place.entries
+            if entry.is_doubtful and entry.is_dead
+        ]
+        if not doubtful:
+            return
+        for _ in range(3):
+            self.store.bay.step()
+        for place, entry in doubtful:
+            if place.subscription is None:
+                stays = identity_of(entry) in map(seen, self.store.queue(place.name).browse())
+            else:
+                stamped = (entry.letter.number, place.name, place.subscription, "max_attempts")
+                dead_letters = place.rule.dead_letters or ""  # asking for that queue would make it
+                is_there = dead_letters in self.store.bay.destinations()
+                stays = not is_there or stamped not in map(seen, self.store.queue(dead_letters).browse())
+            if stays:
+                entry.is_dead = False
+                entry.attempts = min(entry.attempts, (place.rule.max_attempts or 1) - 1)
+
+    # ------------------------------------------------------------------ what must be true
+
+    @invariant()
+    def stays_below_its_limit(self) -> None:
+        StateMachine.steps += 1
+        budget = self.store.engine.budget
+        assert budget.held_bytes <= budget.limit_bytes
+        self.store.engine.audit()
+        if self.numbers % STEPS_UNTIL_COMPARED == 0:
+            self.compare()
+
+    def compare(self) -> None:
+        """What can be asked is what the model says."""
+        statistics = self.store.bay.statistics()
+        assert sorted(statistics.destinations) == sorted(self.model.queues)
+        for name, place in self.model.queues.items():
+            found = statistics.destinations[name]
+            assert found.depth in self.model.depths(place), f"{name}: {found.depth} of {len(place.entries)}"
+            assert found.consumers == len(place.readers)
+            assert found.is_paused == place.is_paused
+            counts = {count: getattr(found, count) for count in place.counts}
+            assert counts == place.counts
+        for topic, subscriptions in self.model.topics.items():
+            durable = statistics.topics[topic].subscriptions
+            assert sorted(durable) == sorted(name for name in subscriptions if isinstance(name, str))
+
+    def teardown(self) -> None:
+        if sys.exc_info()[0] is None and hasattr(self, "store"):
+            self.drain()
+
+    def drain(self) -> None:
+        """At the end everything is taken, once, in order, and nothing is left."""
+        for xid in list(self.model.prepared):
+            (transaction,) = (found for found in self.store.bay.prepared() if found.xid == xid)
+            transaction.commit()
+            self.model.end(self.model.prepared[xid], commits=True)
+        for branch in list(self.model.open):
+            self.transactions[branch].rollback()
+            self.model.end(branch, commits=False)
+        for reader in list(self.consumers):
+            self.leave(reader)
+        self.settle(1_000)
+        self.compare()
+        for place in list(self.model.places()):
+            if place.is_paused:
+                self.store.queue(place.name).resume()
+                place.is_paused = False
+            reader = Reader(place, place.selector)
+            if place.subscription is None:
+                self.consumers[reader] = self.store.queue(place.name).subscribe(prefetch=0)
+            else:
+                self.consumers[reader] = self.store.bay.topic(place.name).subscribe(
+                    durable=place.subscription, selector=place.selector, prefetch=0
+                )
+            self.model.join(reader)
+            while entries := self.receive(reader, 100):
+                self.consumers[reader].ack([self.deliveries[entry] for entry in entries])
+                self.model.acknowledge(place, entries)
+            assert not place.entries, f"{place.entries[0]} is lost"
+        self.store.check()
+        assert self.store.bay.statistics().tmp_storage.bytes == 0

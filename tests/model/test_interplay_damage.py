@@ -1,0 +1,292 @@
+"""Each record and each data log of a store with topics and transactions damaged in turn, and the store repaired.
+
+What remains is an ordinary store: every structure agrees with itself, it opens in either mode without a further word
+about the damage, an index made anew says the same, and all that a store does goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from interplay_model import QUEUES, TOPICS, check_stored
+from manual_clock import ManualClock
+from simulated_bay import SimulatedBay
+from test_interplay import described, use
+from test_transaction_crash import same
+
+from forebay import Forebay, JournalCorrupt, Message, Settings
+from forebay.dispatch.engine.engine import Engine
+from forebay.store.disk.layout import JOURNAL
+from forebay.store.disk.simulated_disk import SimulatedDisk
+from forebay.store.format.record import (
+    DESTINATION,
+    KIND_NAMES,
+    MESSAGE,
+    SUBSCRIBE,
+    decode_header,
+    encode_lost,
+    sequence_behind,
+    verify_head,
+)
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
+from forebay.store.metadata.sqlite import MemoryMetadataStore
+
+SELECTORS = {"third": "kind = 0"}
+
+
+def busy_store(*, reopens: bool) -> SimulatedBay:
+    """Every kind of record that queues, topics and transactions leave. reopens: over many data logs."""
+    store = SimulatedBay(max_file_length="64KiB", sync="always")
+    for name in TOPICS:
+        store.bay.topic(name).subscribe(durable="all").close()
+    store.bay.topic("news").subscribe(durable="third", selector=SELECTORS["third"]).close()
+    for turn in range(3):
+        _send_and_prepare(store.bay, turn)
+        if reopens:
+            store.reopen()
+        _settle(store.bay, turn)
+        if reopens:
+            store.reopen()
+    store.bay.close()
+    return store
+
+
+def _send_and_prepare(bay: Forebay, turn: int) -> None:
+    for name in QUEUES:
+        bay.queue(name).send_many(
+            Message(b"%d %d" % (turn, n), priority=priority) for n in range(6) for priority in (4, 9)
+        )
+    for name in TOPICS:
+        bay.topic(name).send_many(Message(b"%d %d" % (turn, n), {"kind": n % 3}) for n in range(6))
+        bay.topic(name).send(b"alone")
+    consumer = bay.queue("orders").subscribe()
+    with bay.transaction() as transaction:
+        bay.queue("audit").send_many((Message(b"in %d" % n) for n in range(5)), transaction=transaction)
+        bay.queue("prices").send(b"in", transaction=transaction)
+        consumer.ack(consumer.take(4), transaction=transaction)
+    prepared = bay.transaction()
+    bay.queue("audit").send(b"prepared", transaction=prepared)
+    consumer.ack(consumer.take(2), transaction=prepared)
+    prepared.prepare(b"xid %d" % turn)
+
+
+def _settle(bay: Forebay, turn: int) -> None:
+    if turn:
+        (prepared,) = [found for found in bay.prepared() if found.xid == b"xid %d" % (turn - 1)]
+        (prepared.commit if turn == 1 else prepared.rollback)()
+    with bay.topic("prices").subscribe(durable="all") as reader:
+        reader.ack(reader.take(3))
+    bay.step()
+    bay.topic("news").subscribe(durable=f"turn {turn}").close()
+    if turn:
+        bay.topic("news").unsubscribe(f"turn {turn - 1}")
+    transaction = bay.transaction()
+    bay.queue("audit").send(b"rolled back", transaction=transaction)
+    bay.queue("audit").send(bytes(20_000), transaction=transaction)
+    transaction.rollback()
+    with bay.queue("audit").subscribe() as consumer:
+        consumer.ack(consumer.take(3))
+    bay.queue("prices").purge()
+
+
+def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore, **fields: Any) -> Forebay:
+    settings = Settings(background=False, memory_limit="8MiB", max_file_length="64KiB", **fields)
+    return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+
+
+def contents(bay: Forebay) -> dict[Any, Any]:
+    """All that can be taken, by queue and by subscription, and what waits for its outcome."""
+    bay.step()
+    found: dict[Any, Any] = {"prepared": sorted(transaction.xid or b"" for transaction in bay.prepared())}
+    for name in bay.destinations():
+        with bay.queue(name).subscribe() as consumer:
+            found[name] = bay.queue(name).depth, [(taken.priority, taken.body) for taken in consumer.take(1000)]
+    for topic in bay.topics():
+        for name in bay.topic(topic).subscriptions():
+            with bay.topic(topic).subscribe(durable=name, selector=SELECTORS.get(name)) as consumer:
+                found[topic, name] = [taken.body for taken in consumer.take(1000)]
+    return found
+
+
+def records(disk: SimulatedDisk) -> Iterator[tuple[str, int, int]]:
+    """(name of the data log, offset, kind) of each record, and (name, 0, 0) for the data log."""
+    for name in [f"{JOURNAL}/{name}" for name in disk.list(JOURNAL) if name.endswith(".log")]:
+        file = disk.open_for_reading(name)
+        header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
+        yield name, 0, 0
+        yield from ((name, offset, record.kind) for offset, record, _ in Walk(file, header, DATA_LOG_HEADER_BYTES))
+
+
+def damaged(store: SimulatedBay, kind: int, nth: int = 0) -> SimulatedDisk:
+    """A closed store's disk with the nth record of a kind damaged."""
+    disk = store.disk.crash_process()
+    name, offset, _ = [found for found in records(disk) if found[2] == kind][nth]
+    disk.flip_bit(name, offset + 20, 1)
+    return disk
+
+
+@pytest.mark.parametrize("length", range(32, 50))
+def test_record_of_loss_verifies_whatever_its_length(length: int) -> None:
+    """An unsubscribe record has 36 bytes: room for a header and not for the number of records."""
+    data = encode_lost(7, 5, 1, 3, length).ljust(length, b"?")
+    header = decode_header(data)
+    verify_head(header, data[: header.head_bytes], 7)
+    assert (header.length, sequence_behind(header, data)) == (length, 8)
+
+
+def one_topic() -> SimulatedBay:
+    """A topic that is told of in the first data log, and restated in the second."""
+    store = SimulatedBay(max_file_length="64KiB", sync="always")
+    store.bay.topic("news").subscribe(durable="all").close()
+    store.bay.topic("news").send(b"first")
+    store.reopen()
+    store.bay.close()
+    return store
+
+
+def test_topic_of_which_the_record_is_lost_is_one_with_all_that_came_for_it() -> None:
+    bay = opened(damaged(one_topic(), DESTINATION), MemoryMetadataStore(), on_missing_data_log="report")
+    bay.topic("news").send(b"second")
+    assert (bay.destinations(), bay.topics()) == ([], ["news"])
+    assert contents(bay)["news", "all"] == [b"first", b"second"]
+    check_stored(bay)
+
+
+def test_lane_of_a_topic_of_which_nothing_is_told_before_its_messages_becomes_a_topics() -> None:
+    store = one_topic()
+    disk = damaged(store, DESTINATION)
+    name, offset, _ = next(found for found in records(store.disk) if found[2] == SUBSCRIBE)
+    disk.flip_bit(name, offset + 20, 1)
+    bay = opened(disk, MemoryMetadataStore(), on_missing_data_log="report")
+    bay.topic("news").send(b"second")
+    assert (bay.destinations(), bay.topics()) == ([], ["news"])
+    assert contents(bay)["news", "all"] == [b"second"]
+    check_stored(bay)
+
+
+def test_acks_of_a_subscription_of_which_the_beginning_is_lost_make_no_queue() -> None:
+    store = SimulatedBay(max_file_length="64KiB", sync="always")
+    with store.bay.topic("news").subscribe(durable="all") as consumer:
+        store.bay.topic("news").send_many([Message(b"first"), Message(b"second")])
+        consumer.ack(consumer.take(1))
+    store.bay.close()
+    bay = opened(damaged(store, SUBSCRIBE), MemoryMetadataStore(), on_missing_data_log="report")
+    assert (bay.destinations(), bay.topics()) == ([], ["news"])
+
+
+def transaction_of_two_slices(*, is_prepared: bool) -> SimulatedBay:
+    store = SimulatedBay(max_file_length="64KiB", sync="always")
+    transaction = store.bay.transaction()
+    for name in ("orders", "prices"):
+        store.bay.queue(name).send(b"in", transaction=transaction)
+    if is_prepared:
+        transaction.prepare(b"xid")
+    else:
+        transaction.commit()
+    store.bay.close()
+    return store
+
+
+def test_lost_slice_costs_its_own_messages_of_a_commit_and_no_later_open_complains() -> None:
+    disk = damaged(transaction_of_two_slices(is_prepared=False), MESSAGE)
+    for mode in ("report", "refuse"):
+        bay = opened(disk, MemoryMetadataStore(), on_missing_data_log=mode)
+        assert [bay.queue(name).depth for name in ("orders", "prices")] == [0, 1]
+        disk = disk.crash_process()
+
+
+def test_lost_slice_costs_its_own_messages_of_a_prepared_transaction() -> None:
+    disk = damaged(transaction_of_two_slices(is_prepared=True), MESSAGE)
+    opened(disk, MemoryMetadataStore(), on_missing_data_log="report")
+    disk = disk.crash_process()
+    bay = opened(disk, MemoryMetadataStore())
+    (transaction,) = bay.prepared()
+    transaction.commit()
+    for found in (bay, opened(disk.crash_process(), MemoryMetadataStore())):
+        assert [found.queue(name).depth for name in ("orders", "prices")] == [0, 1]
+        check_stored(found)
+
+
+def test_damaged_slice_of_a_prepared_transaction_is_met_by_opening_and_not_by_the_commit() -> None:
+    """The index has no reason to read it."""
+    store = transaction_of_two_slices(is_prepared=True)
+    store._open()
+    store.bay.close()
+    disk = damaged(store, MESSAGE)
+    with pytest.raises(JournalCorrupt):
+        opened(disk.crash_process(), same(store._metadata))
+    bay = opened(disk, same(store._metadata), on_missing_data_log="report")
+    (transaction,) = bay.prepared()
+    transaction.commit()
+    assert [bay.queue(name).depth for name in ("orders", "prices")] == [0, 1]
+
+
+def test_data_log_that_breaks_off_before_one_whose_number_is_not_the_next_is_repaired() -> None:
+    """A power cut took the one between when it was begun, and its number is not given again."""
+    disk = SimulatedDisk()
+    opened(disk, MemoryMetadataStore())
+    torn = disk.open("journal/data-2.log", create=True)
+    torn.preallocate(65_536)
+    opened(disk, MemoryMetadataStore())
+    assert [name for name in disk.list(JOURNAL) if name.startswith("data")] == ["data-1.log", "data-3.log"]
+    disk.flip_bit("journal/data-1.log", 64 + 20, 1)
+    for mode, places in (("report", 1), ("refuse", 0)):
+        bay = opened(disk, MemoryMetadataStore(), on_missing_data_log=mode)
+        assert len(bay.recovery.damaged) == places
+        disk = disk.crash_process()
+
+
+def examine(store: SimulatedBay, name: str, offset: int, kind: int, *, is_index_lost: bool) -> None:
+    disk = store.disk.crash_process()
+    if kind:
+        disk.flip_bit(name, offset + 20, 1)
+    else:
+        disk.remove(name)
+        disk.sync_directory(JOURNAL)
+    metadata = MemoryMetadataStore() if is_index_lost else same(store._metadata)
+    bay = opened(disk, metadata, on_missing_data_log="report")
+    check_stored(bay)
+    found = contents(bay)
+    if is_index_lost:
+        bay = opened(disk.crash_process(), MemoryMetadataStore())
+        assert bay.recovery.damaged == ()
+        assert contents(bay) == found
+        assert described(bay) == described(opened(disk.crash_process(), same(metadata)))
+    if kind not in (0, DESTINATION):
+        assert {*bay.destinations(), *bay.topics()} <= {*QUEUES, *TOPICS}
+    disk = disk.crash_process()
+    bay = opened(disk, metadata)
+    use(bay)
+    if is_index_lost:
+        assert contents(opened(disk.crash_process(), MemoryMetadataStore())) == contents(bay)
+
+
+def examine_all(*, reopens: bool, is_index_lost: bool, most: int = 1000) -> None:
+    """most: so many records of each kind."""
+    store = busy_store(reopens=reopens)
+    seen: Counter[int] = Counter()
+    for name, offset, kind in records(store.disk):
+        seen[kind] += 1
+        if seen[kind] > most:
+            continue
+        try:
+            examine(store, name, offset, kind, is_index_lost=is_index_lost)
+        except Exception as error:
+            what = KIND_NAMES.get(kind, "all of it")
+            raise AssertionError(f"{name} at {offset} ({what}): {error!r}") from error
+    assert len(seen) >= 11
+
+
+def test_any_damaged_record_leaves_an_ordinary_store() -> None:
+    examine_all(reopens=False, is_index_lost=True, most=2)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("reopens, is_index_lost", [(False, False), (False, True), (True, False), (True, True)])
+def test_any_damaged_record_leaves_an_ordinary_store_of_many_data_logs_and_with_its_index(
+    reopens: bool, is_index_lost: bool
+) -> None:
+    examine_all(reopens=reopens, is_index_lost=is_index_lost)

@@ -1,0 +1,65 @@
+"""The whole public interface against the plain model: whatever is called in whatever order, both say the same.
+
+Hypothesis chooses the calls. After each of them the ledger agrees with the
+live objects and stays below its limit; at intervals, and after each open, all
+that can be asked of the store is what the model says; and at the end every
+message is taken once more, in order, and nothing else is there.
+"""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
+from hypothesis.stateful import run_state_machine_as_test
+from state_machine import StateMachine
+
+FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+SEEDS_APART = 10_000
+STEPS = 200
+"""Of one example."""
+EXAMPLES = 12
+"""That one seed draws. Of more, most would be small changes of those before."""
+SHORT_SEEDS = 3
+SOAK_PARTS = 20
+SOAK_STEPS = 1_000_000
+
+
+def run(number: int) -> int:
+    """The examples that the number draws; returns how many steps there were.
+
+    Hypothesis also draws numbers that it reads in whatever modules are loaded:
+    without that a seed means the same beside any other test, and after a change.
+    """
+    before = StateMachine.steps
+    chosen = settings(
+        max_examples=EXAMPLES,
+        stateful_step_count=STEPS,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        with mock.patch.object(HypothesisProvider, "_maybe_draw_constant", return_value=None):
+            run_state_machine_as_test(seed(number)(type("Seeded", (StateMachine,), {})), settings=chosen)
+    except BaseException as error:
+        error.add_note(f"seed {number}")
+        raise
+    return StateMachine.steps - before
+
+
+def test_whatever_is_called_the_library_does_what_the_plain_model_says() -> None:
+    for number in range(SHORT_SEEDS):
+        assert run(FIRST_SEED * SEEDS_APART + number) > STEPS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(1, 1 + SOAK_PARTS))
+def test_soak_of_the_whole_interface(part: int) -> None:
+    """A million steps in all. FOREBAY_SEED draws others than the last time."""
+    number, done = (FIRST_SEED + part) * SEEDS_APART, 0
+    while done < SOAK_STEPS // SOAK_PARTS:
+        number += 1
+        done += run(number)

@@ -1,0 +1,60 @@
+"""Sequences: what is in, block by block, against a plain set."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from forebay.store.index.block import BLOCK_MESSAGES
+from forebay.store.index.sequence_bitmap import Sequences, bits
+from forebay.store.index.topic_lane import mask_runs
+
+
+def contents(sequences: Sequences) -> set[int]:
+    found: set[int] = set()
+    number = sequences.next_block(0)
+    while number is not None:
+        for low, high in mask_runs(sequences.mask(number)):
+            found.update(range(number * BLOCK_MESSAGES + low, number * BLOCK_MESSAGES + high + 1))
+        number = sequences.next_block(number + 1)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_operations_agree_with_a_plain_set(seed: int) -> None:
+    random = Random(seed)
+    sequences, model = Sequences(), set[int]()
+    for _ in range(300):
+        first = random.randrange(6 * BLOCK_MESSAGES)
+        last = first + random.choice((0, 1, 30, 511, 512, 1500))
+        if random.random() < 0.5:
+            sequences.add(first, last)
+            model.update(range(first, last + 1))
+        else:
+            number, low = first // BLOCK_MESSAGES, first % BLOCK_MESSAGES
+            high = min(low + last - first, BLOCK_MESSAGES - 1)
+            sequences.remove(number, bits(low, high))
+            model.difference_update(range(first, number * BLOCK_MESSAGES + high + 1))
+        sequences._check()
+        assert sequences.count == len(model)
+        assert (first in sequences) == (first in model)
+    assert contents(sequences) == model
+    again = Sequences()
+    again.restore(sequences.backlog(0, 0))
+    again._check()
+    assert contents(again) == model and again.count == len(model)
+
+
+def test_ten_million_in_a_row_are_one_run() -> None:
+    sequences = Sequences()
+    sequences.add(0, 10_000_000 - 1)
+    backlog = sequences.backlog(0, 0)
+    assert len(backlog.blocks) == 1 and len(backlog.masks) == 1
+    assert sequences.count == 10_000_000
+
+
+@pytest.mark.parametrize("mask, runs", [(0, []), (1, [(0, 0)]), (0b1011_0110, [(1, 2), (4, 5), (7, 7)])])
+def test_runs_of_a_mask(mask: int, runs: list[tuple[int, int]]) -> None:
+    assert list(mask_runs(mask)) == runs
+    assert sum(bits(low, high) for low, high in runs) == mask

@@ -1,0 +1,147 @@
+"""A lease keeps what its reader has not read, until it expires, and never against the store's limit."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from simulated_bay import SimulatedBay
+from staged_stores import newest, roll, send, settle, small_bay
+
+from forebay import Message, SettingsError
+from forebay.store.disk.simulated_disk import SimulatedDisk
+from forebay.store.inspect.read_only import look
+from forebay.store.maintenance.leases import LEASES, Lease, end_lease, read_leases, write_lease
+
+SECOND_MS = 1000
+
+
+def consumed(**fields: object) -> SimulatedBay:
+    """Four data logs of which nothing is needed, and the newest."""
+    simulated = small_bay(**fields)
+    for _ in range(4):
+        send(simulated, "orders", b"tea")
+        settle(simulated, "orders", 1)
+        roll(simulated)
+    return simulated
+
+
+def leased(simulated: SimulatedBay, data_log: int, seconds: float = 60.0, name: str = "audit") -> None:
+    expires_ms = simulated.clock.time_ms() + int(seconds * SECOND_MS)
+    write_lease(simulated.disk, Lease(name, data_log, 64, expires_ms))
+
+
+def remaining(simulated: SimulatedBay) -> set[int]:
+    return set(simulated.bay.cleanup().remaining)
+
+
+def test_what_a_reader_has_not_read_stays_until_it_goes_on() -> None:
+    simulated = consumed()
+    leased(simulated, 2)
+    assert remaining(simulated) == {2, 3, 4, newest(simulated)}
+    leased(simulated, 4)
+    assert remaining(simulated) == {4, newest(simulated)}
+    end_lease(simulated.disk, "audit")
+    assert remaining(simulated) == {newest(simulated)}
+
+
+def test_lease_ends_at_its_time() -> None:
+    simulated = consumed()
+    leased(simulated, 2, seconds=10)
+    assert 2 in remaining(simulated)
+    simulated.clock.advance(11)
+    assert remaining(simulated) == {newest(simulated)}
+
+
+def test_lease_does_not_outrank_the_limit_of_the_store() -> None:
+    simulated = small_bay(store_limit=1 << 20)
+    leased(simulated, 1)
+    kept = 0
+    for _ in range(40):
+        simulated.queue("orders").send_many(Message(bytes(1000)) for _ in range(60))
+        settle(simulated, "orders", 60)
+        kept = max(kept, len(remaining(simulated)))
+    assert kept > 8
+
+
+def test_the_earliest_of_several_leases_counts() -> None:
+    simulated = consumed()
+    leased(simulated, 4, name="late")
+    leased(simulated, 3, name="early")
+    assert remaining(simulated) == {3, 4, newest(simulated)}
+
+
+def test_explain_names_the_lease_for_the_owner_and_from_outside() -> None:
+    simulated = consumed()
+    leased(simulated, 3)
+    simulated.bay.cleanup()
+    [cause] = simulated.bay.explain(3).causes
+    assert (cause.reason, cause.holder) == ("lease", "lease audit")
+    assert "lease audit keeps it" in simulated.bay.explain(3).sentence
+    assert "the reader of lease audit" in cause.frees
+    now_ms = simulated.clock.time_ms()
+    assert look(simulated.disk, now_ms).pins.of(3) == simulated.engine.store.pins().of(3)
+    assert look(simulated.disk, now_ms + 61 * SECOND_MS).pins.of(3) == []
+
+
+def test_kept_data_logs_are_not_relocated() -> None:
+    simulated = small_bay()
+    for n in range(12):
+        simulated.queue("stuck").send(b"stuck %d" % n)
+        simulated.queue("orders").send_many(Message(bytes(1000)) for _ in range(40))
+        settle(simulated, "orders", 40)
+        roll(simulated)
+    leased(simulated, 1)
+    simulated.bay.cleanup()
+    assert len(remaining(simulated)) > 12
+    end_lease(simulated.disk, "audit")
+    simulated.bay.cleanup()
+    assert len(remaining(simulated)) <= 4
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 28, b"FBLEASE1" + bytes(20), bytes(1000)])
+def test_what_is_no_lease_keeps_nothing(content: bytes) -> None:
+    simulated = consumed()
+    simulated.disk.make_directory(LEASES)
+    file = simulated.disk.open(f"{LEASES}/lease-audit", create=True)
+    file.append(content)
+    file.close()
+    assert read_leases(simulated.disk, 0) == []
+    assert remaining(simulated) == {newest(simulated)}
+
+
+def test_power_cut_leaves_the_old_lease_or_the_new_one() -> None:
+    disk = SimulatedDisk()
+    disk.make_directory("")
+    old, new = Lease("audit", 1, 64, 10), Lease("audit", 2, 64, 20)
+    write_lease(disk, old)
+    states: list[SimulatedDisk] = []
+
+    def cut(call: str, name: str) -> None:
+        states.extend(disk.every_power_cut())
+
+    disk.on_call = cut
+    write_lease(disk, new)
+    disk.on_call = None
+    found = [read_leases(state, 0) for state in states]
+    assert len(found) > 10
+    assert all(leases in ([old], [new]) for leases in found)
+    assert all(read_leases(state, 0) == [new] for state in disk.every_power_cut())
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a" * 65, "a b"])
+def test_name_that_is_no_file_is_refused(name: str) -> None:
+    if name == "..":
+        write_lease(disk := SimulatedDisk(), Lease(name, 1, 64, 9))
+        assert read_leases(disk, 0) == [Lease(name, 1, 64, 9)]  # its file is called lease-..
+        return
+    with pytest.raises(SettingsError, match="lease="):
+        write_lease(SimulatedDisk(), Lease(name, 1, 64, 1))
+
+
+def test_where_leases_cannot_be_listed_every_data_log_is_kept() -> None:
+    disk = SimulatedDisk()
+    write_lease(disk, Lease("reader", 5, 0, 2_000))
+    disk.fail("list", 1, errno.EIO)
+    assert [lease.data_log for lease in read_leases(disk, 1_000)] == [1]
+    assert [lease.data_log for lease in read_leases(disk, 1_000)] == [5]

@@ -1,0 +1,415 @@
+"""A damaged journal that is opened with on_missing_data_log="report": all that is intact is served, and named once."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+
+import pytest
+from journals import data_logs, walked
+from manual_clock import ManualClock
+from message_stores import OpenStore
+from simulated_bay import SimulatedBay
+
+from forebay import Forebay, JournalCorrupt, Message, Settings
+from forebay.dispatch.engine.engine import Engine
+from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
+from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
+from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.recovery.quarantine import PARTS_MAX
+from forebay.store.recovery.repair import DamagedPlace
+from forebay.store.recovery.verify import examine_all, judge
+
+FILE_BYTES = 8192
+BODY = b"body of a message " * 10
+
+
+class Filled:
+    """A store that was closed, and copies of it: three data logs of one queue, some of it acknowledged."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        self.metadata = MemoryMetadataStore()
+        opened = OpenStore(self.disk, self.metadata, max_file_bytes=FILE_BYTES)
+        lane = opened.lane()
+        self.bodies: dict[int, bytes] = {}
+        while opened.store.journal.data_log < 3 or opened.store.journal.offset < 4000:
+            bodies = [b"%d " % (lane.next_sequence + n) + BODY for n in range(1 + lane.next_sequence % 3)]
+            self.bodies.update(enumerate(bodies, opened.add(*bodies, lane=lane)))
+            opened.store.journal.sync()
+            if lane.next_sequence >= 3 and lane.next_sequence % 10 < 3:
+                opened.remove(lane.next_sequence - 3)
+        self.gone = set(self.bodies) - {message[0] for message in opened.pending()}
+        opened.store.close()
+        self.metadata.synced()
+
+    def copy(self) -> SimulatedDisk:
+        return self.disk.crash_process()
+
+    def index(self) -> MemoryMetadataStore:
+        return MemoryMetadataStore(self.metadata._history[-1])
+
+    def sequences_of(self, data_log: int, begin: int, end: int) -> set[int]:
+        """Messages whose record, or the ack of which, meets these bytes."""
+        found: set[int] = set()
+        for offset, header, head in walked(self.disk, data_log)[1]:
+            if offset < end and begin < offset + header.length:
+                first = int.from_bytes(head[36:44], "little")
+                if header.kind == MESSAGE:
+                    found.update(range(first, first + header.entries))
+                elif header.kind == ACK:
+                    found.add(first)
+        return found
+
+
+FILLED = Filled()
+
+
+def reopened(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, *, report: bool = True) -> OpenStore:
+    return OpenStore(
+        disk,
+        metadata or MemoryMetadataStore(),
+        max_file_bytes=FILE_BYTES,
+        clock=ManualClock(7),
+        accepts_loss=report,
+    )
+
+
+def readable(opened: OpenStore) -> dict[int, bytes]:
+    """Pending messages that can be read; some cannot."""
+    found: dict[int, bytes] = {}
+    lane, at = opened.lane(), 0
+    while True:
+        with opened.lock:
+            run = lane.pending_run(at, 1 << 30)
+            if run is None:
+                return found
+            regions = opened.store.plan(lane, [run])
+        messages, _ = opened.store.read(regions)
+        found.update({message[0]: message[2] for message in messages if message[2] is not None})
+        at = run[1] + 1
+
+
+def check(disk: SimulatedDisk, metadata: MemoryMetadataStore | None, touched: set[int]) -> tuple[DamagedPlace, ...]:
+    """All that was not touched is there; and what the repair left opens in the other mode without another word.
+
+    Where the index is there, damage that it need not look at is not noticed.
+    """
+    index = metadata or MemoryMetadataStore()
+    opened = reopened(disk, index)
+    found = readable(opened)
+    untouched = set(FILLED.bodies) - FILLED.gone - touched
+    assert untouched <= set(found), f"lost: {untouched - set(found)}"
+    assert set(found) & FILLED.gone <= touched, "came back though its ack is there"
+    assert all(body == FILLED.bodies[sequence] for sequence, body in found.items())
+    assert opened.lane().next_sequence >= max(found, default=0)
+    opened.add(b"more")
+    opened.store.close()
+    for _ in range(2):
+        again = reopened(disk, index if metadata is not None else None, report=False)
+        assert again.report.damaged == () and again.report.truncated_bytes == 0
+        assert readable(again) == found | {again.lane().next_sequence - 1: b"more"}
+        again.store.close()
+    return opened.report.damaged
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+def test_every_damaged_record_costs_itself_alone(with_index: bool) -> None:
+    random, repaired = Random(1), 0
+    for data_log in (1, 2, 3):
+        for offset, header, _ in walked(FILLED.disk, data_log)[1]:
+            disk = FILLED.copy()
+            disk.flip_bit(data_log_name(data_log), offset + random.randrange(32), random.randrange(8))
+            touched = FILLED.sequences_of(data_log, offset, offset + header.length)
+            damaged = check(disk, FILLED.index() if with_index else None, touched)
+            for place in damaged:
+                assert (place.data_log, place.offset) == (data_log, offset)
+            repaired += len(damaged)
+    assert repaired == 0 if with_index else repaired >= 60
+
+
+def test_every_byte_of_a_header_may_be_damaged_and_nothing_is_lost() -> None:
+    """Even the salt: it follows from the first record, and the second confirms it."""
+    for data_log in (1, 2, 3):
+        for offset in range(DATA_LOG_HEADER_BYTES):
+            if offset in (8, 9, 10, 11):
+                continue  # the version: the crc tells that it is damaged as well, see below
+            disk = FILLED.copy()
+            disk.flip_bit(data_log_name(data_log), offset, offset % 8)
+            damaged = check(disk, None, set())
+            assert [place.data_log for place in damaged] == [data_log] and damaged[0].lost_records == 0
+    disk = FILLED.copy()
+    disk.open(data_log_name(2)).append(bytes(DATA_LOG_HEADER_BYTES))
+    assert len(check(disk, None, set())) == 1
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("data_log", [1, 2, 3])
+def test_missing_data_log_costs_its_messages_alone(data_log: int, with_index: bool) -> None:
+    disk = FILLED.copy()
+    disk.remove(data_log_name(data_log))
+    touched = FILLED.sequences_of(data_log, 0, 1 << 30)
+    (place, *_) = check(disk, FILLED.index() if with_index else None, touched)
+    assert place.data_log == data_log and "missing" in place.problem
+    if data_log == 2:
+        assert place.lost_records == len(walked(FILLED.disk, 2)[1])
+
+
+def test_sequences_of_what_is_lost_are_not_given_again() -> None:
+    disk = FILLED.copy()
+    disk.remove(data_log_name(3))
+    opened = reopened(disk, FILLED.index())
+    assert opened.add(b"next") == max(FILLED.bodies) + 1 and opened.store.journal.data_log > 3
+
+
+@pytest.mark.parametrize("data_log", [1, 2, 3])
+def test_truncated_data_log_costs_what_was_behind(data_log: int) -> None:
+    size = len(FILLED.disk.image()[data_log_name(data_log)])
+    for length in range(0, size, 97):
+        disk = FILLED.copy()
+        disk.open(data_log_name(data_log)).truncate(length)
+        check(disk, None, FILLED.sequences_of(data_log, length if length >= 400 else 0, 1 << 30))
+
+
+def spoil(disk: SimulatedDisk, random: Random) -> set[int]:
+    """Damage it in several places at once, headers and whole data logs included; returns the messages that it meets."""
+    touched, gone, hurt = set[int](), set[int](), set[tuple[int, bool]]()
+    if random.random() < 0.3:
+        data_log = random.choice((1, 2, 3))
+        disk.remove(data_log_name(data_log))
+        gone.add(data_log)
+        touched |= FILLED.sequences_of(data_log, 0, 1 << 30)
+    for _ in range(random.choice((0, 1, 2, 5, 9))):
+        data_log = random.choice([other for other in (1, 2, 3) if other not in gone])
+        size = len(disk.image()[data_log_name(data_log)])
+        begin = random.randrange(12 if random.random() < 0.3 else DATA_LOG_HEADER_BYTES, size - 1)
+        length = min(random.choice((1, 1, 8, 40, 512, 3000)), size - begin)
+        if begin < DATA_LOG_HEADER_BYTES:
+            length = min(length, DATA_LOG_HEADER_BYTES - begin)
+        is_first = begin < 400 and begin + length > DATA_LOG_HEADER_BYTES
+        if begin < DATA_LOG_HEADER_BYTES or is_first:
+            hurt.add((data_log, is_first))
+        file = disk.open(data_log_name(data_log))
+        file.seek(begin)
+        file.append(random.choice((bytes(length), random.randbytes(length))))
+        touched |= FILLED.sequences_of(data_log, begin, begin + length)
+    for data_log in (1, 2, 3):
+        if {(data_log, True), (data_log, False)} <= hurt:
+            # Neither the salt nor what proves it: nothing of this data log can be told from noise.
+            touched |= FILLED.sequences_of(data_log, 0, 1 << 30)
+    return touched
+
+
+@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("share", range(4))
+def test_any_damage_costs_the_records_that_it_meets(share: int, with_index: bool) -> None:
+    for seed in range(share, 120, 4):
+        disk = FILLED.copy()
+        touched = spoil(disk, Random(seed))
+        try:
+            check(disk, FILLED.index() if with_index else None, touched)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+def test_damaged_header_and_first_record_cost_only_themselves_where_the_salt_is_intact() -> None:
+    disk = FILLED.copy()
+    disk.flip_bit(data_log_name(2), 58, 1)
+    disk.flip_bit(data_log_name(2), DATA_LOG_HEADER_BYTES + 20, 1)
+    assert len(check(disk, None, set())) == 2
+
+
+def test_missing_data_log_that_the_index_alone_knew_is_named() -> None:
+    """What the others knew of it was in a record that is damaged."""
+    disk = FILLED.copy()
+    disk.remove(data_log_name(2))
+    disk.flip_bit(data_log_name(3), DATA_LOG_HEADER_BYTES + 20, 1)
+    damaged = check(disk, FILLED.index(), FILLED.sequences_of(2, 0, 1 << 30))
+    assert {place.data_log for place in damaged} == {2, 3}
+
+
+def test_newest_data_log_of_which_nothing_can_be_read_is_set_aside() -> None:
+    for index in (None, FILLED.index()):
+        disk = FILLED.copy()
+        file = disk.open(data_log_name(3))
+        file.append(Random(1).randbytes(600))
+        damaged = check(disk, index, FILLED.sequences_of(3, 0, 1 << 30))
+        assert [place.data_log for place in damaged] == [3] and disk.list(QUARANTINE) == ["data-3.log"]
+
+
+@pytest.mark.parametrize("nth", range(5, 25, 4))
+def test_damaged_body_costs_its_message_alone_where_only_later_records_knew_that_it_was_durable(nth: int) -> None:
+    disk = FILLED.copy()
+    disk.remove(f"{STATE_DIRECTORY}/mark")
+    offset, header, _ = [record for record in walked(disk, 1)[1] if record.header.kind == MESSAGE][nth]
+    disk.flip_bit(data_log_name(1), offset + header.length - 1, 1)
+    (spoilt,) = {max(FILLED.sequences_of(1, offset, offset + 1))}
+    opened = reopened(disk)
+    assert opened.report.damaged == () and opened.lane().is_pending(spoilt)
+    assert set(readable(opened)) == set(FILLED.bodies) - FILLED.gone - {spoilt}
+
+
+def test_repaired_journal_verifies() -> None:
+    disk = FILLED.copy()
+    offset, header, _ = walked(disk, 2)[1][5]
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    opened = reopened(disk)
+    (place,) = opened.report.damaged
+    assert (place.lost_bytes, place.lost_records) == (header.length, 1)
+    opened.store.close()
+    assert judge(list(examine_all(disk))).findings == ()
+    assert walked(disk, 2)[1][5].header.kind == LOST
+
+
+def test_damaged_bytes_are_copied_to_the_quarantine_before() -> None:
+    disk = FILLED.copy()
+    offset, header, _ = walked(disk, 2)[1][5]
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    damaged = disk.image()[data_log_name(2)][offset : offset + header.length]
+    reopened(disk)
+    assert disk.image()[f"{QUARANTINE}/damage-2-{offset}"] == damaged
+
+
+def test_quarantine_of_damage_is_bounded() -> None:
+    disk = FILLED.copy()
+    disk.make_directory(QUARANTINE)
+    for n in range(PARTS_MAX):
+        disk.open(f"{QUARANTINE}/damage-9-{n}", create=True)
+    offset = walked(disk, 2)[1][5].offset
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    assert len(reopened(disk).report.damaged) == 1
+    assert len(disk.list(QUARANTINE)) == PARTS_MAX
+
+
+@pytest.mark.parametrize("gone", [2, 3])
+@pytest.mark.parametrize("cut", [PowerCut.ANY, PowerCut.SYNCED, None])
+def test_crash_at_any_call_of_a_repair_is_repaired_by_the_next(cut: PowerCut | None, gone: int) -> None:
+    random = Random(5)
+    disk = FILLED.copy()
+    touched = set[int]()
+    for data_log, nth in ((1, 3), (5 - gone, 2), (5 - gone, 3)):
+        offset, header, _ = walked(FILLED.disk, data_log)[1][nth]
+        disk.flip_bit(data_log_name(data_log), offset + 20, 1)
+        touched |= FILLED.sequences_of(data_log, offset, offset + header.length)
+    disk.remove(data_log_name(gone))
+    touched |= FILLED.sequences_of(gone, 0, 1 << 30)
+    images: list[SimulatedDisk] = []
+
+    def crash(call: str, name: str) -> None:
+        images.append(disk.crash_power(random, cut) if cut is not None else disk.crash_process())
+
+    disk.on_call = crash
+    reopened(disk)
+    for image in images[:: len(images) // 25]:
+        check(image, None, touched)
+    assert len(images) > 25
+
+
+# What is said.
+
+
+def test_refusal_names_place_bytes_behind_it_and_remedy() -> None:
+    disk = FILLED.copy()
+    offset = walked(disk, 2)[1][5].offset
+    disk.flip_bit(data_log_name(2), offset + 20, 1)
+    sizes = {data_log: len(disk.image()[data_log_name(data_log)]) for data_log in data_logs(disk)}
+    before = disk.image()
+    with pytest.raises(JournalCorrupt, match='on_missing_data_log="report"') as caught:
+        reopened(disk, report=False)
+    assert (caught.value.data_log, caught.value.offset) == (2, offset)
+    assert caught.value.behind_bytes == sizes[2] + sizes[3] - offset
+    assert f"{caught.value.behind_bytes} bytes" in str(caught.value) and disk.image() == before
+
+
+def test_log_and_report_name_each_place_and_no_body(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FILLED.copy()
+    for nth in (5, 9):
+        disk.flip_bit(data_log_name(2), walked(FILLED.disk, 2)[1][nth].offset + 20, 1)
+    with caplog.at_level(logging.DEBUG):
+        opened = reopened(disk)
+        readable(opened)
+    assert len(opened.report.damaged) == 2 and not opened.report.clean
+    for place in opened.report.damaged:
+        assert f"data-2.log at offset {place.offset}:" in caplog.text and "1 records are lost" in caplog.text
+    assert "body" not in caplog.text
+
+
+def test_newer_format_is_refused_in_either_mode_and_left_as_it_is() -> None:
+    disk = FILLED.copy()
+    from zlib import crc32
+
+    data = bytearray(disk.image()[data_log_name(2)][:DATA_LOG_HEADER_BYTES])
+    data[8] = 2
+    data[56:60] = crc32(data[:56]).to_bytes(4, "little")
+    disk.open(data_log_name(2)).append(bytes(data))
+    before = disk.image()
+    with pytest.raises(JournalCorrupt, match="version 2"):
+        reopened(disk)
+    assert disk.image() == before
+
+
+def test_torn_tail_is_no_damage() -> None:
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened.add(BODY)
+    assert isinstance(opened.disk, SimulatedDisk)
+    opened.disk.fail("write", 1, 5, written_bytes=100)
+    with pytest.raises(Exception, match="write failed"):
+        opened.add(BODY)
+    again = reopened(opened.disk.crash_process())
+    assert again.report.damaged == () and again.report.truncated_bytes == 100
+
+
+def test_queue_whose_name_is_lost_is_served_by_its_number() -> None:
+    bay = SimulatedBay(max_file_length="64KiB")
+    bay.queue("orders").send(b"kept")
+    disk = bay.disk.crash_process()
+    (record,) = [record for record in walked(disk, 1)[1] if record.header.kind == 4]
+    disk.flip_bit(data_log_name(1), record.offset + 20, 1)
+    bay.bay.close()
+    settings = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", on_missing_data_log="report")
+    damaged = bay.disk.crash_process()
+    damaged.flip_bit(data_log_name(1), record.offset + 20, 1)
+    again = Forebay(Engine(damaged, lambda *_: MemoryMetadataStore(), settings, ManualClock(3)), None)
+    assert again.destinations() == ["recovered-1"] and len(again.recovery.damaged) == 1
+    with again.queue("recovered-1").subscribe() as consumer:
+        assert [delivery.body for delivery in consumer.take(10)] == [b"kept"]
+
+
+def test_record_of_loss_has_room_in_the_smallest_record() -> None:
+    """An attest record has 32 bytes."""
+    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened.add(BODY)
+    opened.store.journal.sync()
+    assert opened.store.attest()
+    offset = opened.store.journal.offset - 32
+    opened.add(BODY)
+    opened.store.close()
+    disk = opened.disk
+    assert isinstance(disk, SimulatedDisk) and LOST_BYTES > 32
+    disk.flip_bit(data_log_name(1), offset + 20, 1)
+    again = reopened(disk)
+    assert [(place.lost_bytes, place.lost_records) for place in again.report.damaged] == [(32, 1)]
+    assert again.bodies() == [BODY, BODY] and data_log_name(1).startswith(JOURNAL)
+
+
+def test_data_log_that_was_dropped_is_not_reported_as_missing() -> None:
+    """The newest state record still names it; the drop record behind that says why it is not there."""
+    bay = SimulatedBay(max_file_length="64KiB", sync="always", on_missing_data_log="report")
+    queue = bay.queue("orders")
+    with queue.subscribe(prefetch=0) as consumer:
+        for _ in range(3):
+            queue.send_many(Message(bytes(1000)) for _ in range(60))
+            consumer.ack(consumer.take(60))
+        deleted = bay.bay.cleanup().deleted
+        for n in range(4):
+            queue.send(b"body %d" % n)
+    newest = bay.engine.store.journal.data_log
+    assert deleted and max(deleted) < newest
+    bay.disk.flip_bit(data_log_name(newest), bay.disk.image()[data_log_name(newest)].index(b"body 1") - 20, 1)
+    bay.crash(is_index_lost=True)
+    assert [place.data_log for place in bay.bay.recovery.damaged] == [newest]
+    assert [delivery.body for delivery in bay.queue("orders").subscribe().take(10)] == [b"body 0", b"body 2", b"body 3"]
+    assert not set(deleted) & set(bay.bay.cleanup().remaining)
+    bay.check()

@@ -1,0 +1,183 @@
+"""VolatileLane, SpillBuffer and SpillAccount, each against a plain model or at its edge."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tmp_storages import Ledger, numbered
+
+from forebay.cache.budget import Budget
+from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
+from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
+from forebay.store.errors import StoreFull
+from forebay.store.tmp.volatile_lane import BLOCK_CHARGE_BYTES, NOWHERE, VolatileLane
+
+
+def full_lane(count: int, ledger: Ledger | None = None) -> VolatileLane:
+    lane = VolatileLane(ledger or Ledger(), 1, 4)
+    for _ in range(count):
+        lane.add(10)
+    return lane
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_operations_agree_with_a_dict(seed: int) -> None:
+    random, ledger = Random(seed), Ledger()
+    lane = VolatileLane(ledger, 3, 4)
+    pending: dict[int, int] = {}
+    spilled: set[int] = set()
+    for step in range(4_000):
+        dice = random.random()
+        if dice < 0.5:
+            for _ in range(random.choice((1, 1, 60))):
+                length = random.randrange(5_000)
+                pending[lane.add(length)] = length
+        elif dice < 0.51:
+            lane.skip_to(lane.next_sequence + random.choice((-3, 0, 1, 5, 400, 1_500)))
+        elif dice < 0.53 and lane.next_sequence - 1 in pending and lane.next_sequence - 1 not in spilled:
+            lane.retract()
+            del pending[lane.next_sequence]
+        elif dice < 0.6 and pending:
+            first = random.choice(list(pending))
+            last = first
+            while last + 1 in pending and last - first < 300:
+                last += 1
+            lane.spilled(first, last)
+            spilled.update(range(first, last + 1))
+        elif dice < 0.8:
+            sequence = random.randrange(lane.next_sequence + 2)
+            removed, is_spilled = lane.remove_one(sequence)
+            assert (removed, bool(is_spilled)) == (sequence in pending, sequence in pending and sequence in spilled)
+            pending.pop(sequence, None)
+        else:
+            first = random.choice((0, min(pending, default=0), random.randrange(lane.next_sequence + 2)))
+            last = first + random.choice((0, 10, 700))
+            gone = {sequence for sequence in pending if first <= sequence <= last}
+            assert lane.remove(first, last) == (len(gone), bool(gone & spilled))
+            for sequence in gone:
+                del pending[sequence]
+        at, most = random.randrange(lane.next_sequence + 600), random.choice((1, 7, 512))
+        run = lane.pending_run(at, most)
+        expected = min((sequence for sequence in pending if sequence >= at), default=None)
+        assert (run[0] if run else None) == expected
+        if run:
+            assert run[1] - run[0] < most and run[0] >> 9 == run[1] >> 9
+            assert list(lane.lengths(*run)) == [pending[sequence] for sequence in range(run[0], run[1] + 1)]
+            bits = lane.unspilled(*run)
+            for sequence in range(run[0], run[1] + 1):
+                assert lane.is_pending(sequence)
+                assert lane.is_spilled(sequence) == (sequence in spilled) != bits >> (sequence - run[0]) & 1
+        if step % 100 == 0:
+            lane._check()
+            assert ledger.held_bytes == lane.charge_bytes
+    lane.remove(0, lane.next_sequence)
+    assert (lane.pending_messages, lane.pending_bytes) == (0, 0)
+
+
+def test_consuming_in_order_keeps_two_blocks_at_most() -> None:
+    ledger = Ledger()
+    lane = VolatileLane(ledger, 1, 4)
+    for _ in range(10_000):
+        lane.remove_one(lane.add(10))
+        assert ledger.held_bytes <= 2 * BLOCK_CHARGE_BYTES
+
+
+def test_without_memory_for_a_block_nothing_is_added() -> None:
+    lane = full_lane(512, Ledger(BLOCK_CHARGE_BYTES))
+    with pytest.raises(StoreFull, match="memory_limit"):
+        lane.add(10)
+    assert (lane.next_sequence, lane.pending_messages) == (512, 512)
+    lane._check()
+
+
+def test_turns_say_how_both_kinds_lie_between_each_other() -> None:
+    lane = VolatileLane(Ledger(), 1, 4)
+    lane.add(1)
+    lane.take_turn(5)
+    lane.add(1)
+    lane.add(1)
+    lane.take_turn(6)
+    lane.add(1)
+    assert [lane.before(sequence) for sequence in range(4)] == [0, 5, 5, 6]
+    assert [lane.behind(sequence) for sequence in (0, 4, 5, 6, 7)] == [1, 1, 3, NOWHERE, NOWHERE]
+
+
+def test_turns_are_forgotten_with_their_messages() -> None:
+    ledger = Ledger()
+    lane = VolatileLane(ledger, 1, 4)
+    for turn in range(1, 20_000):
+        lane.take_turn(turn)
+        sequence = lane.add(1)
+        assert lane.before(sequence) == turn
+        lane.remove_one(sequence)
+    assert ledger.held_bytes == lane.charge_bytes < 50_000
+    lane._check()
+
+
+def test_only_what_is_pending_and_nowhere_else_is_written() -> None:
+    lane = full_lane(1_100)
+    lane.remove_one(500)
+    lane.spilled(510, 514)
+    messages = numbered(490, 40)
+    runs = [(run[0][0], run[-1][0]) for run in lane.only_in_ram(messages)]
+    assert runs == [(490, 499), (501, 509), (515, 529)]
+    assert lane.only_in_ram(messages[-10:]) == [messages[-10:]]
+
+
+def test_a_buffer_gives_batches_in_order_and_keeps_the_rest() -> None:
+    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
+    messages = numbered(0, 600, 400)
+    for message in sorted(messages, key=lambda message: message[0] % 7):
+        buffer.put(1, message)
+        buffer.put(2, message)
+    buffer._check()
+    first = buffer.batch(1)
+    assert first == messages[: len(first)] and len(first) == BATCH_MESSAGES
+    buffer.drop(1, first)
+    assert buffer.batch(1)[0] == messages[BATCH_MESSAGES]
+    assert not buffer.may_have(3, 1_000) and buffer.may_have(1, 1_000)
+    assert (buffer.fullest(), buffer.lanes) == (2, [1, 2])
+    buffer.forget(2)
+    buffer._check()
+
+
+def test_a_batch_is_as_large_as_one_write_and_one_message_of_any_size() -> None:
+    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
+    large = [(n, b"", bytes(BATCH_BYTES + n), 0) for n in range(3)]
+    for message in large:
+        buffer.put(1, message)
+    assert buffer.is_batch(1) and buffer.batch(1) == large[:1]
+
+
+def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
+    budget = Budget(1 << 20)
+    account, lists, other = (SpillAccount(budget.holder("tmp_storage")), *map(budget.holder, ("lists", "other")))
+    arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
+    account.refill()
+    assert other.reserve(budget.free_bytes)
+    assert account.lend(lists, LAST_BYTES) and not account.lend(lists, 1)
+    other.release(100)
+    assert not arrivals.reserve(20)
+    lists.release(LAST_BYTES)
+    assert arrivals.reserve(20) and account.last_bytes == LAST_BYTES
+    account.give_ahead()
+    assert account.holder.held_bytes == 20, "a message that has no other place comes first"
+    budget._check()
+
+
+def test_places_can_be_paid_when_memory_is_used_up() -> None:
+    budget = Budget(1 << 20)
+    account, other = SpillAccount(budget.holder("tmp_storage")), budget.holder("other")
+    account.refill()
+    assert other.reserve(budget.free_bytes)
+    assert account.reserve(AHEAD_BYTES - 100) and not account.reserve(101)
+    assert account.reserve(100) and account.ahead_bytes == 0
+    account.release(500)
+    assert account.ahead_bytes == 500
+    other.release(AHEAD_BYTES)
+    account.refill()
+    assert account.ahead_bytes == AHEAD_BYTES
+    account.release(AHEAD_BYTES - 500)
+    assert account.holder.held_bytes == account.ahead_bytes + LAST_BYTES
+    budget._check()

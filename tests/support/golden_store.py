@@ -1,0 +1,168 @@
+"""The golden stores: what a version of the format wrote once, kept so that every later version can show it reads it.
+
+`python tests/support/golden_store.py` writes the one of the version that this tree has. Do that for a new format
+version alone: what a released version wrote never changes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from import_sets import Row, bring
+from manual_clock import ManualClock
+from message_stores import OpenStore
+
+from forebay.store.deletion import delete_destination
+from forebay.store.disk.disk import OsDisk
+from forebay.store.disk.layout import INDEX_DIRECTORY
+from forebay.store.format.properties import encode_properties
+from forebay.store.format.state import TOPIC
+from forebay.store.index.delivery_counts import CountedRun
+from forebay.store.index.lane import Lane
+from forebay.store.ingest.ingest import take_over
+from forebay.store.journal.data_log import FORMAT_VERSION
+from forebay.store.message import HeaderValue
+from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.store.returns import count
+from forebay.store.topic_store import TopicStore
+
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = "expected.json"
+SEED = 1
+PAGE_BYTES = 1024
+
+HEADERS: dict[str, HeaderValue] = {
+    "region": "eu → 𝄞",
+    "kg": -1,
+    "big": 2**80,
+    "ratio": -0.0,
+    "none": math.inf,
+    "raw": b"\x00\xff",
+    "yes": True,
+    "nothing": None,
+}
+
+Pending = dict[str, list[tuple[int, str, str, int]]]
+"""Lane (of a queue, topic or subscription) -> (sequence, properties, body, timestamp in ms) of each pending message,
+the bytes in hexadecimal."""
+
+
+def golden(version: int) -> Path:
+    return GOLDEN / f"version-{version}"
+
+
+def open_golden(root: Path, clock: ManualClock) -> OpenStore:
+    """Open the store in a directory, with its index in SQLite."""
+    store_id = ManualClock(SEED).random_bytes(16)
+    metadata = SqliteMetadataStore(str(root / INDEX_DIRECTORY), store_id, PAGE_BYTES, 64 * 1024)
+    disk = OsDisk(str(root))
+    disk.make_directory("")
+    return OpenStore(disk, metadata, clock=clock, max_file_bytes=2048)
+
+
+def pending_in(opened: OpenStore) -> Pending:
+    names = {destination.number: destination.name for destination in opened.store.destinations.values()}
+    lanes = list(opened.store.index.lanes.values())
+    for subscriber in opened.store.subscriptions.by_number.values():
+        names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
+        lanes += filter(None, subscriber.lanes)
+    return {
+        f"{names[lane.destination]}:{lane.priority}": [
+            (sequence, properties.hex(), (body or b"").hex(), timestamp)
+            for sequence, properties, body, timestamp in opened.pending(lane)
+        ]
+        for lane in lanes
+    }
+
+
+def write_golden(root: Path) -> Pending:
+    """A life with every kind of record that this version writes; data logs come and go. Returns what stays pending."""
+    clock = ManualClock(SEED)
+    opened = open_golden(root, clock)
+    store = opened.store
+    orders, urgent, other = opened.lane("orders"), opened.lane("orders", 9), opened.lane("ß.other", 0)
+    for n in range(40):
+        clock.advance(0.25)
+        opened.add(*[b"%d of %d" % (m, n) * 5 for m in range(1 + n % 4)], lane=(orders, urgent, other)[n % 3])
+        if n % 5 == 4:
+            opened.remove(n - 3, n - 1, orders)
+            opened.remove(n - 4, lane=other)
+        if n == 20:
+            opened.remove(0, 30, urgent)
+    for lane in (orders, urgent, other):
+        opened.remove(0, lane.next_sequence * 3 // 4, lane)
+    assert store.cleanup().deleted, "a drop record belongs to what is shown"
+    _write_transactions(opened, urgent, orders)
+    opened.add(b"to a queue that came late", lane=opened.lane("late"))
+    topic_log = store.journal.data_log
+    _publish(opened)
+    with opened.lock:
+        count(store, orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
+    bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
+    take_over(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
+    deleted = opened.lane("deleted")
+    opened.add(b"goes with its queue", lane=deleted)
+    with opened.lock:
+        delete_destination(store, deleted.destination)
+    relocation = store.relocation
+    for is_naming, source in ((True, None), (False, None), (True, topic_log)):
+        with opened.lock:
+            source = max(store.cleaner.sealed()) if source is None else source
+            relocation._source = relocation._opened(source, is_naming, 1 << 20)
+        while relocation._source is not None:
+            relocation.step()
+    store.journal.sync()
+    store.attest()
+    with opened.lock:
+        store.add(orders, clock.time_ms(), encode_properties(HEADERS, "foreign id"), b"all headers")
+    store.checkpoint()
+    pending = pending_in(opened)
+    store.close()
+    return pending
+
+
+def _publish(opened: OpenStore) -> None:
+    """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
+    topics = TopicStore(opened.store)
+    with opened.lock:
+        number = opened.store.create_destination("prices", TOPIC).number
+        lane = opened.store.index.lane(number, 4)
+        topics.add(lane, 0, b"", b"to nobody")
+        ended, audit = topics.subscribe(number, "ended", None), topics.subscribe(number, "audit", "kg > 1")
+        for n in range(6):
+            topics.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
+        topics.unsubscribe(ended)
+        topics.subscribe(number, "late", None)
+        topics.add_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
+        audited = audit.lanes[4]
+        assert audited is not None
+        topics.remove(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+
+
+def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
+    """One of each outcome, and one that waits for its own."""
+    transactions = opened.store.transactions
+    with opened.lock:
+        committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
+        for branch in (committed, prepared, rolled_back):
+            contents = [(b"", b"%d of transaction %d" % (n, branch.number)) for n in range(3)]
+            transactions.add_slice(branch, lane, opened.clock.time_ms(), contents)
+            transactions.add_slice(branch, acked, opened.clock.time_ms(), contents[:1])
+        first = acked.next_sequence - 2
+        committed.acknowledge(acked.number, first, first)
+        prepared.acknowledge(acked.number, first + 1, first + 1)
+        transactions.commit(committed, {})
+        transactions.prepare(prepared, b"golden xid")
+        transactions.rollback(rolled_back)
+
+
+def main() -> None:
+    root = golden(FORMAT_VERSION)
+    pending = write_golden(root)
+    (root / EXPECTED).write_text(json.dumps(pending, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What the tests of the journal share: one on a simulated disk, and what a reader finds in the files it left."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import NamedTuple
+
+from manual_clock import ManualClock
+
+from forebay.store.disk.disk import Disk
+from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
+from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
+from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
+from forebay.store.journal.journal import Journal
+
+STORE_ID = bytes(range(16))
+FIRST_RECORD = (STATE, 0, b"first record of a data log")
+
+
+def journal_on(
+    disk: Disk,
+    *,
+    max_file_bytes: int = 4096,
+    data_log: int = 1,
+    next_sequence: int = 100,
+    epoch: int = 7,
+    seed: int = 0,
+) -> Journal:
+    """A journal that has begun a data log of that id."""
+    disk.make_directory(JOURNAL)
+    clock = ManualClock(seed)
+    journal = Journal(
+        disk,
+        threading.Lock(),
+        STORE_ID,
+        max_file_bytes=max_file_bytes,
+        clock_ms=clock.time_ms,
+        random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
+        first_record=lambda: FIRST_RECORD,
+    )
+    journal.begin(data_log, next_sequence, epoch)
+    return journal
+
+
+class FoundRecord(NamedTuple):
+    offset: int
+    header: Header
+    head: bytes
+
+
+def power_cut(disk: SimulatedDisk) -> SimulatedDisk:
+    """What is left when nothing arrived that was not synced."""
+    return disk.crash_power(Random(0), PowerCut.SYNCED)
+
+
+def data_logs(disk: Disk) -> list[int]:
+    return sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))
+
+
+def data_log_header(disk: Disk, data_log: int) -> DataLogHeader:
+    return decode_data_log_header(disk.open_for_reading(data_log_name(data_log)).read(0, DATA_LOG_HEADER_BYTES))
+
+
+def walked(disk: Disk, data_log: int) -> tuple[Walk, list[FoundRecord]]:
+    """A walk over the whole data log that verified every body, at its end."""
+    header = data_log_header(disk, data_log)
+    file = disk.open_for_reading(data_log_name(data_log))
+    walk = Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence, verify_from=0)
+    return walk, [FoundRecord(*found) for found in walk]
+
+
+def all_records(disk: Disk) -> list[tuple[int, FoundRecord]]:
+    """(data log, record) of the whole journal; every data log but the newest is whole and the next one follows it.
+
+    One without a seal, for which a full disk had no space, ends with its last record.
+    """
+    found: list[tuple[int, FoundRecord]] = []
+    before: Walk | None = None
+    is_whole = True
+    for data_log in data_logs(disk):
+        if before is not None:
+            assert is_whole and before.next_sequence == data_log_header(disk, data_log).first_sequence
+        before, records = walked(disk, data_log)
+        is_whole = before.is_sealed or before.end == disk.open_for_reading(data_log_name(data_log)).size()
+        found += [(data_log, record) for record in records]
+    return found
+
+
+def all_bodies(disk: Disk) -> list[bytes]:
+    """Content of each message of the journal, in order."""
+    bodies = []
+    for data_log, (offset, header, head) in all_records(disk):
+        if header.kind != MESSAGE:
+            continue
+        begin = offset + header.head_bytes
+        for length in decode_slice(header, head).lengths:
+            bodies.append(disk.open_for_reading(data_log_name(data_log)).read(begin, length))
+            begin += length
+    return bodies

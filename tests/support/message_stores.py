@@ -1,0 +1,89 @@
+"""What tests of the store floor share: a MessageStore without threads, opened, and all that is pending in it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from manual_clock import ManualClock
+
+from forebay.store.account import Unlimited
+from forebay.store.disk.disk import Disk
+from forebay.store.index.lane import Lane
+from forebay.store.journal.reading import StoredMessage
+from forebay.store.message_store import MessageStore
+from forebay.store.metadata.sqlite import MetadataStore
+from forebay.store.recovery.recovery import RecoveryReport
+
+
+class OpenStore:
+    """One life of a store. Opening the same disk again stands for the next process."""
+
+    def __init__(self, disk: Disk, metadata: MetadataStore, *, clock: ManualClock | None = None, **fields: Any) -> None:
+        self.disk = disk
+        self.metadata = metadata
+        self.clock = clock or ManualClock()
+        self.lock = threading.Lock()
+        self.account = Unlimited()
+        defaults: dict[str, Any] = {
+            "index_cache_bytes": 1 << 20,
+            "max_file_bytes": 8192,
+            "max_checkpoint_adds": 10_000,
+        }
+        self.store = MessageStore(
+            disk,
+            lambda store_id: metadata,
+            state_lock=self.lock,
+            account=self.account,
+            clock_ms=self.clock.time_ms,
+            monotonic=self.clock.monotonic,
+            random_bytes=self.clock.random_bytes,
+            **(defaults | fields),
+        )
+        self.report: RecoveryReport = self.store.open()
+
+    def lane(self, name: str = "orders", priority: int = 4) -> Lane:
+        """The lane of a queue, which is created if it is not there."""
+        with self.lock:
+            found = [destination for destination in self.store.destinations.values() if destination.name == name]
+            destination = found[0] if found else self.store.create_destination(name)
+            return self.store.index.lane(destination.number, priority)
+
+    def add(self, *bodies: bytes, lane: Lane | None = None) -> int:
+        """One body: as a single send does; several: as one slice. Returns the first sequence."""
+        lane = lane or self.lane()
+        with self.lock:
+            if len(bodies) == 1:
+                return self.store.add(lane, self.clock.time_ms(), b"", bodies[0])
+            return self.store.add_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
+
+    def remove(self, first: int, last: int | None = None, lane: Lane | None = None) -> int:
+        lane = lane or self.lane()
+        with self.lock:
+            if last is None:
+                return self.store.remove_one(lane, first)
+            return self.store.remove(lane, first, last)
+
+    def pending(self, lane: Lane | None = None) -> list[StoredMessage]:
+        """Every pending message of the lane, read from the journal. None may be unreadable."""
+        lane = lane or self.lane()
+        found: list[StoredMessage] = []
+        at = 0
+        while True:
+            with self.lock:
+                run = lane.pending_run(at, 1 << 30)
+                if run is None:
+                    return found
+                regions = self.store.plan(lane, [run])
+            messages, unreadable = self.store.read(regions)
+            assert not unreadable
+            found += messages
+            at = run[1] + 1
+
+    def bodies(self, lane: Lane | None = None) -> list[bytes | None]:
+        return [body for _, _, body, _ in self.pending(lane)]
+
+    def check(self) -> None:
+        with self.lock:
+            self.store.index._check()
+            assert self.store.index.held_bytes == self.account.held_bytes

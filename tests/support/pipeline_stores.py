@@ -1,0 +1,79 @@
+"""What the tests of the pipeline share: stores of every kind as directories, and tables compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from interplay_model import Model
+from test_crash import POWER_CUTS
+from test_interplay import Run
+
+from forebay.store.disk.disk import Disk
+from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
+from forebay.store.disk.simulated_disk import SimulatedDisk
+from forebay.store.metadata.sqlite import MemoryMetadataStore
+
+
+class Left(Run):
+    """The interplay workload of one seed, and what crashes leave of its disk."""
+
+    def __init__(self, seed: int, images_max: int) -> None:
+        super().__init__(seed, ("always", "interval", "never")[seed % 3])
+        self._images_max = images_max
+        self.images: list[SimulatedDisk] = []
+
+    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+        if len(self.images) < self._images_max and self._random.random() < 0.1:
+            is_killed = self._random.random() < 0.4
+            self.images.append(
+                disk.crash_process() if is_killed else disk.crash_power(self._random, self._random.choice(POWER_CUTS))
+            )
+
+    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+        super()._live(disk, metadata, model, crashes)
+        self.images.append(disk.crash_process())
+
+
+def random_stores(seeds: range, images_max: int = 3) -> Iterator[SimulatedDisk]:
+    """Disks after random work with all features: some killed, some after a power cut, some whole."""
+    for seed in seeds:
+        yield from Left(seed, images_max).run().images  # type: ignore[attr-defined]
+
+
+def written(disk: SimulatedDisk, directory: Path, broker: str = "localhost") -> Path:
+    """A simulated disk as a directory of the real one."""
+    for name, content in disk.image().items():
+        path = directory / broker / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return directory
+
+
+def damaged(disk: SimulatedDisk, random: Random) -> SimulatedDisk:
+    """The same with one bit of a data log turned over."""
+    disk = disk.crash_process()
+    sizes = {data_log_name(data_log): len(disk.image()[data_log_name(data_log)]) for data_log in data_logs(disk)}
+    names = [name for name, size in sizes.items() if size]
+    if names:
+        name = random.choice(names)
+        disk.flip_bit(name, random.randrange(sizes[name]), random.randrange(8))
+    return disk
+
+
+def rows_of_batches(batches: Any) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def data_logs(disk: Disk) -> list[int]:
+    return sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))
+
+
+def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
+    """All that is in a directory, and when it changed."""
+    return {
+        str(path): (path.stat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes())
+        for path in [directory, *directory.rglob("*")]
+    }

@@ -1,0 +1,33 @@
+"""What the tests of pins share: a small store of which the data logs begin where a test wants them to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulated_bay import SimulatedBay
+
+from forebay import Message
+
+
+def roll(simulated: SimulatedBay) -> None:
+    """What follows is in the next data log."""
+    with simulated.engine.lock:
+        simulated.engine.store.journal.roll()
+
+
+def newest(simulated: SimulatedBay) -> int:
+    return simulated.engine.store.journal.data_log
+
+
+def send(simulated: SimulatedBay, name: str, *bodies: bytes, priority: int = 4) -> None:
+    simulated.queue(name).send_many(Message(body, priority=priority) for body in bodies)
+
+
+def settle(simulated: SimulatedBay, name: str, count: int) -> None:
+    """Take and acknowledge the first ones."""
+    with simulated.queue(name).subscribe() as consumer:
+        consumer.ack(consumer.take(count))
+
+
+def small_bay(**fields: Any) -> SimulatedBay:
+    return SimulatedBay(max_file_length="64KiB", index_cache_size="256KiB", **fields)
