@@ -7,10 +7,10 @@ from functools import partial
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.cache.charge import charge_bytes
-from forebay.dispatch.core.queue_area import Interest, LaneArea, QueueArea
+from forebay.dispatch.core.queue_area import ConsumerGroup, LaneState, QueueArea
 from forebay.dispatch.core.target_list import TargetList
 from forebay.store.journal.reading import StoredMessage
-from forebay.store.sequence_set import Runs
+from forebay.store.sequence_set import SequenceSet
 
 MESSAGES = 5000
 BODY = bytes(1024)
@@ -20,8 +20,8 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     engine = bay._engine
-    area = LaneArea(QueueArea(engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
-    return TargetList(area, Interest(None, engine.lock), 1 << 30)
+    area = LaneState(QueueArea(engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
+    return TargetList(area, ConsumerGroup(None, engine.lock), 1 << 30)
 
 
 def filled(bay: forebay.Forebay) -> TargetList:
@@ -58,7 +58,7 @@ def test_messages_put_back_among_others(against_floor: AgainstFloor, bay: foreba
 
 
 def test_runs_forgotten(against_floor: AgainstFloor, bay: forebay.Forebay) -> None:
-    gone = Runs()
+    gone = SequenceSet()
     for first in range(0, MESSAGES, 100):
         gone.add(first, first + 50)
     against_floor(MESSAGES, partial(filled, bay), lambda target: target.forget(gone))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..store.journal.reading import StoredMessage
-from ..store.sequence_set import Runs
+from ..store.sequence_set import SequenceSet
 from .budget import Holder
 from .charge import charge_bytes
 
@@ -117,7 +117,7 @@ class MessageCache:
         for message in self._lanes.pop(lane, {}).values():
             self.holder.release(charge_bytes(message))
 
-    def forget_runs(self, lane: int, gone: Runs) -> None:
+    def forget_runs(self, lane: int, gone: SequenceSet) -> None:
         """These are gone from the lane. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane, ()) if sequence in gone]:
             self.take(lane, sequence)

@@ -11,7 +11,7 @@ from .consumer.consumer import Consumer
 from .engine.statistics import TopicStatistics
 from .producer.sender import Sender, check_name
 from .queue import check_subscription
-from .topics.state import TopicArea
+from .topics.state import TopicState
 from .transactions.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Topic(Sender):
     in RAM first and in tmp-storage when it is slow.
     """
 
-    def __init__(self, engine: Engine, area: TopicArea) -> None:
+    def __init__(self, engine: Engine, area: TopicState) -> None:
         super().__init__(engine, area)
         self._topic = area
         self._messages = engine.topics.store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from .format.record import DELETE
 from .format.state import encode_delete
 from .index.lane import Lane, PendingLane
-from .sequence_set import Runs
+from .sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from .message_store import MessageStore
@@ -45,4 +45,4 @@ class DeletedLane(Lane):
         self.index = lane.index
         self.tail = None
         self.resident = {}
-        self.blocks, self.stored, self.dead = Runs(), Runs(), Runs()
+        self.blocks, self.stored, self.dead = SequenceSet(), SequenceSet(), SequenceSet()

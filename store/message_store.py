@@ -23,9 +23,9 @@ from .format.imports import Imports
 from .format.record import ATTEST, DESTINATION, STATE
 from .format.state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
 from .index.block import BlockDamaged, Extent, Singles
-from .index.deduplication import Duplicates
-from .index.delivery_counts import AttemptsTable, runs_max
-from .index.due_times import Timetable
+from .index.deduplication import Deduplication
+from .index.delivery_counts import DeliveryCountTable, runs_max
+from .index.due_times import DueTimes
 from .index.index import Index
 from .index.lane import Lane
 from .index.subscriptions import Subscriptions
@@ -37,7 +37,7 @@ from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
 from .maintenance.relocation import Relocation
-from .maintenance.retention import Pins
+from .maintenance.retention import RetentionReasons
 from .message import id_prefix
 from .metadata.sqlite import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .recovery.opening import find_store_id, recover
@@ -76,7 +76,7 @@ class MessageStore:
         archive: Archive | None = None,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
-        duplicates: Duplicates | None = None,
+        duplicates: Deduplication | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
@@ -117,12 +117,12 @@ class MessageStore:
         self._attest_end = 0
         self.steady = SteadyClock(clock_ms, monotonic)
         self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
-        self.index.attempts = AttemptsTable(attempts_account, runs_max(max_file_bytes))
+        self.index.attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
         self.subscriptions = Subscriptions(self.index)
-        self.duplicates = duplicates or Duplicates()
+        self.duplicates = duplicates or Deduplication()
         self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
         self.transactions.acked_lane = self.subscriptions.lane_numbered
-        self.timetable = Timetable(self, lambda: self._metadata, self._doubt_index)
+        self.timetable = DueTimes(self, lambda: self._metadata, self._doubt_index)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -542,14 +542,14 @@ class MessageStore:
             pass  # what a subscription needed that has ended: more than the index holds at once
         return self.cleaner.delete_unneeded()
 
-    def pins(self) -> Pins:
+    def pins(self) -> RetentionReasons:
         """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.transactions.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        return Pins(*what, replayed=replayed, transactions=transactions, leases=self._leases())
+        return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
 
     def _leases(self) -> list[Lease]:
         """Of readers elsewhere, those that count."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 RUN_BYTES = 16
 
 
-class Runs:
+class SequenceSet:
     """Whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
 
     __slots__ = ("_firsts", "_lasts", "count")
@@ -116,9 +116,9 @@ class Runs:
             return None
         return max(number, self._firsts[at]), self._lasts[at]
 
-    def split_last(self, count: int) -> Runs:
+    def split_last(self, count: int) -> SequenceSet:
         """Take the count last numbers out, as Runs of their own."""
-        taken = Runs()
+        taken = SequenceSet()
         pieces: list[tuple[int, int]] = []
         while count > 0 and self._firsts:
             first, last = self._firsts[-1], self._lasts[-1]
@@ -140,7 +140,7 @@ class Runs:
         if not gaps:
             return
         widest = gaps[len(gaps) // 2]
-        merged = Runs()
+        merged = SequenceSet()
         first, last = self._firsts[0], self._lasts[0]
         for next_first, next_last in zip(self._firsts[1:], self._lasts[1:], strict=True):
             if next_first - last > widest:

@@ -59,7 +59,7 @@ class TopicStore:
         return self.pass_over(lane, len(contents))
 
     def add_timed(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]], times: Sequence[Times]) -> int:
-        """As Timetable.add, for whoever subscribed; returns the first sequence."""
+        """As DueTimes.add, for whoever subscribed; returns the first sequence."""
         assert isinstance(lane, TopicLane)
         if lane.subscribers:
             return self._store.timetable.add(lane, timestamp, contents, times)

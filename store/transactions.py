@@ -41,7 +41,7 @@ from .format.record import (
 )
 from .format.state import State
 from .format.times import TIMES_BLOCKS, Times, read_times
-from .index.deduplication import Duplicates
+from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.lane import LANE_SHIFT, Lane
 from .journal.journal import OFFSET_BITS, OFFSET_MASK, Journal
@@ -53,12 +53,12 @@ class Transactions:
     journal: Journal
 
     def __init__(
-        self, index: Index, now_ms: Callable[[], int] = lambda: 0, duplicates: Duplicates | None = None
+        self, index: Index, now_ms: Callable[[], int] = lambda: 0, duplicates: Deduplication | None = None
     ) -> None:
         """now_ms: the store's time, for delays that count from a commit; where nothing is committed there is none."""
         self._index = index
         self._now_ms = now_ms
-        self._duplicates = duplicates or Duplicates()
+        self._duplicates = duplicates or Deduplication()
         self._branches: dict[int, Branch] = {}
         self._open_slices: Counter[int] = Counter()
         """Data log -> slices in it of branches that are not prepared."""

@@ -15,11 +15,11 @@ from typing import Final, cast
 
 from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
-from ...store.index.due_times import VolatileTimetable
+from ...store.index.due_times import NonPersistentDueTimes
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
+from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
-from ...store.tmp.volatile_lane import VolatileLane
 from ..budget import Budget
 from ..charge import charge_bytes
 from ..message_cache import MessageCache
@@ -65,8 +65,8 @@ class Overflow:
             random_salt=random_salt,
             paid_buffer_bytes=paid_buffer_bytes,
         )
-        self.lanes: dict[int, VolatileLane] = {}
-        self.timetable = VolatileTimetable()
+        self.lanes: dict[int, NonPersistentLane] = {}
+        self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
         self.caches: tuple[MessageCache, ...] = self._buffers
         """Where a message may be that is in no list: the SpillBuffer, and what others add."""
@@ -81,9 +81,9 @@ class Overflow:
         if self.buffer.is_full:
             self.write_all()
 
-    def lane(self, destination: int, priority: int, pool: int | None = None) -> VolatileLane:
+    def lane(self, destination: int, priority: int, pool: int | None = None) -> NonPersistentLane:
         """A new one. pool: number of the fan-out whose lanes share what they have no room for."""
-        lane = VolatileLane(self._arrivals, destination, priority)
+        lane = NonPersistentLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
         if pool is None:
             self.account.refill()
@@ -95,7 +95,7 @@ class Overflow:
 
     # ------------------------------------------------------------------ taking in
 
-    def take_in(self, lane: VolatileLane, message: StoredMessage) -> None:
+    def take_in(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Keep an arrival that has no other place. StoreFull, SpillFailed: nothing of it is kept."""
         number = lane.number
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
@@ -106,7 +106,7 @@ class Overflow:
                 kept = self.buffer.put(number, message)
                 assert kept, "an admitted message finds room"
 
-    def admit(self, lane: VolatileLane, message: StoredMessage) -> None:
+    def admit(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Make sure that an arrival can be kept whatever becomes of it. StoreFull, SpillFailed: it can't.
 
         Either the SpillBuffer has room for it afterwards, or it is spilled already.
@@ -127,13 +127,13 @@ class Overflow:
         self.storage.spill((lane.number,), _whole((message,)))
         lane.spilled(message[0], message[0])
 
-    def _relieve(self, lane: VolatileLane) -> None:
+    def _relieve(self, lane: NonPersistentLane) -> None:
         """Write a batch of the lane, or of what has most."""
         fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
         if fullest is not None:
             self._write(fullest)
 
-    def keep(self, lane: VolatileLane, messages: Sequence[StoredMessage]) -> None:
+    def keep(self, lane: NonPersistentLane, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these, and of their charge: what is not spilled is kept, or written when it makes a batch."""
         if self.is_closed:
             return
@@ -148,11 +148,11 @@ class Overflow:
         if buffer.is_batch(lane.pool):
             self.write(lane)
 
-    def write(self, lane: VolatileLane) -> bool:
+    def write(self, lane: NonPersistentLane) -> bool:
         """Spill what waits of a lane, and of those that share with it, where tmp-storage takes it; whether it did."""
         return self._write_out(lane.pool)
 
-    def free(self, lane: VolatileLane) -> None:
+    def free(self, lane: NonPersistentLane) -> None:
         """As write, for memory that is wanted: what may take more than it leaves is not paid from what is ahead."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.write(lane)
@@ -198,7 +198,7 @@ class Overflow:
     def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:
         """Each message once, for all lanes that need it."""
         holders = self.buffer.holders(pool, batch)
-        held: list[tuple[VolatileLane, Sequence[StoredMessage]]] = []
+        held: list[tuple[NonPersistentLane, Sequence[StoredMessage]]] = []
         for number, bits in holders:
             lane = self.lanes[number]
             runs = lane.only_in_ram([message for at, message in enumerate(batch) if bits >> at & 1])
@@ -210,7 +210,7 @@ class Overflow:
 
     # ------------------------------------------------------------------ removing
 
-    def remove(self, lane: VolatileLane, first: int, last: int) -> int:
+    def remove(self, lane: NonPersistentLane, first: int, last: int) -> int:
         """These are done; returns how many of them were pending. As MessageStore.remove, but nothing is written."""
         removed, is_spilled = lane.remove(first, last)
         if is_spilled:
@@ -221,7 +221,7 @@ class Overflow:
                     cache.take(lane.number, sequence)
         return removed
 
-    def remove_one(self, lane: VolatileLane, sequence: int) -> int:
+    def remove_one(self, lane: NonPersistentLane, sequence: int) -> int:
         """As remove, for one: the path of every single ack."""
         removed, is_spilled = lane.remove_one(sequence)
         if is_spilled:
@@ -231,7 +231,7 @@ class Overflow:
                 cache.take(lane.number, sequence)
         return removed
 
-    def drop(self, lane: VolatileLane) -> None:
+    def drop(self, lane: NonPersistentLane) -> None:
         """The lane goes with all that it has."""
         self.storage.drop(lane.number)
         is_shared = self.buffer.is_shared(lane.number)
@@ -243,7 +243,7 @@ class Overflow:
 
     # ------------------------------------------------------------------ reading
 
-    def plan(self, lane: VolatileLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
+    def plan(self, lane: NonPersistentLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
         """How to read these from tmp-storage; what is not there is passed over. Closed."""
         if self.is_closed:
             raise Closed("the store")

@@ -30,13 +30,13 @@ from ...store.format.record import RecordDamaged
 from ...store.index.block import BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.journal.reading import Region, StoredMessage
 from ...store.message import Message
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import NOWHERE
-from ..core.queue_area import Interest, LaneArea, QueueArea
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE
+from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
 from ..selectors.selector import Selector
 
 if TYPE_CHECKING:
-    from ..core.non_persistent import VolatileArea
+    from ..core.non_persistent import NonPersistentLaneState
     from ..engine.engine import Engine
 
 logger = logging.getLogger("forebay.dispatch")
@@ -74,13 +74,13 @@ class Browsers:
                 if found is not None:
                     yield found
 
-    def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneArea, list[StoredMessage]]]:
+    def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
         with self._engine.lock:
             self._engine.raise_closed()
             ends = {area: area.published for area in queue.lane_areas()}
-            pairs = list(zip(reversed(queue.areas), reversed(queue.volatile_areas), strict=True))
-        judge = Interest(selector, self._engine.lock)
+            pairs = list(zip(reversed(queue.areas), reversed(queue.non_persistent_lanes), strict=True))
+        judge = ConsumerGroup(selector, self._engine.lock)
         for persistent, volatile in pairs:
             for area, begin, end in self._stretches(persistent, volatile, ends):
                 for messages in self.loads(area, begin, end):
@@ -89,10 +89,10 @@ class Browsers:
                     yield area, messages
 
     def _stretches(
-        self, persistent: LaneArea | None, volatile: VolatileArea | None, ends: dict[LaneArea, int]
-    ) -> Iterator[tuple[LaneArea, int, int]]:
+        self, persistent: LaneState | None, volatile: NonPersistentLaneState | None, ends: dict[LaneState, int]
+    ) -> Iterator[tuple[LaneState, int, int]]:
         """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
-        begins: dict[LaneArea, int] = {area: 0 for area in (persistent, volatile) if area is not None}
+        begins: dict[LaneState, int] = {area: 0 for area in (persistent, volatile) if area is not None}
         while True:
             with self._engine.lock:
                 for area in list(begins):
@@ -105,14 +105,14 @@ class Browsers:
                     return
                 area, end = next(iter(begins)), NOWHERE
                 if persistent in begins and volatile in begins:
-                    area, end = persistent, volatile.volatile_lane.before(begins[volatile])
+                    area, end = persistent, volatile.store_lane.before(begins[volatile])
                     if begins[persistent] >= end:
-                        area, end = volatile, volatile.volatile_lane.behind(begins[persistent])
+                        area, end = volatile, volatile.store_lane.behind(begins[persistent])
                 end = min(end, ends[area])
             yield area, begins[area], end
             begins[area] = end
 
-    def loads(self, area: LaneArea, begin: int, end: int) -> Iterator[list[StoredMessage]]:
+    def loads(self, area: LaneState, begin: int, end: int) -> Iterator[list[StoredMessage]]:
         """Load after load, what is pending of the sequences from begin to before end. REQUIRES: no lock.
 
         Each list is emptied as soon as the next one is asked for.
@@ -133,7 +133,7 @@ class Browsers:
 
     # ------------------------------------------------------------------ one load
 
-    def _begin(self, area: LaneArea, begin: int, end: int) -> _Load | None:
+    def _begin(self, area: LaneState, begin: int, end: int) -> _Load | None:
         """Choose the next one and reserve its memory. None: nothing is left. REQUIRES: the lock."""
         engine = self._engine
         engine.raise_closed()
@@ -166,7 +166,7 @@ class Browsers:
             return False
         return True
 
-    def _held(self, area: LaneArea, runs: list[tuple[int, int]]) -> list[StoredMessage]:
+    def _held(self, area: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
         """Those of them that are in RAM with their bodies, in order."""
         lane = area.lane.number
         found: dict[int, StoredMessage] = {}
@@ -199,7 +199,7 @@ class Browsers:
                             found[sequence] = loaded
         return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
 
-    def _read(self, area: LaneArea, load: _Load) -> None:
+    def _read(self, area: LaneState, load: _Load) -> None:
         """Bring what is missing into its place. What can't be read is logged and passed over. REQUIRES: no lock."""
         if not load.regions:
             return
@@ -233,11 +233,11 @@ class Browsers:
             self._holder.release(self._given_back.popleft())
 
 
-def _pass_over(area: LaneArea, sequence: int, problem: str) -> None:
+def _pass_over(area: LaneState, sequence: int, problem: str) -> None:
     logger.error("message %s can't be read and is passed over: %s", f"{area.id_prefix}{sequence}", problem)
 
 
-def _is_wanted(judge: Interest, area: LaneArea, message: StoredMessage) -> bool:
+def _is_wanted(judge: ConsumerGroup, area: LaneState, message: StoredMessage) -> bool:
     try:
         return judge.wants(area, message)
     except RecordDamaged as damage:
@@ -245,7 +245,7 @@ def _is_wanted(judge: Interest, area: LaneArea, message: StoredMessage) -> bool:
         return False
 
 
-def as_message(area: LaneArea, message: StoredMessage) -> Message | None:
+def as_message(area: LaneState, message: StoredMessage) -> Message | None:
     """As it was sent, with the id that send returned. None: its headers make no sense, which is logged."""
     sequence, properties, body, _ = message
     assert body is not None
@@ -266,7 +266,7 @@ def as_message(area: LaneArea, message: StoredMessage) -> Message | None:
     )
 
 
-def _choose(area: LaneArea, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
+def _choose(area: LaneState, begin: int, end: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
     """(runs, their content bytes, how many messages): pending ones of one block, as many as room has, at least one."""
     runs: list[tuple[int, int]] = []
     content_bytes = count = 0
@@ -293,7 +293,7 @@ def _choose(area: LaneArea, begin: int, end: int, room: int) -> tuple[list[tuple
 
 def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tuple[int, int]]:
     """What of the runs is not held."""
-    missing = Runs()
+    missing = SequenceSet()
     for first, last in runs:
         missing.add(first, last)
     for message in held:

@@ -23,16 +23,16 @@ from ...store.index.lane import LANE_SHIFT, Lane
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..config.policy import is_dead_letter_queue, policy_for
 from ..config.redelivery import RedeliveryRule, dead_letter_name
 from ..distribution.grouped import note_groups
-from ..topics.state import SubscriptionArea, remove_unrecorded
+from ..topics.state import SubscriptionState, remove_unrecorded
 from .move import commit_move, make_index_room
 
 if TYPE_CHECKING:
     from ...store.journal.journal import Journal
-    from ..core.queue_area import LaneArea, QueueArea
+    from ..core.queue_area import LaneState, QueueArea
     from ..engine.engine import Engine
 
 logger = logging.getLogger("forebay.dispatch")
@@ -66,9 +66,9 @@ class DeadLetters:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._waiting: dict[LaneArea, None] = {}
+        self._waiting: dict[LaneState, None] = {}
         """Lanes with dead letters that are about to leave, whoever waits longest first."""
-        self._untidy: dict[LaneArea, int] = {}
+        self._untidy: dict[LaneState, int] = {}
         """After a kill, lanes of which something came back, and up to where was looked what is left of that."""
         self._retry_at = 0.0
         self._batch_messages = BATCH_MESSAGES
@@ -96,7 +96,7 @@ class DeadLetters:
         target = dead_letter_name(template, queue.name) if template is not None else None
         return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
 
-    def bury(self, area: LaneArea, first: int, last: int) -> None:
+    def dead_letter(self, area: LaneState, first: int, last: int) -> None:
         """These had their last attempt: nobody gets them any more. REQUIRES: the lock."""
         area.dead.add(first, last)
         if area.queue.dealer is not None:
@@ -137,7 +137,7 @@ class DeadLetters:
         for subscriber in engine.store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 
-    def _areas(self) -> Iterator[LaneArea]:
+    def _areas(self) -> Iterator[LaneState]:
         """Those of which something came back. Of a subscription that is offline, and never failed, nothing is made."""
         engine = self._engine
         counts = engine.store.index.attempts
@@ -215,14 +215,14 @@ class DeadLetters:
         area.settled(runs[0].first, runs[-1].last)
         self._untidy[area] = runs[-1].last + 1
 
-    def _leave(self, area: LaneArea, first: int, last: int) -> None:
+    def _leave(self, area: LaneState, first: int, last: int) -> None:
         """They have left, but for those that can't be read. REQUIRES: the lock."""
         area.dead.remove(first, last)
         for sequence in self._free(area, first, last):
             area.unreadable += 1
             area.give_up(sequence)
 
-    def _free(self, area: LaneArea, first: int, last: int) -> list[int]:
+    def _free(self, area: LaneState, first: int, last: int) -> list[int]:
         """What of them is pending and nobody else's to decide about."""
         decided = self._engine.transactions.acknowledged_in(area.lane.number)
         return [
@@ -231,9 +231,9 @@ class DeadLetters:
             if area.lane.is_pending(sequence) and sequence not in area.in_flight and sequence not in decided
         ]
 
-    def _discard(self, area: LaneArea, first: int, last: int) -> None:
+    def _discard(self, area: LaneState, first: int, last: int) -> None:
         engine = self._engine
-        gone = Runs()
+        gone = SequenceSet()
         with engine.lock:
             engine.raise_closed()
             try:
@@ -247,20 +247,20 @@ class DeadLetters:
             position = engine.store.journal.end
         engine.after_write(position)
 
-    def _remove(self, area: LaneArea, first: int, last: int) -> None:
+    def _remove(self, area: LaneState, first: int, last: int) -> None:
         if self._engine.store.index.attempts.is_recorded(area.lane.number):
             area.store.remove(area.lane, first, last)
         else:
             remove_unrecorded(area, first, last)
 
-    def _gone(self, area: LaneArea, gone: Runs) -> None:
+    def _gone(self, area: LaneState, gone: SequenceSet) -> None:
         self._engine.targets.forget(area, gone)
         if area.queue.admission is not None:
             area.queue.admission.room_came()
 
     # ------------------------------------------------------------------ moving
 
-    def move(self, area: LaneArea, to: str, messages: list[StoredMessage], reason: str) -> int:
+    def move(self, area: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
         """Let those of up to a block's messages of a lane that are free go to a dead-letter queue; how many went.
 
         StoreFull: none, or of non-persistent ones some. REQUIRES: no lock.
@@ -282,10 +282,10 @@ class DeadLetters:
             engine.after_write(position)
         return moved
 
-    def _move(self, area: LaneArea, to: str, messages: list[StoredMessage]) -> None:
+    def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. REQUIRES: the lock."""
         engine = self._engine
-        with burying(engine.store.journal):
+        with accepting_dead_letters(engine.store.journal):
             queue = engine.queue_locked(to)
             if area.queue.has_groups:
                 note_groups(engine, queue)
@@ -295,10 +295,10 @@ class DeadLetters:
             else:
                 self._move_volatile(area, queue, messages)
 
-    def _move_volatile(self, area: LaneArea, queue: QueueArea, messages: list[StoredMessage]) -> None:
+    def _move_volatile(self, area: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
         """One by one: no crash leaves any of them."""
-        target = self._engine.volatile_area(queue, area.lane.priority)
-        gone = Runs()
+        target = self._engine.non_persistent_lane(queue, area.lane.priority)
+        gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
                 target.add(timestamp, properties, body or b"")
@@ -308,7 +308,7 @@ class DeadLetters:
             if gone:
                 self._gone(area, gone)
 
-    def _stamped(self, area: LaneArea, message: StoredMessage, reason: str) -> StoredMessage:
+    def _stamped(self, area: LaneState, message: StoredMessage, reason: str) -> StoredMessage:
         """With its id, and with headers that say why it is there."""
         sequence, properties, body, timestamp = message
         known = area.attempts
@@ -318,7 +318,7 @@ class DeadLetters:
             ATTEMPTS: known.get(sequence) if known is not None else 0,
             TIME: self._engine.clock_ms(),
         }
-        if isinstance(area.queue, SubscriptionArea) and area.queue.is_durable:
+        if isinstance(area.queue, SubscriptionState) and area.queue.is_durable:
             added[SUBSCRIPTION] = area.queue.subscriber.facts.name
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
@@ -329,7 +329,7 @@ class DeadLetters:
 
 
 @contextmanager
-def burying(journal: Journal) -> Iterator[None]:
+def accepting_dead_letters(journal: Journal) -> Iterator[None]:
     """What is written meanwhile is a dead letter: it has a right to the reserve. REQUIRES: the lock, all the time."""
     journal.is_burying = True
     try:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ...store.deletion import DeletedLane, delete_destination
 from ...store.errors import TransactionError
-from ...store.sequence_set import Runs
-from ..core.non_persistent import VolatileArea
-from ..core.queue_area import LaneArea, PersistentArea, QueueArea
+from ...store.sequence_set import SequenceSet
+from ..core.non_persistent import NonPersistentLaneState
+from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -36,14 +36,14 @@ def delete(engine: Engine, queue: QueueArea) -> None:
                 forget_lane(engine, area)
             # Who still has this object finds no lanes, and makes none.
             queue.areas = [None] * len(queue.areas)
-            queue.volatile_areas = [None] * len(queue.volatile_areas)
+            queue.non_persistent_lanes = [None] * len(queue.non_persistent_lanes)
         position = engine.store.journal.end
     engine.after_write(position)
 
 
-def forget_lane(engine: Engine, area: LaneArea) -> None:
+def forget_lane(engine: Engine, area: LaneState) -> None:
     """Senders, loads and deliveries that still know the lane find nothing in it. REQUIRES: the lock."""
-    everything = Runs()
+    everything = SequenceSet()
     everything.add(0, max(area.published, area.lane.next_sequence))
     engine.unpark(area, everything)
     engine.targets.forget(area, everything)
@@ -51,7 +51,7 @@ def forget_lane(engine: Engine, area: LaneArea) -> None:
     for cache in (engine.targets.pending_cache, engine.targets.head_queue_cache):
         cache.forget(area.lane.number)
         cache.keepers.pop(area.lane.number, None)
-    if isinstance(area, VolatileArea):
-        area.overflow.drop(area.volatile_lane)
-    elif isinstance(area, PersistentArea):
+    if isinstance(area, NonPersistentLaneState):
+        area.overflow.drop(area.store_lane)
+    elif isinstance(area, PersistentLaneState):
         area.lane = area.index_lane = DeletedLane(area.index_lane)

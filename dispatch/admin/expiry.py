@@ -20,11 +20,11 @@ from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.times import DUE, EXPIRY, NEVER, has_times, times_of
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..config.policy import policy_for
-from ..core.queue_area import LaneArea, QueueArea
+from ..core.queue_area import LaneState, QueueArea
 from ..core.target_list import TargetList
-from ..topics.state import SubscriptionLaneArea, TopicArea
+from ..topics.state import SubscriptionLaneState, TopicState
 from .dead_letters import EXPIRED
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ class Timing:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._now_ms = engine.store.steady.now_ms
-        self._sweep_at: dict[LaneArea, float] = {}
+        self._sweep_at: dict[LaneState, float] = {}
         """The timed lanes of queues and topics, and when each is swept next."""
-        self._met: dict[LaneArea, None] = {}
+        self._met: dict[LaneState, None] = {}
         """Those of which a take met expired messages: they are swept as soon as may be."""
         self._next_due_ms = NEVER
         self.next_sweep = inf
@@ -65,7 +65,7 @@ class Timing:
                 if area.lane.earliest != [NEVER, NEVER]:
                     self.note(area)
 
-    def note(self, area: LaneArea) -> None:
+    def note(self, area: LaneState) -> None:
         """Messages with times were added to a lane of a queue or topic, and are not published yet. REQUIRES: the lock.
 
         The lists of the lane give up the fast path that looks at nothing twice.
@@ -86,7 +86,7 @@ class Timing:
             del self._sweep_at[area]
             self._met.pop(area, None)
 
-    def _sweep_seconds(self, area: LaneArea) -> float:
+    def _sweep_seconds(self, area: LaneState) -> float:
         return policy_for(self._engine.settings.policies, area.queue.name).expiry_sweep_seconds
 
     # ------------------------------------------------------------------ due
@@ -114,11 +114,11 @@ class Timing:
         self._next_due_ms = min((area.lane.earliest[DUE] for area in self._sweep_at), default=NEVER)
         return released
 
-    def _offer(self, area: LaneArea, runs: Sequence[tuple[int, int]]) -> None:
+    def _offer(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
         """These are free from now on: in each list that has passed them they are back in their places."""
         targets = self._engine.targets
-        for interest in area.queue.interests.values():
-            for target in interest.lists:
+        for consumer_group in area.queue.consumer_groups.values():
+            for target in consumer_group.lists:
                 if target.area is not area or not runs:
                     continue
                 for first, last in runs:
@@ -131,7 +131,7 @@ class Timing:
                         area.purges += 1
                         load.last = behind - 1
                 targets.feed(target)
-                targets.wake(interest)
+                targets.wake(consumer_group)
         if runs and area.queue.dealer is not None:
             area.queue.dealer.make_way()
 
@@ -155,7 +155,7 @@ class Timing:
                 kept.append(message)
         direct.extendleft(reversed(kept))
 
-    def _has_expired(self, area: LaneArea, message: StoredMessage, now_ms: int) -> bool:
+    def _has_expired(self, area: LaneState, message: StoredMessage, now_ms: int) -> bool:
         if message[2] is None:
             times = area.lane.times_of(message[0])
         elif has_times(message[1]):
@@ -168,7 +168,7 @@ class Timing:
         """Of a message that is in RAM."""
         return has_times(properties) and 0 < times_of(properties).expires_at <= self._now_ms()
 
-    def _meet(self, area: LaneArea, sequence: int) -> None:
+    def _meet(self, area: LaneState, sequence: int) -> None:
         """A list has passed over it."""
         if not area.is_persistent:
             if sequence in area.in_flight:
@@ -180,7 +180,7 @@ class Timing:
             if area.queue.admission is not None:
                 area.queue.admission.room_came()
             return
-        if isinstance(area, SubscriptionLaneArea):
+        if isinstance(area, SubscriptionLaneState):
             area = area.topic_area
         if area not in self._met:
             self._met[area] = None
@@ -203,7 +203,7 @@ class Timing:
             removed += self._sweep(area)
         return removed
 
-    def _sweep(self, area: LaneArea) -> int:
+    def _sweep(self, area: LaneState) -> int:
         engine, timetable, now_ms = self._engine, area.store.timetable, self._now_ms()
         with engine.lock:
             if area.queue.is_deleted or engine.is_closed or area.lane.earliest[EXPIRY] > now_ms:
@@ -227,13 +227,13 @@ class Timing:
                 timetable.look(area.lane)
         return removed
 
-    def _dead_letter_queue(self, area: LaneArea) -> str | None:
+    def _dead_letter_queue(self, area: LaneState) -> str | None:
         """Where what expires there goes. Of topics and of what is not persistent it is removed."""
-        if isinstance(area.queue, TopicArea) or not area.is_persistent:
+        if isinstance(area.queue, TopicState) or not area.is_persistent:
             return None
         return self._engine.redelivery.dead_letters.queue_for_expired(area.queue)
 
-    def _bury(self, area: LaneArea, to: str, runs: Sequence[tuple[int, int]]) -> int:
+    def _bury(self, area: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
         """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. REQUIRES: no lock."""
         engine, buried = self._engine, 0
         try:
@@ -248,15 +248,15 @@ class Timing:
             area.expired += buried
         return buried
 
-    def _remove(self, area: LaneArea, runs: Sequence[tuple[int, int]]) -> int:
+    def _remove(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> int:
         """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. REQUIRES: the lock."""
         engine = self._engine
-        if isinstance(area.queue, TopicArea):  # what expires is counted for each, also for those that nobody has read
+        if isinstance(area.queue, TopicState):  # what expires is counted for each, also for those that nobody has read
             for name, subscription in area.queue.durable_areas():
                 subscription.lane_area(area)
                 area.queue.kept[name] = subscription
         readers = [area, *_readers(area)]
-        gone = Runs()
+        gone = SequenceSet()
         depths = [_depth(reader) for reader in readers]
         try:
             for first, last in _joined(area, self.free(readers, runs)):
@@ -272,9 +272,9 @@ class Timing:
                 area.queue.admission.room_came()
         return gone.count
 
-    def free(self, readers: Sequence[LaneArea], runs: Sequence[tuple[int, int]]) -> Runs:
+    def free(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
         """What of the runs is published, not in flight, and no transaction's to decide about."""
-        free = Runs()
+        free = SequenceSet()
         for first, last in runs:
             last = min(last, readers[0].published - 1)
             if first <= last:
@@ -287,23 +287,23 @@ class Timing:
         return free
 
 
-def _readers(area: LaneArea) -> Iterator[LaneArea]:
+def _readers(area: LaneState) -> Iterator[LaneState]:
     """Of a topic's lane: that lane of each subscription that somebody has read."""
     queue = area.queue
-    if isinstance(queue, TopicArea):
+    if isinstance(queue, TopicState):
         for subscription in queue.subscriptions():
             reader = subscription.areas[area.lane.priority]
             if reader is not None:
                 yield reader
 
 
-def _depth(area: LaneArea) -> int:
+def _depth(area: LaneState) -> int:
     if isinstance(area.lane, SubscriptionLane):
         area.lane.catch_up()
     return area.lane.pending_messages
 
 
-def _joined(area: LaneArea, runs: Runs) -> Iterator[tuple[int, int]]:
+def _joined(area: LaneState, runs: SequenceSet) -> Iterator[tuple[int, int]]:
     """The runs, joined where nothing that is pending lies between them: each is a record."""
     joined: tuple[int, int] | None = None
     for first, last in runs:

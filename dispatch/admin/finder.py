@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...store.errors import SettingsError
 from ...store.message import Message
-from ..core.queue_area import LaneArea, QueueArea
+from ..core.queue_area import LaneState, QueueArea
 from .browse import as_message
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def find(engine: Engine, queue: QueueArea, message_id: str) -> Message | None:
     return None
 
 
-def _place(queue: QueueArea, message_id: str) -> tuple[LaneArea, int] | None:
+def _place(queue: QueueArea, message_id: str) -> tuple[LaneState, int] | None:
     """Which message was given this id by the store; None: it generates none like it."""
     for area in queue.lane_areas():
         digits = message_id.removeprefix(area.id_prefix)

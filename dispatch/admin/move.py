@@ -18,8 +18,8 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
 from ...store.index.block import BLOCK_MESSAGES
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
-from ..core.queue_area import LaneArea, PersistentArea, QueueArea
+from ...store.sequence_set import SequenceSet
+from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
 from ..distribution.grouped import note_groups
 from ..selectors.selector import Selector
 from ..topics.state import remove_unrecorded
@@ -53,7 +53,7 @@ def move(engine: Engine, source: QueueArea, to: QueueArea, selector: Selector | 
     return moved
 
 
-def _move_admitted(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+def _move_admitted(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
     """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
     if to.admission is None:
         return len(batch), _move_batch(engine, area, to, batch)
@@ -71,7 +71,7 @@ def make_index_room(store: MessageStore) -> None:
         raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
 
-def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+def _move_batch(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
     """Move what of a batch is still free; returns how many."""
     if not area.is_persistent:
         return _move_volatile(engine, area, to, batch)
@@ -98,17 +98,17 @@ def _move_batch(engine: Engine, area: LaneArea, to: QueueArea, batch: list[Store
     return len(free)
 
 
-def _with_times(area: LaneArea, message: StoredMessage) -> StoredMessage:
+def _with_times(area: LaneState, message: StoredMessage) -> StoredMessage:
     """Its times as they are now: a delay that a transaction began ends when it would have ended."""
     sequence, properties, body, timestamp = message
     return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
 
 
-def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[StoredMessage]) -> int:
+def _move_volatile(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
     """As _move_batch, message by message: no crash leaves any of them."""
     priority = area.lane.priority
-    target = to.volatile_areas[priority] or engine.create_volatile_lane(to, priority)
-    gone = Runs()
+    target = to.non_persistent_lanes[priority] or engine.create_non_persistent_lane(to, priority)
+    gone = SequenceSet()
     with engine.lock:
         engine.raise_closed()
         if area.queue.has_groups:
@@ -135,7 +135,7 @@ def _move_volatile(engine: Engine, area: LaneArea, to: QueueArea, batch: list[St
     return gone.count
 
 
-def commit_move(engine: Engine, area: LaneArea, target: PersistentArea, messages: list[StoredMessage]) -> None:
+def commit_move(engine: Engine, area: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
     """All of them move, or none. REQUIRES: the lock."""
     transactions = engine.store.transactions
     gone = _runs_of(messages)
@@ -167,7 +167,7 @@ def commit_move(engine: Engine, area: LaneArea, target: PersistentArea, messages
 
 
 def _write(
-    engine: Engine, branch: Branch, target: PersistentArea, messages: list[StoredMessage]
+    engine: Engine, branch: Branch, target: PersistentLaneState, messages: list[StoredMessage]
 ) -> list[tuple[int, list[int], list[StoredMessage]]]:
     """Write them as slices that count with the commit: position, lengths and messages of each."""
     written: list[tuple[int, list[int], list[StoredMessage]]] = []
@@ -181,8 +181,8 @@ def _write(
     return written
 
 
-def _runs_of(messages: list[StoredMessage]) -> Runs:
-    runs = Runs()
+def _runs_of(messages: list[StoredMessage]) -> SequenceSet:
+    runs = SequenceSet()
     first = last = messages[0][0]
     for message in messages:
         if message[0] > last + 1:

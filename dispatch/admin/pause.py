@@ -29,9 +29,9 @@ def resume(engine: Engine, queue: QueueArea) -> None:
         engine.raise_closed()
         if queue.is_paused:
             queue.is_paused = False
-            for interest in queue.interests.values():
-                for consumer in interest.consumers:
+            for consumer_group in queue.consumer_groups.values():
+                for consumer in consumer_group.consumers:
                     consumer.equip()
                 # Messages that came meanwhile each woke one take, which found no credit.
-                interest.arrived.notify_all()
+                consumer_group.arrived.notify_all()
     engine.call_ready()

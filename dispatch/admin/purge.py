@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from ...store.sequence_set import Runs
-from ..core.queue_area import LaneArea, QueueArea
+from ...store.sequence_set import SequenceSet
+from ..core.queue_area import LaneState, QueueArea
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -44,10 +44,10 @@ def purge(engine: Engine, queue: QueueArea) -> int:
     return removed
 
 
-def _purge_lane(engine: Engine, area: LaneArea, begin: int, end: int) -> tuple[int, int]:
+def _purge_lane(engine: Engine, area: LaneState, begin: int, end: int) -> tuple[int, int]:
     """(up to where it came, how many were removed): to the end, unless the index wants a checkpoint first."""
     store, lane = engine.store, area.lane
-    gone = Runs()
+    gone = SequenceSet()
     removed = 0
     try:
         for first, last in _free_runs(engine, area, begin, end):
@@ -62,7 +62,7 @@ def _purge_lane(engine: Engine, area: LaneArea, begin: int, end: int) -> tuple[i
     return end, removed
 
 
-def _free_runs(engine: Engine, area: LaneArea, begin: int, end: int) -> Iterator[tuple[int, int]]:
+def _free_runs(engine: Engine, area: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
     """From begin to end, runs that hold everything pending and nothing in flight. Each begins with a pending one."""
     held = engine.transactions.acknowledged_in(area.lane.number)
     for sequence in sorted(area.in_flight):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...cache.budget import Holder
 from ...cache.shares import Shares
 from ...store.errors import TransactionError
-from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Duplicates, Identity
+from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Deduplication, Identity
 from ..config.policy import policy_for
 from ..config.settings import Settings
 
@@ -28,9 +28,9 @@ class DuplicateWindows:
         def window_of(name: str) -> int:
             return policy_for(settings.policies, name).duplicate_window
 
-        self.persistent = Duplicates(holder, window_of, self._most_bytes(shares))
+        self.persistent = Deduplication(holder, window_of, self._most_bytes(shares))
         """The store's."""
-        self.volatile = Duplicates(holder, window_of, self._most_bytes(shares))
+        self.volatile = Deduplication(holder, window_of, self._most_bytes(shares))
 
     def _most_bytes(self, shares: Shares) -> int:
         """For either kind: half of their share, and no more than what a quarter of a data log restates."""

@@ -54,7 +54,7 @@ class Sender:
     admitted: int = 0
 
 
-class Admission:
+class DestinationLimits:
     """The limits of one queue. The state lock guards it."""
 
     def __init__(
@@ -263,4 +263,4 @@ def limit(engine: Engine, area: QueueArea) -> None:
     if policy.when_full == "dead_letter" and is_dead_letter_queue(policies, area.name):
         policy = replace(policy, when_full="fail")
     if policy.is_limiting:
-        area.admission = Admission(area, policy, engine.lock, engine.monotonic)
+        area.admission = DestinationLimits(area, policy, engine.lock, engine.monotonic)

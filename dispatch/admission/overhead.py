@@ -1,4 +1,4 @@
-"""Roster: what it costs in RAM that destinations and subscriptions exist, idle or not.
+"""DestinationOverhead: what it costs in RAM that destinations and subscriptions exist, idle or not.
 
 Each is rows and records on disk and a few objects here, which are charged as
 they were measured, whatever waits in it. Nothing here survives a crash: an
@@ -25,7 +25,7 @@ ROSTER_SHARE: Final = 0.5
 """Most of what the fixed parts leave; the rest is for messages."""
 
 
-class Roster:
+class DestinationOverhead:
     """The state lock guards it."""
 
     def __init__(self, engine: Engine, holder: Holder) -> None:

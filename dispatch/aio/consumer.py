@@ -16,21 +16,21 @@ from ...store.errors import Closed, SettingsError
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
 from ..core.delivery import Delivery
 from .delivery import AsyncDelivery
-from .loop import LoopCaller
+from .loop import LoopConfirmer
 from .transaction import AsyncTransaction, inner_transaction
-from .wakeups import Bell, WaitingLine
+from .wakeups import FairWaiters, LoopWaker
 
 if TYPE_CHECKING:
-    from ..core.queue_area import Interest
+    from ..core.queue_area import ConsumerGroup
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
 
 
-class ConsumerBell:
+class ConsumerWaker:
     """The callback by which a consumer's waiting takes are woken. Made before the consumer is."""
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: LoopWaker) -> None:
         self.bell = bell
         self.called: Callable[[], None] = lambda: None
         """Called in the loop's thread."""
@@ -48,7 +48,7 @@ class ConsumerBell:
 class AsyncConsumer:
     """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
 
-    def __init__(self, caller: LoopCaller, consumer: Consumer, lines: WaitingLines, bell: ConsumerBell) -> None:
+    def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
         consumer._caller = caller  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
         consumer.when_closed = partial(bell.bell.ring, self._end)
@@ -57,7 +57,7 @@ class AsyncConsumer:
         self._engine = caller.engine
         self._consumer = consumer
         self._lines = lines
-        self._interest = consumer.interest
+        self._interest = consumer.consumer_group
         self._line = lines.enter(self, self._interest)
         self._waits: dict[asyncio.Future[None], bool] = {}
         """Of its own takes; True: in the line, False: for credit."""
@@ -174,7 +174,7 @@ class AsyncConsumer:
     def _move(self) -> None:
         """Its messages are dealt from now on: it stands in a line of its own, and what waited in the other looks."""
         self._lines.exit(self, self._interest)
-        self._interest = self._consumer.interest
+        self._interest = self._consumer.consumer_group
         self._line = self._lines.enter(self, self._interest)
         for future in self._waits:
             _wake(future)
@@ -255,7 +255,7 @@ class AsyncConsumer:
             await self._caller.confirm()
 
     def statistics(self) -> ConsumerStatistics:
-        """A snapshot. O(lists of the interest), no disk."""
+        """A snapshot. O(lists of the consumer group), no disk."""
         return self._consumer.statistics()
 
     async def __aenter__(self) -> AsyncConsumer:
@@ -266,22 +266,22 @@ class AsyncConsumer:
 
 
 class WaitingLines:
-    """The lines of one loop, one for each interest that its consumers have."""
+    """The lines of one loop, one for each consumer group that its consumers have."""
 
     def __init__(self) -> None:
-        self._lines: dict[Interest, tuple[WaitingLine, dict[AsyncConsumer, None]]] = {}
+        self._lines: dict[ConsumerGroup, tuple[FairWaiters, dict[AsyncConsumer, None]]] = {}
 
-    def enter(self, consumer: AsyncConsumer, interest: Interest) -> WaitingLine:
-        line, consumers = self._lines.setdefault(interest, (WaitingLine(), {}))
+    def enter(self, consumer: AsyncConsumer, consumer_group: ConsumerGroup) -> FairWaiters:
+        line, consumers = self._lines.setdefault(consumer_group, (FairWaiters(), {}))
         consumers[consumer] = None
         return line
 
-    def exit(self, consumer: AsyncConsumer, interest: Interest) -> None:
+    def exit(self, consumer: AsyncConsumer, consumer_group: ConsumerGroup) -> None:
         """Twice is once."""
-        _, consumers = self._lines.get(interest, (None, {}))
+        _, consumers = self._lines.get(consumer_group, (None, {}))
         consumers.pop(consumer, None)
         if not consumers:
-            self._lines.pop(interest, None)
+            self._lines.pop(consumer_group, None)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -19,11 +19,11 @@ from ..queue import Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, WaitingLines
 from .limited_queue import AsyncLimitedQueue, AsyncLimitedTopic
-from .loop import WORKERS, LoopCaller, finished
+from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
 from .queue import AsyncQueue, AsyncTopic
 from .transaction import AsyncTransaction
-from .wakeups import Bell
+from .wakeups import LoopWaker
 
 
 class AsyncForebay:
@@ -37,9 +37,9 @@ class AsyncForebay:
         loop = asyncio.get_running_loop()
         self._synchronous = bay
         self._workers = workers or _new_workers()
-        self._caller = LoopCaller(bay._engine, loop, self._workers)
+        self._caller = LoopConfirmer(bay._engine, loop, self._workers)
         self._engine = bay._engine
-        self.bell = Bell(loop)
+        self.bell = LoopWaker(loop)
         self.lines = WaitingLines()
 
     @property

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
-from ..admission.limits import Admission
+from ..admission.limits import DestinationLimits
 from ..admission.wait_line import deadline_after
 from ..producer.limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
 from ..producer.once import fresh
-from .loop import LoopCaller
+from .loop import LoopConfirmer
 from .queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .transaction import AsyncTransaction, inner_transaction
 
 if TYPE_CHECKING:
     from ..core.queue_area import QueueArea
-    from ..topics.state import TopicArea
+    from ..topics.state import TopicState
     from .forebay import AsyncForebay
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class AsyncLimitedSender(AsyncSender):
     _sender: LimitedQueue | LimitedTopic
 
     @property
-    def _admission(self) -> Admission:
+    def _admission(self) -> DestinationLimits:
         return self._sender.gate.admission
 
     async def send(
@@ -210,7 +210,7 @@ class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):
 
     _sender: LimitedQueue
 
-    def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: QueueArea) -> None:
+    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, area: QueueArea) -> None:
         super().__init__(bay, caller, LimitedQueue(caller.engine, area, AdmittedGate))
 
 
@@ -219,5 +219,5 @@ class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
 
     _sender: LimitedTopic
 
-    def __init__(self, bay: AsyncForebay, caller: LoopCaller, area: TopicArea) -> None:
+    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, area: TopicState) -> None:
         super().__init__(bay, caller, LimitedTopic(caller.engine, area, AdmittedGate))

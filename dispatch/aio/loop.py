@@ -1,4 +1,4 @@
-"""LoopCaller: one event loop that calls an engine. Nothing that it calls here waits for the disk.
+"""LoopConfirmer: one event loop that calls an engine. Nothing that it calls here waits for the disk.
 
 Queues and consumers write in the loop's thread, which is arithmetic and a
 write, as from any other thread. What a confirmed call still owes after that,
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ...store.errors import Closed
-from ..core.publisher import Caller
+from ..core.publisher import Confirmer
 from ..engine.engine import Engine
 from ..loading.eager import Load
 
@@ -28,7 +28,7 @@ CALLS_A_TURN: Final = 64
 """A task that never has to wait lets the others run after so many calls."""
 
 
-class LoopCaller(Caller):
+class LoopConfirmer(Confirmer):
     """One event loop that calls an engine. Only its thread may."""
 
     may_wait = False
@@ -107,7 +107,7 @@ class LoopCaller(Caller):
 
     async def load(self, load: Load) -> None:
         """Finish a load that a take began. It goes on when the take is cancelled."""
-        if load.regions or load.target.interest.selector is not None:
+        if load.regions or load.target.consumer_group.selector is not None:
             await self.call(self.engine.loader.finish, load)
         else:
             self.engine.loader.finish(load)  # nothing of it is read from the disk

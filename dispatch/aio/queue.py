@@ -16,11 +16,11 @@ from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender
 from ..queue import Queue
 from ..topic import Topic
-from .consumer import AsyncConsumer, ConsumerBell
-from .loop import LoopCaller
+from .consumer import AsyncConsumer, ConsumerWaker
+from .loop import LoopConfirmer
 from .opening import Opening
 from .transaction import AsyncTransaction, inner_transaction
-from .wakeups import Bell
+from .wakeups import LoopWaker
 
 if TYPE_CHECKING:
     from .forebay import AsyncForebay
@@ -35,7 +35,7 @@ PART_BYTES_MAX: Final = 1 << 21
 class AsyncSender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, bay: AsyncForebay, caller: LoopCaller, sender: Sender) -> None:
+    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, sender: Sender) -> None:
         sender._caller = caller  # so that what its sends owe does not make the loop wait
         self._bay = bay
         self._caller = caller
@@ -176,11 +176,11 @@ class AsyncSender:
         with self._engine.lock:
             return line.look(waiting)
 
-    def _subscribe(self, subscribe: Callable[[ConsumerBell], Consumer]) -> AsyncConsumer:
-        bell = ConsumerBell(self._bay.bell)
+    def _subscribe(self, subscribe: Callable[[ConsumerWaker], Consumer]) -> AsyncConsumer:
+        bell = ConsumerWaker(self._bay.bell)
         return self._adopt(subscribe(bell), bell)
 
-    def _adopt(self, consumer: Consumer, bell: ConsumerBell) -> AsyncConsumer:
+    def _adopt(self, consumer: Consumer, bell: ConsumerWaker) -> AsyncConsumer:
         return AsyncConsumer(self._caller, consumer, self._bay.lines, bell)
 
     def __repr__(self) -> str:
@@ -209,7 +209,7 @@ class AsyncQueue(AsyncSender):
         """
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerBell(self._bay.bell)
+            bell = ConsumerWaker(self._bay.bell)
             called = on_slow
             if called is not None and callable(called):
                 called = bell.tell_slow  # type: ignore[assignment]
@@ -310,7 +310,7 @@ class AsyncTopic(AsyncSender):
         """A consumer of what is sent from now on. Await it, or enter it with `async with`. As Topic.subscribe."""
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerBell(self._bay.bell)
+            bell = ConsumerWaker(self._bay.bell)
 
             def in_thread() -> Consumer:
                 return self._sender.subscribe(durable=durable, selector=selector, prefetch=prefetch, on_ready=bell)
@@ -364,7 +364,7 @@ def _needs_sync(message: Message) -> bool:
 class Woken:
     """Wakes one task."""
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: LoopWaker) -> None:
         self._bell = bell
         self._event = asyncio.Event()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..transactions.transaction import Transaction
-from .loop import LoopCaller
+from .loop import LoopConfirmer
 
 
 class AsyncTransaction:
@@ -16,7 +16,7 @@ class AsyncTransaction:
     all the same. A block that is cancelled is rolled back.
     """
 
-    def __init__(self, caller: LoopCaller, transaction: Transaction) -> None:
+    def __init__(self, caller: LoopConfirmer, transaction: Transaction) -> None:
         self._caller = caller
         self._transaction = transaction
 

@@ -1,4 +1,4 @@
-"""WaitingLine: the takes of one event loop that wait for the messages of one interest, first come, first served.
+"""FairWaiters: the takes of one event loop that wait for the messages of one consumer group, first come, first served.
 
 Of all their consumers one is armed at a time. So an arrival wakes one take,
 however many wait, and a take that leaves wakes the next. While anybody waits,
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 
-class Bell:
+class LoopWaker:
     """Calls functions in its loop's thread, whichever thread asks for it. A loop that is closed hears nothing."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -43,7 +43,7 @@ class Bell:
             self._rung.popleft()()
 
 
-class WaitingLine:
+class FairWaiters:
     """See the module. Belongs to the loop's thread."""
 
     __slots__ = ("_waiting", "_is_called", "is_armed")

@@ -12,8 +12,8 @@ from ...store.errors import Closed, SettingsError, StoreFull
 from ..config.policy import check_prefetch, policy_for
 from ..config.sizes import is_number
 from ..core.delivery import Delivery
-from ..core.publisher import Caller
-from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..core.publisher import Confirmer
+from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
 from ..distribution import exclusive
 from ..loading.eager import Load
 from ..transactions.transaction import Transaction
@@ -30,7 +30,7 @@ SECONDS_MAX = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
-    """A consumer and the TargetLists of its interest. Counts of messages; the watermarks in bytes."""
+    """A consumer and the TargetLists of its consumer group. Counts of messages; the watermarks in bytes."""
 
     direct_entries: int
     references: int
@@ -70,14 +70,14 @@ class Consumer:
         self,
         engine: Engine,
         queue: QueueArea,
-        interest: Interest,
+        consumer_group: ConsumerGroup,
         prefetch: int,
         on_ready: Callable[[], None] | None,
     ) -> None:
         self._engine = engine
-        self._caller: Caller = engine
+        self._caller: Confirmer = engine
         self._queue = queue
-        self.interest = interest
+        self.consumer_group = consumer_group
         self._prefetch = prefetch
         self._on_ready = on_ready
         self._is_armed = False
@@ -88,7 +88,7 @@ class Consumer:
         self._is_held_up = False
         """It gets nothing, whatever is there."""
         self._credited = threading.Condition(engine.lock)
-        """Apart from the interest's: who has no credit must not swallow what is meant for who has."""
+        """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = engine.targets.collect_one
         self._collect = engine.targets.collect
         self.priority = 0
@@ -103,7 +103,7 @@ class Consumer:
         self.seen = (0, 0)
         """What it had delivered and in flight when somebody last looked whether it is slow."""
         self.when_moved: Callable[[], None] | None = None
-        """Called under the lock when it has another interest: what an event loop needs to hear."""
+        """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
         """Called under the lock, whoever closes it: what an event loop needs to hear."""
         self.in_flight = 0
@@ -201,7 +201,7 @@ class Consumer:
                 if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
                     self.arm()
                     return []
-            search.is_scanned = self.interest.selector is not None
+            search.is_scanned = self.consumer_group.selector is not None
             if search.load is not None:
                 engine.loader.finish(search.load)
 
@@ -218,16 +218,16 @@ class Consumer:
             deliveries = self._collect(self, most, search.max_bytes)
             if deliveries:
                 if search.is_missed:
-                    self.interest.misses += len(deliveries)
+                    self.consumer_group.misses += len(deliveries)
                 return deliveries
-            target = targets.starving(self.interest)
+            target = targets.starving(self.consumer_group)
             if search.is_scanned and search.is_over:
                 if target is not None:
                     targets.feed(target)  # the loader may have given it up while memory was short
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is not None:
-                targets.standing_back.missed(target)
+                targets.read_ahead.missed(target)
             if target is not None and not target.is_loading:
                 search.load = engine.loader.begin(target, is_needed=True)
                 if search.load is None and not target.has_supply:
@@ -239,7 +239,7 @@ class Consumer:
             break
         if not search.has_credit:
             self._waits_for_credit = True
-            self.interest.arrived.notify()  # it may have been called in the place of one that has credit
+            self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
             if most > 0 or targets.is_short:
                 targets.waits_for_memory[self] = None
         return None
@@ -263,12 +263,12 @@ class Consumer:
         if not has_credit:
             self._credited.wait(wait_seconds)
             return True
-        interest = self.interest  # it may have another one when the wait is over
-        interest.waiting += 1
+        consumer_group = self.consumer_group  # it may have another one when the wait is over
+        consumer_group.waiting += 1
         try:
-            interest.arrived.wait(wait_seconds)
+            consumer_group.arrived.wait(wait_seconds)
         finally:
-            interest.waiting -= 1
+            consumer_group.waiting -= 1
         return True
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -283,7 +283,7 @@ class Consumer:
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
-            self._is_armed = self.interest.is_armed = True
+            self._is_armed = self.consumer_group.is_armed = True
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""
@@ -429,10 +429,10 @@ class Consumer:
         targets.waits_for_memory.pop(self, None)
         self._credited.notify_all()
         if self._is_armed:
-            if targets.has_any(self.interest):
+            if targets.has_any(self.consumer_group):
                 self.become_ready(targets.ready)
             else:
-                self.interest.is_armed = True
+                self.consumer_group.is_armed = True
 
     def equip(self) -> None:
         """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
@@ -455,18 +455,18 @@ class Consumer:
         if self._queue.dealer is not None and not self._queue.is_paused and not self._is_closed:
             self._queue.dealer.stand_back(self)
 
-    def move_to(self, interest: Interest) -> None:
+    def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Its messages come from there from now on. REQUIRES: the lock."""
-        self.interest = interest
+        self.consumer_group = consumer_group
         self.equip()
         if self._is_armed:
-            interest.is_armed = True
+            consumer_group.is_armed = True
         if self.when_moved is not None:
             self.when_moved()
 
     def _held(self) -> list[Delivery]:
         """What it holds. O(in flight in this queue)."""
-        areas: list[LaneArea] = [target.area for target in self.interest.lists]
+        areas: list[LaneState] = [target.area for target in self.consumer_group.lists]
         return [delivery for area in areas for delivery in area.in_flight.values() if delivery._consumer is self]
 
     # ------------------------------------------------------------------ the rest
@@ -482,26 +482,26 @@ class Consumer:
         if self._is_closed:
             return
         self._is_closed = True
-        interest, targets, dealer = self.interest, self._engine.targets, self._queue.dealer
+        consumer_group, targets, dealer = self.consumer_group, self._engine.targets, self._queue.dealer
         held = self._held()
         targets.waits_for_memory.pop(self, None)
         self._queue.delivered += self.delivered
         if dealer is not None:
             dealer.leave(self)
         else:
-            interest.consumers.remove(self)
-            if not interest.consumers:
-                targets.unsubscribe(self._queue, interest)
+            consumer_group.consumers.remove(self)
+            if not consumer_group.consumers:
+                targets.unsubscribe(self._queue, consumer_group)
         self._engine.redelivery.take_back(held)
         if self.is_exclusive:
             exclusive.leave(self._queue, self)
         if dealer is not None:
             dealer.woken()
         self._credited.notify_all()
-        interest.arrived.notify_all()
+        consumer_group.arrived.notify_all()
         if self.when_closed is not None:
             self.when_closed()
-        for other in interest.consumers:
+        for other in consumer_group.consumers:
             if other is not self:
                 other.become_ready(targets.ready)
 
@@ -510,15 +510,15 @@ class Consumer:
         self._is_closed = True
 
     def statistics(self) -> ConsumerStatistics:
-        """A snapshot. O(lists of the interest), no disk."""
+        """A snapshot. O(lists of the consumer group), no disk."""
         with self._engine.lock:
-            lists = list(self.interest.in_turn())
+            lists = list(self.consumer_group.in_turn())
             return ConsumerStatistics(
                 direct_entries=sum(len(target.direct) for target in lists),
                 references=sum(target.references.count + target.returned.count for target in lists),
                 watermark_bytes=sum(target.direct_bytes for target in lists),
                 high_watermark_bytes=sum(target.high_watermark_bytes for target in lists),
-                misses=self.interest.misses,
+                misses=self.consumer_group.misses,
                 in_flight=self.in_flight,
                 delivered=self.delivered,
                 is_slow=self.is_slow,

@@ -39,7 +39,7 @@ def _is_at_rest(targets: TargetArea, consumer: Consumer) -> bool:
     """It holds nothing, and there is nothing for it."""
     if consumer.in_flight:
         return False
-    return consumer._queue.holds_up(consumer) or not targets.has_any(consumer.interest)
+    return consumer._queue.holds_up(consumer) or not targets.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Consumer) -> bool:

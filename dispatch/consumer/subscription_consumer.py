@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...store.errors import TransactionError
 from ..core.delivery import Delivery
-from ..topics.state import SubscriptionArea, remove_unrecorded
+from ..topics.state import SubscriptionState, remove_unrecorded
 from ..transactions.transaction import Transaction
 from .consumer import Consumer
 
@@ -17,7 +17,7 @@ class SubscriptionConsumer(Consumer):
     def close_locked(self) -> None:
         if not self._is_closed:
             super().close_locked()
-            assert isinstance(self._queue, SubscriptionArea)
+            assert isinstance(self._queue, SubscriptionState)
             self._engine.topics.leave(self._queue)
 
     def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:

@@ -12,7 +12,7 @@ from ...store.message import HeaderValue
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
     from ..transactions.transaction import Transaction
-    from .queue_area import LaneArea
+    from .queue_area import LaneState
 
 
 class Delivery:
@@ -40,7 +40,7 @@ class Delivery:
     def __init__(
         self,
         consumer: Consumer,
-        area: LaneArea,
+        area: LaneState,
         sequence: int,
         properties: bytes,
         body: bytes | None,

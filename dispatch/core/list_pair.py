@@ -1,4 +1,4 @@
-"""Whose turn it is: two lists of one interest and priority, one of persistent messages and one of the others.
+"""Whose turn it is: two lists of one consumer group and priority, one of persistent messages and one of the others.
 
 Each kind is numbered in a lane of its own. A non-persistent message knows
 before which persistent one it came, so both are handed out by arrival.
@@ -9,17 +9,17 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from ...store.tmp.volatile_lane import NOWHERE
+from ...store.tmp.non_persistent_lane import NOWHERE
 from .target_list import TargetList
 
 if TYPE_CHECKING:
-    from .non_persistent import VolatileArea
-    from .queue_area import Interest
+    from .non_persistent import NonPersistentLaneState
+    from .queue_area import ConsumerGroup
 
 
-def pair(interest: Interest) -> None:
-    """Find the lists of an interest that have one priority."""
-    for target, following in pairwise(interest.lists):
+def pair(consumer_group: ConsumerGroup) -> None:
+    """Find the lists of a consumer group that have one priority."""
+    for target, following in pairwise(consumer_group.lists):
         if target.area.lane.priority == following.area.lane.priority:
             target.pair(following)
             following.pair(target)
@@ -39,7 +39,7 @@ def turn(target: TargetList) -> tuple[TargetList, int]:
         return persistent, NOWHERE
     if next_persistent is None:
         return volatile, NOWHERE
-    lane = cast("VolatileArea", volatile.area).volatile_lane
+    lane = cast("NonPersistentLaneState", volatile.area).store_lane
     before = lane.before(next_volatile)
     if next_persistent < before:
         return persistent, before

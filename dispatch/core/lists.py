@@ -22,20 +22,20 @@ from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
 from ...cache.spill.overflow import Overflow
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import NOWHERE
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE
 from ..planning.observer import Watch
 from .delivery import Delivery
 from .list_pair import pair, turn
-from .load_requests import StandingBack
-from .queue_area import Interest, LaneArea, PersistentArea, QueueArea
+from .load_requests import ReadAheadControl
+from .queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
 from .reclaim import make_room
 from .redelivery import count_hand_outs
 from .target_list import TargetList
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
-    from ..loading.warmer import HeadLoader
+    from ..loading.warmer import CacheWarmer
     from ..selectors.selector import Selector
 
 UNREADABLE_MAX: Final = 1024
@@ -70,13 +70,13 @@ class TargetArea:
         self.lists: dict[TargetList, None] = {}
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
-        self.standing_back = StandingBack(self)
+        self.read_ahead = ReadAheadControl(self)
         self.wake_loader: Callable[[], None] = lambda: None
-        self.heads: HeadLoader
-        self.unreadable: deque[tuple[PersistentArea, int]] = deque(maxlen=UNREADABLE_MAX)
+        self.heads: CacheWarmer
+        self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.drop_expired: Callable[[TargetList, int], None]
-        self.note_times: Callable[[LaneArea], None]
+        self.note_times: Callable[[LaneState], None]
         """Messages with times were added to a lane."""
         self.ready: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
@@ -104,38 +104,38 @@ class TargetArea:
                 self.feed(target)
         self.relieve()
 
-    # ------------------------------------------------------------------ interests
+    # ------------------------------------------------------------------ consumer groups
 
-    def subscribe(self, queue: QueueArea, selector: Selector | None) -> Interest:
-        """The interest for this selector, made with its lists if it is new."""
+    def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
+        """The consumer group for this selector, made with its lists if it is new."""
         key = selector.text if selector is not None else None
-        interest = queue.interests.get(key)
-        if interest is None:
+        consumer_group = queue.consumer_groups.get(key)
+        if consumer_group is None:
             for area in queue.lane_areas():
                 for target in queue.lists_over(area):
                     self._lay_open(target)
-            interest = queue.interests[key] = queue.make_interest(selector)
+            consumer_group = queue.consumer_groups[key] = queue.make_consumer_group(selector)
             for area in queue.lane_areas():
-                self.add_list(area, interest)
-            pair(interest)
-            self.settle_interests(queue)
-        return interest
+                self.add_list(area, consumer_group)
+            pair(consumer_group)
+            self.settle_consumer_groups(queue)
+        return consumer_group
 
-    def add_lane(self, area: LaneArea) -> None:
-        """A lane came into being: each interest gets a list over it."""
-        for interest in area.queue.interests.values():
-            self.add_list(area, interest)
-            interest.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
-            pair(interest)
+    def add_lane(self, area: LaneState) -> None:
+        """A lane came into being: each consumer group gets a list over it."""
+        for consumer_group in area.queue.consumer_groups.values():
+            self.add_list(area, consumer_group)
+            consumer_group.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
+            pair(consumer_group)
         if area.queue.dealer is not None:
             area.queue.dealer.add_lane(area)
-        self.settle_interests(area.queue)
+        self.settle_consumer_groups(area.queue)
 
-    def add_list(self, area: LaneArea, interest: Interest) -> None:
-        target = TargetList(area, interest, 0)
+    def add_list(self, area: LaneState, consumer_group: ConsumerGroup) -> None:
+        target = TargetList(area, consumer_group, 0)
         if area.parked or area.dead:
             target.share()
-        interest.lists.append(target)
+        consumer_group.lists.append(target)
         self.adopt(target)
         self.feed(target)
 
@@ -146,16 +146,16 @@ class TargetArea:
         # The others shrink to their fair share at the next measurement: O(1) here, however many there are.
         target.move_high_watermark(high_watermark_bytes(self.shares.limit_bytes, len(self.lists), None))
 
-    def settle_interests(self, queue: QueueArea) -> None:
-        """Find each lane's fast path again, after interests or lanes came or went."""
-        interests = list(queue.interests.values())
+    def settle_consumer_groups(self, queue: QueueArea) -> None:
+        """Find each lane's fast path again, after consumer groups or lanes came or went."""
+        consumer_groups = list(queue.consumer_groups.values())
         for area in queue.lane_areas():
             area.sole = None
-            if len(interests) == 1 and interests[0].selector is None and queue.dealer is None:
-                area.sole = next(target for target in interests[0].lists if target.area is area)
-        if len(interests) > 1:
-            for interest in interests:
-                for target in interest.lists:
+            if len(consumer_groups) == 1 and consumer_groups[0].selector is None and queue.dealer is None:
+                area.sole = next(target for target in consumer_groups[0].lists if target.area is area)
+        if len(consumer_groups) > 1:
+            for consumer_group in consumer_groups:
+                for target in consumer_group.lists:
                     target.share()
 
     def _lay_open(self, target: TargetList) -> None:
@@ -165,14 +165,14 @@ class TargetArea:
             self.targets.release(charges_bytes(messages))
             target.area.keep(messages)
 
-    def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
-        """The last consumer of an interest has gone: its direct messages go to the HeadQueueCache where they fit."""
-        key = interest.selector.text if interest.selector is not None else None
-        del queue.interests[key]
-        queue.misses += interest.misses
-        for target in interest.lists:
+    def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+        """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
+        key = consumer_group.selector.text if consumer_group.selector is not None else None
+        del queue.consumer_groups[key]
+        queue.misses += consumer_group.misses
+        for target in consumer_group.lists:
             self.hungry.pop(target, None)
-            self.standing_back.forget(target)
+            self.read_ahead.forget(target)
             self.waits_for_memory.pop(target, None)
             del self.lists[target]
             self.watch.end(target)
@@ -188,8 +188,8 @@ class TargetArea:
             target.direct_bytes = 0
             if dropped or target.has_supply:
                 self.heads.begin(target.area)
-        interest.lists.clear()
-        self.settle_interests(queue)
+        consumer_group.lists.clear()
+        self.settle_consumer_groups(queue)
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
@@ -220,7 +220,7 @@ class TargetArea:
 
     # ------------------------------------------------------------------ arrivals
 
-    def arrive_many(self, area: LaneArea, messages: Sequence[StoredMessage]) -> None:
+    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage]) -> None:
         """A slice is stored and may be dispatched: as one, where the fast path takes it whole."""
         sole = area.sole
         if sole is not None and sole.frontier == messages[0][0] and not sole.references:
@@ -229,7 +229,7 @@ class TargetArea:
                 sole.direct.extend(messages)
                 sole.direct_bytes += charge
                 area.published = sole.frontier = messages[-1][0] + 1
-                self.wake(sole.interest)
+                self.wake(sole.consumer_group)
                 return
         is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
         if is_behind and not self.pending_cache.has(area.lane.number):
@@ -237,9 +237,9 @@ class TargetArea:
         else:
             area.arrive_each(messages)
         if sole is not None:
-            self.wake(sole.interest)
+            self.wake(sole.consumer_group)
 
-    def publish(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+    def publish(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > area.published:
@@ -249,33 +249,33 @@ class TargetArea:
         else:
             self.arrive_many(area, messages)
 
-    def pass_holes(self, area: LaneArea, first: int) -> None:
+    def pass_holes(self, area: LaneState, first: int) -> None:
         """Nothing lies between what is published and first: a list that has seen all before it goes on there."""
-        for interest in area.queue.interests.values():
-            for target in interest.lists:
+        for consumer_group in area.queue.consumer_groups.values():
+            for target in consumer_group.lists:
                 if target.area is area and target.frontier == area.published:
                     target.frontier = first
         area.published = first
 
-    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
-        """See LaneArea.arrive_unloaded."""
+    def arrive_unloaded(self, area: LaneState, end: int) -> None:
+        """See LaneState.arrive_unloaded."""
         area.published = end
-        if not area.queue.interests:
+        if not area.queue.consumer_groups:
             self.head_queue_cache.stop(area.lane.number)
-        for interest in area.queue.interests.values():
-            for target in interest.lists:
+        for consumer_group in area.queue.consumer_groups.values():
+            for target in consumer_group.lists:
                 if target.area is area:
                     self.feed(target)
-            self.wake(interest)
+            self.wake(consumer_group)
 
-    def arrive(self, area: LaneArea, message: StoredMessage) -> bool:
-        """An arrival in a queue without consumers, or with several interests, or with a selector.
+    def arrive(self, area: LaneState, message: StoredMessage) -> bool:
+        """An arrival in a queue without consumers, or with several consumer groups, or with a selector.
 
         Returns whether it is in RAM for all who may want it.
         """
         lane = area.lane.number
-        interests = area.queue.interests
-        if not interests:
+        consumer_groups = area.queue.consumer_groups
+        if not consumer_groups:
             if area.lane.pending_messages == 1:
                 self.head_queue_cache.reopen(lane)
             return self.head_queue_cache.put(lane, message)
@@ -283,10 +283,10 @@ class TargetArea:
         charge = charge_bytes(message)
         is_kept = is_direct = False
         is_behind = False
-        for interest in interests.values():
-            target = next(found for found in interest.lists if found.area is area)
+        for consumer_group in consumer_groups.values():
+            target = next(found for found in consumer_group.lists if found.area is area)
             if target.frontier == sequence and not target.references:
-                is_wanted = interest.verdict(area, message)
+                is_wanted = consumer_group.verdict(area, message)
                 if is_wanted is False:
                     target.frontier = sequence + 1
                     if area.unwanted is not None:
@@ -300,23 +300,23 @@ class TargetArea:
                     target.append(message, charge)
                     target.frontier = sequence + 1
                     is_direct = True
-                    self.wake(interest)
+                    self.wake(consumer_group)
                     continue
             is_behind = True
             if not is_kept:
                 is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
                 is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
             self.feed(target)
-            self.wake(interest)
+            self.wake(consumer_group)
         return is_kept if is_behind else is_direct
 
-    def wake(self, interest: Interest) -> None:
-        """Something may be there for the consumers of an interest."""
-        interest.wake(self.ready)
+    def wake(self, consumer_group: ConsumerGroup) -> None:
+        """Something may be there for the consumers of a consumer group."""
+        consumer_group.wake(self.ready)
 
     def feed(self, target: TargetList) -> None:
         """Let the loader know that a list runs low, unless it stands back from it."""
-        if target not in self.hungry and target.has_supply and target not in self.standing_back.lists:
+        if target not in self.hungry and target.has_supply and target not in self.read_ahead.lists:
             self.hungry[target] = None
             self.wake_loader()
 
@@ -324,7 +324,7 @@ class TargetArea:
 
     def collect_one(self, consumer: Consumer) -> Delivery | None:
         """As collect, for one, where the list holds it and nothing needs a second look; else None."""
-        lists = consumer.interest.lists
+        lists = consumer.consumer_group.lists
         if not lists:
             return None
         target = lists[0]
@@ -349,7 +349,7 @@ class TargetArea:
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-            self.standing_back.runs_low(target)
+            self.read_ahead.runs_low(target)
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return delivery
@@ -357,7 +357,7 @@ class TargetArea:
     def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
         deliveries: list[Delivery] = []
-        for target in consumer.interest.lists:
+        for target in consumer.consumer_group.lists:
             if target.twin is not None:
                 if target.area.is_persistent:
                     max_bytes, is_empty = self.collect_by_turns(consumer, target, most, max_bytes, deliveries)
@@ -369,7 +369,7 @@ class TargetArea:
             if target.direct:
                 max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                    self.standing_back.runs_low(target)
+                    self.read_ahead.runs_low(target)
                 if len(deliveries) >= most or target.direct:
                     break
             if target.has_supply:
@@ -429,7 +429,7 @@ class TargetArea:
                     break
                 if target.is_timed and self._has_expired(target, message):
                     continue
-                if not target.interest.is_free(area, message):
+                if not target.consumer_group.is_free(area, message):
                     direct.popleft()
                     released += charge
                     continue
@@ -473,9 +473,9 @@ class TargetArea:
         self.drop_expired(target, 1)
         return not target.direct or target.direct[0][0] != message[0]
 
-    def starving(self, interest: Interest) -> TargetList | None:
+    def starving(self, consumer_group: ConsumerGroup) -> TargetList | None:
         """The list that must be loaded before anything can be handed out; None when there is nothing to have."""
-        for target in interest.in_turn():
+        for target in consumer_group.in_turn():
             if target.twin is not None:
                 target = turn(target)[0]
             if target.has_supply:
@@ -484,9 +484,9 @@ class TargetArea:
                 return None
         return None
 
-    def has_any(self, interest: Interest) -> bool:
+    def has_any(self, consumer_group: ConsumerGroup) -> bool:
         """Whether a take may find something, now or after a load."""
-        return any(target.direct or target.has_supply for target in interest.in_turn())
+        return any(target.direct or target.has_supply for target in consumer_group.in_turn())
 
     # ------------------------------------------------------------------ settling
 
@@ -501,7 +501,7 @@ class TargetArea:
         if self.waits_for_memory:
             self.relieve()
 
-    def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
         """Settle deliveries of one lane that are acknowledged, all of one consumer."""
         in_flight = area.in_flight
         for sequence in [delivery.sequence for delivery in deliveries]:
@@ -528,7 +528,7 @@ class TargetArea:
         """Settle a delivery that is not done."""
         self.settle(delivery)
 
-    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
         """A message that was handed out is free again: back into its place in every list that has passed it."""
         sequence = message[0]
         if not area.lane.is_pending(sequence):
@@ -538,16 +538,16 @@ class TargetArea:
         if area.queue.dealer is not None:
             area.queue.dealer.offer_again(area, message)
             return
-        for interest in area.queue.interests.values():
-            if interest.verdict(area, message) is False:
+        for consumer_group in area.queue.consumer_groups.values():
+            if consumer_group.verdict(area, message) is False:
                 continue
-            for target in interest.lists:
+            for target in consumer_group.lists:
                 if target.area is area and target.front > sequence:
                     target.returned.add(sequence, sequence)
                     self.feed(target)
-                    self.wake(interest)
+                    self.wake(consumer_group)
 
-    def forget(self, area: LaneArea, gone: Runs) -> None:
+    def forget(self, area: LaneState, gone: SequenceSet) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
         area.purges += 1
         for first, last in gone if area.attempts is not None else ():

@@ -64,14 +64,14 @@ class Trial:
 
 
 @dataclass(slots=True)
-class Fed:
+class Grace:
     """Of a list whose consumer was found to pause."""
 
     until: float
     seconds: float
 
 
-class StandingBack:
+class ReadAheadControl:
     """The state lock guards it; every method requires it held."""
 
     def __init__(self, targets: TargetArea) -> None:
@@ -80,7 +80,7 @@ class StandingBack:
         """None: the loader never stands back."""
         self.lists: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
-        self._fed: dict[TargetList, Fed] = {}
+        self._fed: dict[TargetList, Grace] = {}
         self._look_at = 0.0
 
     def switch_on(self, clock: Clock) -> None:
@@ -166,13 +166,13 @@ class StandingBack:
         del self.lists[target]
         before = self._fed.get(target)
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
-        self._fed[target] = Fed(now + seconds, seconds)
+        self._fed[target] = Grace(now + seconds, seconds)
         target.loaded_bytes = 0
         self._targets.feed(target)
 
 
 def _is_sole(target: TargetList) -> bool:
-    """Nothing else has to do with its messages: no other interest, no selector, no dealer, no twin."""
+    """Nothing else has to do with its messages: no other consumer group, no selector, no dealer, no twin."""
     return target.area.sole is target and target.twin is None
 
 
@@ -181,5 +181,5 @@ def _may_be_left(target: TargetList) -> bool:
     return (
         _is_sole(target)
         and target.area.lane.pending_bytes > target.high_watermark_bytes
-        and all(consumer.is_synchronous for consumer in target.interest.consumers)
+        and all(consumer.is_synchronous for consumer in target.consumer_group.consumers)
     )

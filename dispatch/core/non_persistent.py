@@ -1,4 +1,4 @@
-"""VolatileArea: the non-persistent messages of one lane as the dispatch floor sees them.
+"""NonPersistentLaneState: the non-persistent messages of one lane as the dispatch floor sees them.
 
 It differs from its persistent neighbour in where messages are when RAM has
 no place for them (tmp-storage, not the journal) and in that an ack writes
@@ -15,26 +15,26 @@ from ...cache.spill.overflow import Overflow
 from ...store.errors import Closed
 from ...store.format.times import Times
 from ...store.journal.reading import StoredMessage
-from ...store.tmp.volatile_lane import VolatileLane
-from .queue_area import LaneArea, QueueArea
+from ...store.tmp.non_persistent_lane import NonPersistentLane
+from .queue_area import LaneState, QueueArea
 
 if TYPE_CHECKING:
     from ..loading.eager import Load
     from .target_list import TargetList
 
 
-class VolatileArea(LaneArea):
+class NonPersistentLaneState(LaneState):
     """The state lock guards it."""
 
-    __slots__ = ("overflow", "persistent", "volatile_lane")
+    __slots__ = ("overflow", "persistent", "store_lane")
     is_persistent = False
     delivery_mode = "NON_PERSISTENT"
 
-    def __init__(self, queue: QueueArea, lane: VolatileLane, id_prefix: str, overflow: Overflow) -> None:
+    def __init__(self, queue: QueueArea, lane: NonPersistentLane, id_prefix: str, overflow: Overflow) -> None:
         super().__init__(queue, lane, id_prefix)
-        self.volatile_lane = lane
+        self.store_lane = lane
         self.overflow = overflow
-        self.persistent: LaneArea | None = None
+        self.persistent: LaneState | None = None
         """The persistent messages of the same queue and priority, once there is such a lane."""
         self.syncs = False
         self.store = overflow
@@ -47,7 +47,7 @@ class VolatileArea(LaneArea):
 
     def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
         """Take in one message; returns its sequence. StoreFull, SpillFailed: nothing of it is kept."""
-        lane = self.volatile_lane
+        lane = self.store_lane
         persistent = self.persistent
         if persistent is not None and persistent.published != lane.newest_turn:
             lane.take_turn(persistent.published)
@@ -63,11 +63,11 @@ class VolatileArea(LaneArea):
                 sole.direct.append(message)
                 sole.direct_bytes += charge
                 self.published = sole.frontier = sequence + 1
-                interest = sole.interest
-                if interest.waiting:
-                    interest.arrived.notify()
-                if interest.is_armed:
-                    self.queue.target_area.wake(interest)
+                consumer_group = sole.consumer_group
+                if consumer_group.waiting:
+                    consumer_group.arrived.notify()
+                if consumer_group.is_armed:
+                    self.queue.target_area.wake(consumer_group)
                 return sequence
         try:
             if sole is not None:
@@ -80,13 +80,13 @@ class VolatileArea(LaneArea):
         self.published = sequence + 1
         if sole is None:
             self.arrive(message)
-        elif sole.interest.is_awaited:
-            self.queue.target_area.wake(sole.interest)
+        elif sole.consumer_group.is_awaited:
+            self.queue.target_area.wake(sole.consumer_group)
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
         """As add, of a message that is due later, or expires, or both. Until it is due no list has it."""
-        lane = self.volatile_lane
+        lane = self.store_lane
         lane.admit_times()
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
@@ -100,7 +100,7 @@ class VolatileArea(LaneArea):
         try:
             self.overflow.take_in(lane, (sequence, properties, body, timestamp))
         except BaseException:
-            self.volatile_lane.retract()
+            self.store_lane.retract()
             raise
         lane.put_times(sequence, times)
         self.queue.target_area.note_times(self)
@@ -108,8 +108,8 @@ class VolatileArea(LaneArea):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """The next message has that one: what lies before it is for others. StoreFull: see VolatileLane."""
-        lane = self.volatile_lane
+        """The next message has that one: what lies before it is for others. StoreFull: see NonPersistentLane."""
+        lane = self.store_lane
         if lane.next_sequence < sequence:
             try:
                 lane.skip_to(sequence)
@@ -121,11 +121,11 @@ class VolatileArea(LaneArea):
         number = self.lane.number
         is_near = sole.frontier == message[0] and not sole.references
         if not self.queue.target_area.pending_cache.put_overflow(number, message, is_near=is_near):
-            self.overflow.take_in(self.volatile_lane, message)
+            self.overflow.take_in(self.store_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
         """There is more than one list, or none. REQUIRES: the message was admitted."""
-        sequence, lane, target_area = message[0], self.volatile_lane, self.queue.target_area
+        sequence, lane, target_area = message[0], self.store_lane, self.queue.target_area
         self.published = sequence + 1
         if target_area.arrive(self, message) or lane.is_spilled(sequence):
             return
@@ -140,21 +140,21 @@ class VolatileArea(LaneArea):
 
     def keep(self, messages: Sequence[StoredMessage]) -> None:
         """RAM lets go of these, whose charge is released already."""
-        self.overflow.keep(self.volatile_lane, messages)
+        self.overflow.keep(self.store_lane, messages)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
         """As keep, for memory that is wanted: written at once where that frees some."""
-        self.overflow.keep(self.volatile_lane, messages)
-        self.overflow.free(self.volatile_lane)
+        self.overflow.keep(self.store_lane, messages)
+        self.overflow.free(self.store_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
         """As keep, for what others must find in tmp-storage: written at once if it takes it."""
-        self.overflow.keep(self.volatile_lane, messages)
-        self.overflow.write(self.volatile_lane)
+        self.overflow.keep(self.store_lane, messages)
+        self.overflow.write(self.store_lane)
 
     def unload(self, message: StoredMessage) -> bool:
         """Whether the body may leave RAM now, because it can be read again. Its charge is not released yet."""
-        lane, overflow = self.volatile_lane, self.overflow
+        lane, overflow = self.store_lane, self.overflow
         if lane.is_spilled(message[0]):
             return True
         if not overflow.buffer.put(lane.number, message):
@@ -168,7 +168,7 @@ class VolatileArea(LaneArea):
     def give_up(self, sequence: int) -> None:
         """Nobody can have it, now or later, unless somebody has it."""
         if sequence not in self.in_flight:
-            self.overflow.remove(self.volatile_lane, sequence, sequence)
+            self.overflow.remove(self.store_lane, sequence, sequence)
 
     def drop_copies(self, sequence: int) -> None:
         """They may be the only ones that others find, until somebody holds the message."""
@@ -198,7 +198,7 @@ class VolatileArea(LaneArea):
 
         Where another list is just loading the only copy, the load ends before it.
         """
-        lane = self.volatile_lane
+        lane = self.store_lane
         in_flight: list[int] = []
         for at, (first, last) in enumerate(load.runs):
             missing = lane.unspilled(first, last)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 
-class Caller:
-    """Threads are all one, the Engine itself; each event loop is a LoopCaller."""
+class Confirmer:
+    """Threads are all one, the Engine itself; each event loop is a LoopConfirmer."""
 
     may_wait: ClassVar[bool] = True
     """For room, and for the disk."""

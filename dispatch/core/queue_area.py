@@ -15,21 +15,21 @@ from ...store.format.record import RecordDamaged
 from ...store.index.lane import PRIORITIES, Lane, PendingLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .target_list import TargetList
 
 if TYPE_CHECKING:
-    from ..admission.limits import Admission
+    from ..admission.limits import DestinationLimits
     from ..consumer.consumer import Consumer
-    from ..distribution.grouped import Dealer
+    from ..distribution.grouped import GroupAssigner
     from ..loading.eager import Load
     from .delivery import Delivery
     from .lists import TargetArea
-    from .non_persistent import VolatileArea
+    from .non_persistent import NonPersistentLaneState
 
 
-class Interest:
+class ConsumerGroup:
     """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
 
     __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses")
@@ -71,7 +71,7 @@ class Interest:
         """The lists in the order in which a hand-out looks at them."""
         return self.lists
 
-    def is_free(self, area: LaneArea, message: StoredMessage) -> bool:
+    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
         sequence = message[0]
         area.drop_copies(sequence)
@@ -79,10 +79,10 @@ class Interest:
             return False
         return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
 
-    def note_group(self, area: LaneArea, message: StoredMessage) -> None:
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
         """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
 
-    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
         """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
         selector = self.selector
         if selector is None:
@@ -91,7 +91,7 @@ class Interest:
             return False
         return selector.matches(values_of(area, message, selector.field_names))
 
-    def verdict(self, area: LaneArea, message: StoredMessage) -> bool | None:
+    def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
         """As wants; None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
         if self.selector is not None and message[2] is None:
             return None
@@ -134,7 +134,7 @@ class LaneStore(Protocol):
     """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
 
     @property
-    def timetable(self) -> LaneTimetable:
+    def timetable(self) -> LaneDueTimes:
         """What finds the messages whose time has come."""
 
     def remove(self, lane: Any, first: int, last: int) -> int:
@@ -150,8 +150,8 @@ class LaneStore(Protocol):
         """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
 
 
-class LaneTimetable(Protocol):
-    """As Timetable. Every method REQUIRES the lock."""
+class LaneDueTimes(Protocol):
+    """As DueTimes. Every method REQUIRES the lock."""
 
     def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
@@ -162,7 +162,7 @@ class LaneTimetable(Protocol):
     def look(self, lane: Any) -> None: ...
 
 
-class LaneArea:
+class LaneState:
     """One lane as the dispatch floor sees it. The state lock guards it."""
 
     __slots__ = (
@@ -201,7 +201,7 @@ class LaneArea:
         """The DispatchArea of this lane: handed out, not yet settled."""
         self.attempts = queue.target_area.store.index.attempts.find(lane.number)
         """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
-        self.dead = Runs()
+        self.dead = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
         self.parked: set[int] = set()
         """Sequences that nobody may have before their delay is over."""
@@ -212,7 +212,7 @@ class LaneArea:
         self.unreadable = 0
         self.purges = 0
         """How often messages were taken out of the middle: a load that began before must look again."""
-        self.unwanted: Runs | None = None
+        self.unwanted: SequenceSet | None = None
         """For a subscription with a selector: what does not match and is to be acknowledged for it."""
         self.is_timed = False
         """Some messages have, or had, times: see admin/expiry.py."""
@@ -260,11 +260,11 @@ class LaneArea:
         else:
             # Where there is room for all, the loader reads what it missed, and has caught up.
             target_area.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
-        interest = sole.interest
-        if interest.waiting:
-            interest.arrived.notify()
-        if interest.is_armed:
-            target_area.wake(interest)
+        consumer_group = sole.consumer_group
+        if consumer_group.waiting:
+            consumer_group.arrived.notify()
+        if consumer_group.is_armed:
+            target_area.wake(consumer_group)
 
     def arrive_unloaded(self, end: int) -> None:
         """All before end may be dispatched; what is new of it is not in RAM, or not due yet."""
@@ -323,7 +323,7 @@ class LaneArea:
         return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
 
 
-class PersistentArea(LaneArea):
+class PersistentLaneState(LaneState):
     """Of messages that are in the journal. The state lock guards it."""
 
     __slots__ = ("index_lane",)
@@ -334,7 +334,7 @@ class PersistentArea(LaneArea):
         """The same lane, with its places on disk."""
 
     def give_up(self, sequence: int) -> None:
-        """See LaneArea. It goes on record as lost."""
+        """See LaneState. It goes on record as lost."""
         self.queue.target_area.unreadable.append((self, sequence))
 
 
@@ -347,15 +347,15 @@ class QueueArea:
         self.target_area = target_area
         self.number = number
         self.name = name
-        self.areas: list[PersistentArea | None] = [None] * PRIORITIES
-        self.volatile_areas: list[VolatileArea | None] = [None] * PRIORITIES
+        self.areas: list[PersistentLaneState | None] = [None] * PRIORITIES
+        self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
         """The same for non-persistent messages."""
-        self.interests: dict[str | None, Interest] = {}
-        self.admission: Admission | None = None
+        self.consumer_groups: dict[str | None, ConsumerGroup] = {}
+        self.admission: DestinationLimits | None = None
         """Of a queue or topic whose policy limits it, and of the topic's subscriptions."""
         self.has_groups = False
         """Messages with a group were sent there, once at least."""
-        self.dealer: Dealer | None = None
+        self.dealer: GroupAssigner | None = None
         """Where messages have groups or consumers have priorities: who gets what."""
         self.exclusive: Consumer | None = None
         """The only one who gets anything."""
@@ -374,31 +374,33 @@ class QueueArea:
         self.blocked_seconds = 0.0
         """Of sends that had to wait for room, when they ended."""
         self.misses = 0
-        """Of interests that have ended."""
+        """Of consumer groups that have ended."""
         self.delivered = 0
         """To consumers that are closed."""
         self.dead_lettered = 0
         """Messages that were given up after their last attempt."""
 
-    def make_lane_area(self, priority: int) -> PersistentArea:
+    def make_lane_area(self, priority: int) -> PersistentLaneState:
         store = self.target_area.store
-        return PersistentArea(self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority))
+        return PersistentLaneState(
+            self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority)
+        )
 
-    def make_interest(self, selector: Selector | None) -> Interest:
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         dealer = self.dealer
-        return Interest(selector, self.target_area.lock) if dealer is None else dealer.make_stock(selector)
+        return ConsumerGroup(selector, self.target_area.lock) if dealer is None else dealer.make_stock(selector)
 
-    def lane_areas(self) -> Iterator[LaneArea]:
+    def lane_areas(self) -> Iterator[LaneState]:
         """Those that exist, highest priority first."""
-        both = zip(reversed(self.areas), reversed(self.volatile_areas), strict=True)
+        both = zip(reversed(self.areas), reversed(self.non_persistent_lanes), strict=True)
         return (area for pair in both for area in pair if area is not None)
 
-    def lists_over(self, area: LaneArea) -> Iterator[TargetList]:
+    def lists_over(self, area: LaneState) -> Iterator[TargetList]:
         """Every list of one of its lanes."""
-        interests: Iterable[Interest] = self.interests.values()
+        consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
         if self.dealer is not None:
-            interests = [*interests, *(consumer.interest for consumer in self.consumers())]
-        return (target for interest in interests for target in interest.lists if target.area is area)
+            consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
+        return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.area is area)
 
     def holds_up(self, consumer: Consumer) -> bool:
         """Whether a consumer gets nothing, whatever is there."""
@@ -407,11 +409,11 @@ class QueueArea:
     @property
     def missed(self) -> int:
         """Deliveries that had to be loaded first."""
-        dealt = () if self.dealer is None else (consumer.interest.misses for consumer in self.consumers())
-        return self.misses + sum(interest.misses for interest in self.interests.values()) + sum(dealt)
+        dealt = () if self.dealer is None else (consumer.consumer_group.misses for consumer in self.consumers())
+        return self.misses + sum(consumer_group.misses for consumer_group in self.consumer_groups.values()) + sum(dealt)
 
     def consumers(self) -> Iterator[Consumer]:
-        return (consumer for interest in self.interests.values() for consumer in interest.consumers)
+        return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
 
     @property
     def enqueued(self) -> int:

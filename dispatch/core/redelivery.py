@@ -19,7 +19,7 @@ from ..config.redelivery import RedeliveryRule
 if TYPE_CHECKING:
     from ..engine.engine import Engine
     from .delivery import Delivery
-    from .queue_area import LaneArea
+    from .queue_area import LaneState
 
 ATTEMPTS_BYTES: Final = 1 << 15
 """For the counts of returned messages, 1,200 runs; beyond it they take what is free."""
@@ -43,13 +43,13 @@ class Redelivery:
             for delivery in held:
                 self._put_back(area, delivery, rule, delay)
 
-    def _put_back(self, area: LaneArea, delivery: Delivery, rule: RedeliveryRule, delay: float | None) -> None:
+    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, delay: float | None) -> None:
         engine, sequence = self._engine, delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
         engine.targets.give_back(delivery)
         if rule.is_last(delivery.attempts):
             area.keep((message,))
-            self.dead_letters.bury(area, sequence, sequence)
+            self.dead_letters.dead_letter(area, sequence, sequence)
             return
         area.redelivered += 1
         seconds = 0.0 if delay is None else max(delay, rule.wait_seconds(delivery.attempts))
@@ -61,7 +61,7 @@ class Redelivery:
         else:
             engine.targets.offer_again(area, message)
 
-    def release(self, area: LaneArea, first: int, last: int) -> None:
+    def release(self, area: LaneState, first: int, last: int) -> None:
         """A prepared transaction gives back what it wanted gone. At least one attempt was made at each."""
         known = area.attempts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
@@ -69,7 +69,7 @@ class Redelivery:
         rule, known = self.dead_letters.rule(area.queue), area.attempts
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
-                self.dead_letters.bury(area, sequence, sequence)
+                self.dead_letters.dead_letter(area, sequence, sequence)
             else:
                 area.redelivered += 1
                 self._engine.targets.offer_again(area, (sequence, b"", None, 0))
@@ -81,14 +81,14 @@ class Redelivery:
         for area, held in _by_area(deliveries).items():
             self._count(area, held)
 
-    def _count(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+    def _count(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
         known = area.attempts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
         if fresh and not area.queue.is_deleted:
             _record(area, _counted(fresh))
 
 
-def count_hand_outs(area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+def count_hand_outs(area: LaneState, deliveries: Sequence[Delivery]) -> None:
     """Messages of a lane of which something came back were just handed out.
 
     Of those that came back themselves, and of those that a killed process may
@@ -102,14 +102,14 @@ def count_hand_outs(area: LaneArea, deliveries: Sequence[Delivery]) -> None:
         _record(area, _counted(counted))
 
 
-def _record(area: LaneArea, runs: Sequence[CountedRun]) -> None:
+def _record(area: LaneState, runs: Sequence[CountedRun]) -> None:
     store = area.queue.target_area.store
     count(store, area.lane.number, runs)
     area.attempts = store.index.attempts.find(area.lane.number)
 
 
-def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneArea, list[Delivery]]:
-    found: dict[LaneArea, list[Delivery]] = {}
+def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
+    found: dict[LaneState, list[Delivery]] = {}
     for delivery in deliveries:
         found.setdefault(delivery._area, []).append(delivery)
     return found

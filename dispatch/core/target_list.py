@@ -1,4 +1,4 @@
-"""TargetList: what the consumers of one interest will take next from one lane, in order.
+"""TargetList: what the consumers of one consumer group will take next from one lane, in order.
 
     returned | direct messages | references | frontier ... newest message
                                ^ watermark
@@ -12,7 +12,7 @@ of it lies before the watermark and is offered first.
 Consumers with equal selectors share one list. It is the simplest thing that
 keeps first deliveries in order and lets no consumer hoard: a slow one holds
 what it was handed and nothing else. A message is owned by whoever takes it
-first; lists of other interests that name it too pass over it ("stale").
+first; lists of other consumer groups that name it too pass over it ("stale").
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import NOWHERE
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE
 
 if TYPE_CHECKING:
     from ..loading.eager import Load
-    from .queue_area import Interest, LaneArea
+    from .queue_area import ConsumerGroup, LaneState
 
 
 class TargetList:
@@ -37,7 +37,7 @@ class TargetList:
 
     __slots__ = (
         "area",
-        "interest",
+        "consumer_group",
         "frontier",
         "passed",
         "returned",
@@ -60,26 +60,26 @@ class TargetList:
         "bytes_per_second",
     )
 
-    def __init__(self, area: LaneArea, interest: Interest, high_watermark_bytes: int) -> None:
+    def __init__(self, area: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
         self.area = area
-        self.interest = interest
+        self.consumer_group = consumer_group
         self.frontier = 0
         self.passed = 0
         """Everything before this sequence was passed, also while what came back stands before it in direct."""
-        self.returned = Runs()
+        self.returned = SequenceSet()
         self.direct: deque[StoredMessage] = deque()
         self.direct_bytes = 0
         """Charge of the direct messages."""
-        self.references = Runs()
+        self.references = SequenceSet()
         self.high_watermark_bytes = high_watermark_bytes
         self.low_watermark_bytes = high_watermark_bytes // 2
         """Below this the loader is called."""
         self.load: Load | None = None
         """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
         self.is_shared = False
-        """Other interests may take, or may have taken, what stands here: check before handing out."""
+        """Other consumer groups may take, or may have taken, what stands here: check before handing out."""
         self.twin: TargetList | None = None
-        """The list of the same interest and priority that has the messages of the other delivery mode."""
+        """The list of the same consumer group and priority that has the messages of the other delivery mode."""
         self.is_plain = not area.is_timed
         """Neither shared nor timed nor with a twin: what is direct can be handed out without a second look."""
         self.is_timed = area.is_timed
@@ -219,7 +219,7 @@ class TargetList:
         self.references.add(message[0], message[0])
         return message
 
-    def forget(self, gone: Runs) -> int:
+    def forget(self, gone: SequenceSet) -> int:
         """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
         direct = [message for message in self.direct if message[0] not in gone]
         charge = self.direct_bytes - charges_bytes(direct)

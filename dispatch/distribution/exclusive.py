@@ -35,6 +35,6 @@ def _choose(queue: QueueArea) -> None:
         consumer.equip()
         if queue.dealer is not None and queue.holds_up(consumer):
             queue.dealer.stand_back(consumer)
-    for interest in queue.interests.values():
+    for consumer_group in queue.consumer_groups.values():
         # Who waits for messages there must look again, or it would swallow what is meant for another.
-        interest.arrived.notify_all()
+        consumer_group.arrived.notify_all()

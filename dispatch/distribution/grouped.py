@@ -1,6 +1,6 @@
-"""Dealer: hands the messages of a queue to consumers that are not all alike, because of groups or of priorities.
+"""GroupAssigner: hands the messages of a queue to consumers that are not all alike, because of groups or of priorities.
 
-The consumers of one interest share its lists as in any queue: that is the
+The consumers of one consumer group share its lists as in any queue: that is the
 *stock*, with one frontier, and every message is looked at there once. Each
 consumer has a *hand* besides: lists of what is its own already, because it
 owns the group or is about to take it. A message is dealt from stock to hand
@@ -8,7 +8,7 @@ when somebody takes, or at once when its owner is known. A hand comes before
 the stock, so a group stays in order.
 
 An owner keeps its groups until it closes, is slow, or another consumer of
-the interest has nothing to do and owns less than its part. What it has not
+the consumer group has nothing to do and owns less than its part. What it has not
 been handed goes back to the stock then; a group of which something is in its
 hands stays with it until that is settled.
 """
@@ -22,13 +22,13 @@ from ...store.errors import Closed
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..core.list_pair import pair, turn
-from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
 from ..core.target_list import TargetList
 from . import ranks
 from .message_groups import Groups, bucket_of, put_aside
-from .stock import Hand, Stock
+from .stock import AssignedMessages, UnassignedMessages
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
@@ -40,7 +40,7 @@ NOTHING_BEHIND = 1 << 62
 """The frontier of a list that looks for nothing by itself."""
 
 
-class Dealer:
+class GroupAssigner:
     """The state lock guards it."""
 
     def __init__(self, queue: QueueArea) -> None:
@@ -53,8 +53,8 @@ class Dealer:
         """Their priorities."""
         self._served = 0
         """Takes that got something."""
-        self.hands: dict[Consumer, Hand] = {}
-        self._known: dict[tuple[LaneArea, int], str | None] = {}
+        self.hands: dict[Consumer, AssignedMessages] = {}
+        self._known: dict[tuple[LaneState, int], str | None] = {}
         """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
 
     # ------------------------------------------------------------------ who takes part
@@ -62,23 +62,27 @@ class Dealer:
     def take_over(self) -> None:
         """The queue was an ordinary one so far."""
         self.queue.dealer = self
-        for key, interest in self.queue.interests.items():
-            stock = self.queue.interests[key] = Stock(self, interest.selector)
-            stock.lists, stock.consumers, stock.misses = interest.lists, interest.consumers, interest.misses
+        for key, consumer_group in self.queue.consumer_groups.items():
+            stock = self.queue.consumer_groups[key] = UnassignedMessages(self, consumer_group.selector)
+            stock.lists, stock.consumers, stock.misses = (
+                consumer_group.lists,
+                consumer_group.consumers,
+                consumer_group.misses,
+            )
             for target in stock.lists:
-                target.interest = stock
+                target.consumer_group = stock
             for consumer in stock.consumers:
                 self.join(consumer, stock)
-            interest.arrived.notify_all()
-        self.targets.settle_interests(self.queue)
+            consumer_group.arrived.notify_all()
+        self.targets.settle_consumer_groups(self.queue)
 
-    def make_stock(self, selector: Selector | None) -> Stock:
-        return Stock(self, selector)
+    def make_stock(self, selector: Selector | None) -> UnassignedMessages:
+        return UnassignedMessages(self, selector)
 
-    def join(self, consumer: Consumer, stock: Interest) -> None:
+    def join(self, consumer: Consumer, stock: ConsumerGroup) -> None:
         """A consumer of the stock gets a hand."""
-        assert isinstance(stock, Stock)
-        hand = self.hands[consumer] = Hand(stock, consumer)
+        assert isinstance(stock, UnassignedMessages)
+        hand = self.hands[consumer] = AssignedMessages(stock, consumer)
         self._rank()
         for area in self.queue.lane_areas():
             self._add_list(hand, area)
@@ -86,14 +90,14 @@ class Dealer:
         stock.is_hungry(consumer)
         consumer.move_to(hand)
 
-    def add_lane(self, area: LaneArea) -> None:
+    def add_lane(self, area: LaneState) -> None:
         """The stocks have their lists over it already."""
         for hand in self.hands.values():
             self._add_list(hand, area)
             hand.lists.sort(key=lambda target: (-target.area.lane.priority, not target.area.is_persistent))
             pair(hand)
 
-    def _add_list(self, hand: Hand, area: LaneArea) -> None:
+    def _add_list(self, hand: AssignedMessages, area: LaneState) -> None:
         target = TargetList(area, hand, 0)
         target.frontier = NOTHING_BEHIND
         target.share()
@@ -137,8 +141,8 @@ class Dealer:
         for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
             if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
-        for interest in self.queue.interests.values():
-            self.targets.wake(interest)
+        for consumer_group in self.queue.consumer_groups.values():
+            self.targets.wake(consumer_group)
 
     # ------------------------------------------------------------------ dealing
 
@@ -167,7 +171,7 @@ class Dealer:
             self.woken()
         return deliveries
 
-    def _collect(self, hand: Hand, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
+    def _collect(self, hand: AssignedMessages, most: int, max_bytes: int | None, deliveries: list[Delivery]) -> None:
         for own, stock in zip(hand.lists, hand.stock.lists, strict=True):
             if own.twin is not None and not own.area.is_persistent:
                 continue
@@ -193,13 +197,13 @@ class Dealer:
             targets.feed(own)
         return max_bytes, not own.direct and not own.has_supply
 
-    def _deal(self, hand: Hand, stock: TargetList, most: int) -> bool:
+    def _deal(self, hand: AssignedMessages, stock: TargetList, most: int) -> bool:
         """From one list of the stock, and its twin, up to so many to a hand, others to theirs; whether it got any."""
         left = self.left(hand.stock, hand.owner.priority)
         dealt = 0
         while dealt < most and (source := _next(stock)) is not None:
             message = source.direct[0]
-            if not source.interest.is_free(source.area, message):
+            if not source.consumer_group.is_free(source.area, message):
                 self._drop(source)
                 continue
             if self._is_forgotten(source.area, message):
@@ -227,7 +231,7 @@ class Dealer:
             self._feed(stock.twin)
         return dealt > 0
 
-    def deal_owned(self, stock: Stock) -> None:
+    def deal_owned(self, stock: UnassignedMessages) -> None:
         """What comes first in the stock and has an owner, as far as that goes."""
         for target in stock.lists:
             while (source := _next(target)) is not None:
@@ -253,15 +257,15 @@ class Dealer:
         for stock in self._stocks():
             stock.end_promise(bucket_of(group))
 
-    def _is_new(self, area: LaneArea, sequence: int, group: str) -> bool:
+    def _is_new(self, area: LaneState, sequence: int, group: str) -> bool:
         """Nobody owns the group, and it need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(area, sequence, group)
 
-    def _move(self, hand: Hand | None, source: TargetList, group: str | None) -> Consumer | None:
+    def _move(self, hand: AssignedMessages | None, source: TargetList, group: str | None) -> Consumer | None:
         """Move the first direct message of the stock to where it belongs: whose hand got it. hand: who asks."""
         message, area = source.direct[0], source.area
-        stock = source.interest
-        assert isinstance(stock, Stock)
+        stock = source.consumer_group
+        assert isinstance(stock, UnassignedMessages)
         owner = hand.owner if hand is not None else None
         if group is not None:
             owner = self.groups.owner(group)
@@ -294,7 +298,7 @@ class Dealer:
             self.targets.wake(found)
         return owner
 
-    def _is_withheld(self, stock: Stock, owner: Consumer) -> bool:
+    def _is_withheld(self, stock: UnassignedMessages, owner: Consumer) -> bool:
         """Whether what is this owner's is not dealt from that stock, or not now."""
         return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
 
@@ -308,12 +312,12 @@ class Dealer:
         if keeps:
             self._keep(source.area, message)
 
-    def _keep(self, area: LaneArea, message: StoredMessage) -> None:
+    def _keep(self, area: LaneState, message: StoredMessage) -> None:
         """RAM keeps it if it has room."""
         if message[2] is not None and not self.targets.pending_cache.put(area.lane.number, message):
             area.keep((message,))
 
-    def is_own(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+    def is_own(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
         group = self.group_of(area, message)
         if group is None:
@@ -327,7 +331,7 @@ class Dealer:
         self._known[area, message[0]] = group
         return True
 
-    def may_have(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+    def may_have(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that is free would be this consumer's if it took now."""
         group = self.group_of(area, message)
         owner = None
@@ -344,13 +348,13 @@ class Dealer:
 
     # ------------------------------------------------------------------ who gets what nobody owns
 
-    def left(self, stock: Stock, priority: int) -> int:
+    def left(self, stock: UnassignedMessages, priority: int) -> int:
         """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
         return ranks.UNLIMITED if priority == self._highest else ranks.left(self, stock, priority)
 
-    def _wanted_above(self, hand: Hand, area: LaneArea, message: StoredMessage) -> Consumer | None:
-        """Who of another interest comes first and wants it."""
-        if hand.owner.priority == self._highest or len(self.queue.interests) < 2:
+    def _wanted_above(self, hand: AssignedMessages, area: LaneState, message: StoredMessage) -> Consumer | None:
+        """Who of another consumer group comes first and wants it."""
+        if hand.owner.priority == self._highest or len(self.queue.consumer_groups) < 2:
             return None
         for other in ranks.above(self, hand.owner.priority):
             if self.hands[other].stock is not hand.stock and (
@@ -359,13 +363,13 @@ class Dealer:
                 return other
         return None
 
-    def _matches(self, consumer: Consumer, area: LaneArea, message: StoredMessage) -> bool:
+    def _matches(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
         try:
             return self.hands[consumer].stock.wants(area, message)
         except RecordDamaged:
             return False
 
-    def _neediest(self, hand: Hand) -> Consumer:
+    def _neediest(self, hand: AssignedMessages) -> Consumer:
         """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
         best, fewest = hand.owner, len(self.groups.owned(hand.owner))
         for other in hand.stock.consumers:
@@ -375,7 +379,7 @@ class Dealer:
                     best, fewest = other, count
         return best
 
-    def _level(self, hand: Hand) -> bool:
+    def _level(self, hand: AssignedMessages) -> bool:
         """It has nothing to do: where others own more than their part, what they can give is free again."""
         if not self.groups.has_owners:
             return False
@@ -411,7 +415,7 @@ class Dealer:
 
     # ------------------------------------------------------------------ giving back
 
-    def _empty(self, hand: Hand) -> None:
+    def _empty(self, hand: AssignedMessages) -> None:
         """All that was dealt to a hand and not taken goes back to the stock. A load under way comes to nothing."""
         self.groups.deal_again(hand.owner)
         for at, own in enumerate(hand.lists):
@@ -442,10 +446,14 @@ class Dealer:
         for stock in self._stocks():
             stock.offer_withheld(consumer)
 
-    def _stocks(self) -> list[Stock]:
-        return [interest for interest in self.queue.interests.values() if isinstance(interest, Stock)]
+    def _stocks(self) -> list[UnassignedMessages]:
+        return [
+            consumer_group
+            for consumer_group in self.queue.consumer_groups.values()
+            if isinstance(consumer_group, UnassignedMessages)
+        ]
 
-    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
         """As TargetArea.offer_again, of a message that is pending, and in the caches if they have room for it."""
         sequence = message[0]
         group = self.groups.delayed.get((area, sequence)) or self.group_of(area, message)
@@ -455,12 +463,12 @@ class Dealer:
         else:
             self._offer_run(group, area, sequence, sequence)
 
-    def _go_on(self, area: LaneArea, sequence: int, group: str | None) -> None:
+    def _go_on(self, area: LaneState, sequence: int, group: str | None) -> None:
         for other, runs in self.groups.go_on(area, sequence).items():
             for first, last in runs:
                 self._offer_run(group, other, first, last)
 
-    def _offer_run(self, group: str | None, area: LaneArea, first: int, last: int) -> None:
+    def _offer_run(self, group: str | None, area: LaneState, first: int, last: int) -> None:
         """To the hand of the group's owner where that has come past it, else to the stock; to all without an owner."""
         owner = self.groups.owner(group) if group is not None else None
         if owner is None or group is None:
@@ -481,7 +489,7 @@ class Dealer:
 
     # ------------------------------------------------------------------ groups
 
-    def group_of(self, area: LaneArea, message: StoredMessage) -> str | None:
+    def group_of(self, area: LaneState, message: StoredMessage) -> str | None:
         """Headers that make no sense are in no group."""
         if message[2] is None:
             return self._known.get((area, message[0]))
@@ -490,11 +498,11 @@ class Dealer:
         except RecordDamaged:
             return None
 
-    def note(self, area: LaneArea, message: StoredMessage) -> None:
+    def note(self, area: LaneState, message: StoredMessage) -> None:
         """The group of a message of which the body stays on disk. REQUIRES: nothing, not even the lock."""
         self._known[area, message[0]] = self.group_of(area, message)
 
-    def _is_forgotten(self, area: LaneArea, message: StoredMessage) -> bool:
+    def _is_forgotten(self, area: LaneState, message: StoredMessage) -> bool:
         """Its body is on disk, and it was handed out and came back since somebody has read its group there."""
         return message[2] is None and (area, message[0]) not in self._known
 
@@ -514,13 +522,13 @@ class Dealer:
         elif delivery._body is None:
             self._known[delivery._area, delivery.sequence] = group
 
-    def settled(self, area: LaneArea, first: int, messages: int) -> None:
+    def settled(self, area: LaneState, first: int, messages: int) -> None:
         """A transaction has settled these: groups that waited for them go on."""
         gone = range(first, first + messages)
         for other, sequence in [key for key in self.groups.delayed if key[0] is area and key[1] in gone]:
             self._go_on(other, sequence, self.groups.delayed[other, sequence])
 
-    def forget(self, area: LaneArea, gone: Runs) -> None:
+    def forget(self, area: LaneState, gone: SequenceSet) -> None:
         """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
         for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
             self._offer_withheld(consumer)
@@ -562,4 +570,4 @@ def know_groups(queue: QueueArea) -> None:
 def deal(queue: QueueArea) -> None:
     """The queue's messages are dealt from now on. REQUIRES: the lock."""
     if queue.dealer is None:
-        Dealer(queue).take_over()
+        GroupAssigner(queue).take_over()

@@ -11,12 +11,12 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
-    from ..core.non_persistent import VolatileArea
-    from ..core.queue_area import LaneArea
+    from ..core.non_persistent import NonPersistentLaneState
+    from ..core.queue_area import LaneState
 
 BUCKETS: Final = 4096
 RUNS_MAX: Final = 1024
@@ -27,7 +27,7 @@ def bucket_of(group: str) -> int:
     return zlib.crc32(group.encode()) % BUCKETS
 
 
-def put_aside(area: LaneArea, runs: Runs, first: int, last: int) -> None:
+def put_aside(area: LaneState, runs: SequenceSet, first: int, last: int) -> None:
     """Remember these in bounded memory, perhaps with others that lie between.
 
     Non-persistent ones exactly: what is only in another list must not be looked for.
@@ -37,11 +37,11 @@ def put_aside(area: LaneArea, runs: Runs, first: int, last: int) -> None:
         runs.blur()
 
 
-def _place(area: LaneArea, sequence: int) -> tuple[int, int, int]:
+def _place(area: LaneState, sequence: int) -> tuple[int, int, int]:
     """What orders messages of one priority, persistent and not, by arrival. O(log turns)."""
     if area.is_persistent:
         return sequence, 1, 0
-    return cast("VolatileArea", area).volatile_lane.before(sequence), 0, sequence
+    return cast("NonPersistentLaneState", area).store_lane.before(sequence), 0, sequence
 
 
 class _Halt:
@@ -50,9 +50,9 @@ class _Halt:
     __slots__ = ("places", "waiting")
 
     def __init__(self) -> None:
-        self.places: dict[tuple[LaneArea, int], tuple[int, int, int]] = {}
+        self.places: dict[tuple[LaneState, int], tuple[int, int, int]] = {}
         """Of the messages that come back later."""
-        self.waiting: dict[LaneArea, Runs] = {}
+        self.waiting: dict[LaneState, SequenceSet] = {}
 
 
 class Groups:
@@ -63,7 +63,7 @@ class Groups:
         self._buckets: dict[Consumer, set[int]] = {}
         self._dealt: dict[int, dict[int, tuple[int, int, int]]] = {}
         """By bucket that is owned and priority: the last place that was dealt to its owner's hand, as it is now."""
-        self.delayed: dict[tuple[LaneArea, int], str] = {}
+        self.delayed: dict[tuple[LaneState, int], str] = {}
         """The group of each message that comes back later."""
         self._halts: dict[tuple[str, int], _Halt] = {}
         """By group and priority."""
@@ -101,14 +101,14 @@ class Groups:
         if not own:
             del self._buckets[consumer]
 
-    def dealt(self, area: LaneArea, sequence: int, group: str) -> None:
+    def dealt(self, area: LaneState, sequence: int, group: str) -> None:
         """It goes to the hand of its owner, and with it all of the group that the stock had before it."""
         places = self._dealt[bucket_of(group)]
         place = _place(area, sequence)
         priority = area.lane.priority
         places[priority] = max(places.get(priority, place), place)
 
-    def is_ahead(self, area: LaneArea, sequence: int, group: str) -> bool:
+    def is_ahead(self, area: LaneState, sequence: int, group: str) -> bool:
         """Whether what is dealt to the hand of its owner has come past it, so that it belongs there too.
 
         If not, earlier ones of the group may be in the stock, and none behind it is in the hand.
@@ -123,24 +123,26 @@ class Groups:
 
     # ------------------------------------------------------------------ what waits
 
-    def halt(self, area: LaneArea, sequence: int, group: str) -> None:
+    def halt(self, area: LaneState, sequence: int, group: str) -> None:
         """This message comes back later: what is behind it in its group waits for it."""
         self.delayed[area, sequence] = group
         halt = self._halts.setdefault((group, area.lane.priority), _Halt())
         halt.places[area, sequence] = _place(area, sequence)
 
-    def is_halted(self, area: LaneArea, sequence: int, group: str) -> bool:
+    def is_halted(self, area: LaneState, sequence: int, group: str) -> bool:
         """Whether a message waits for one before it. O(messages of its group that are put off)."""
         if not self._halts:
             return False
         halt = self._halts.get((group, area.lane.priority))
         return halt is not None and _place(area, sequence) > min(halt.places.values())
 
-    def wait(self, area: LaneArea, sequence: int, group: str) -> None:
+    def wait(self, area: LaneState, sequence: int, group: str) -> None:
         """It is halted, and in no list."""
-        put_aside(area, self._halts[group, area.lane.priority].waiting.setdefault(area, Runs()), sequence, sequence)
+        put_aside(
+            area, self._halts[group, area.lane.priority].waiting.setdefault(area, SequenceSet()), sequence, sequence
+        )
 
-    def go_on(self, area: LaneArea, sequence: int) -> Mapping[LaneArea, Runs]:
+    def go_on(self, area: LaneState, sequence: int) -> Mapping[LaneState, SequenceSet]:
         """A message is put off no longer, or settled; returns what waited for it, which may have to wait for others."""
         group = self.delayed.pop((area, sequence), None)
         if group is None:
@@ -153,6 +155,6 @@ class Groups:
             del self._halts[key]
         return waiting
 
-    def waiting(self, area: LaneArea) -> int:
+    def waiting(self, area: LaneState) -> int:
         """How many messages of a lane wait, or somewhat more."""
         return sum(halt.waiting[area].count for halt in self._halts.values() if area in halt.waiting)

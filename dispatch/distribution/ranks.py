@@ -14,8 +14,8 @@ from ..core.queue_area import QueueArea
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
-    from .grouped import Dealer
-    from .stock import Stock
+    from .grouped import GroupAssigner
+    from .stock import UnassignedMessages
 
 UNLIMITED: Final = 1 << 62
 
@@ -27,10 +27,10 @@ def credit(queue: QueueArea, consumer: Consumer) -> int:
 
 def _own_credit(consumer: Consumer) -> int:
     prefetch = consumer._prefetch
-    return prefetch - consumer.in_flight if prefetch else int(consumer.interest.is_awaited)
+    return prefetch - consumer.in_flight if prefetch else int(consumer.consumer_group.is_awaited)
 
 
-def above(dealer: Dealer, priority: int) -> Iterator[Consumer]:
+def above(dealer: GroupAssigner, priority: int) -> Iterator[Consumer]:
     """Those of higher priority that could take something now, the highest first. O(those that could or could not)."""
     if dealer.queue.exclusive is not None:
         return
@@ -42,7 +42,7 @@ def above(dealer: Dealer, priority: int) -> Iterator[Consumer]:
             yield other
 
 
-def left(dealer: Dealer, stock: Stock, priority: int) -> int:
+def left(dealer: GroupAssigner, stock: UnassignedMessages, priority: int) -> int:
     """How many messages of a stock those of higher priority have no credit for.
 
     With a selector only those count that are known to match. O(lanes + consumers of higher priority).
@@ -58,7 +58,7 @@ def left(dealer: Dealer, stock: Stock, priority: int) -> int:
     return UNLIMITED if available is None else available
 
 
-def _available(dealer: Dealer, stock: Stock) -> int:
+def _available(dealer: GroupAssigner, stock: UnassignedMessages) -> int:
     if stock.selector is not None:
         return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in stock.lists)
     available = 0

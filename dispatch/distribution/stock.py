@@ -1,4 +1,4 @@
-"""Stock and Hand: the interests of a queue of which the messages are dealt (see distribution/grouped.py)."""
+"""Stock and Hand: the consumer groups of a queue of which the messages are dealt (see distribution/grouped.py)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
-from ..core.queue_area import Interest, LaneArea
+from ...store.sequence_set import SequenceSet
+from ..core.queue_area import ConsumerGroup, LaneState
 from ..core.target_list import TargetList
 from .message_groups import bucket_of, put_aside
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
     from ..selectors.selector import Selector
-    from .grouped import Dealer
+    from .grouped import GroupAssigner
 
 
-_Passed = dict[LaneArea, Runs]
+_Passed = dict[LaneState, SequenceSet]
 
 
 class _Promise:
-    """A message was left to a consumer of another interest: those behind it in groups of its bucket wait."""
+    """A message was left to a consumer of another consumer group: those behind it in groups of its bucket wait."""
 
     __slots__ = ("consumer", "waiting")
 
@@ -30,19 +30,19 @@ class _Promise:
         self.waiting: _Passed = {}
 
 
-class Stock(Interest):
+class UnassignedMessages(ConsumerGroup):
     """What the consumers with one selector share, from which is dealt."""
 
     __slots__ = ("dealer", "withheld", "left", "promises", "_hungry")
     notes_groups = True
 
-    def __init__(self, dealer: Dealer, selector: Selector | None) -> None:
+    def __init__(self, dealer: GroupAssigner, selector: Selector | None) -> None:
         super().__init__(selector, dealer.targets.lock)
         self.dealer = dealer
         self.withheld: dict[Consumer, _Passed] = {}
-        """What it has passed because another interest's consumer owns the group."""
+        """What it has passed because another consumer group's consumer owns the group."""
         self.left: dict[Consumer, _Passed] = {}
-        """What it has passed because another interest's consumer of higher priority comes first."""
+        """What it has passed because another consumer group's consumer of higher priority comes first."""
         self.promises: dict[int, _Promise] = {}
         """By bucket of groups that nobody owns."""
         self._hungry: dict[int, dict[Consumer, None]] = {}
@@ -50,7 +50,7 @@ class Stock(Interest):
 
     @property
     def is_awaited(self) -> bool:
-        return any(consumer.interest.is_awaited for consumer in self.consumers)
+        return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """What has an owner is dealt at once; for the rest everybody is woken who found nothing."""
@@ -69,7 +69,7 @@ class Stock(Interest):
     def _call(self, consumers: Iterable[Consumer], ready: list[Callable[[], None]]) -> None:
         # Whoever was served last comes last: no other is passed over twice for it.
         for consumer in sorted(consumers, key=lambda consumer: self.dealer.hands[consumer].served):
-            consumer.interest.wake(ready)
+            consumer.consumer_group.wake(ready)
 
     def is_hungry(self, consumer: Consumer) -> None:
         """It has found nothing. A closed one is not asked again, though a transaction may still give it credit."""
@@ -81,15 +81,15 @@ class Stock(Interest):
         if self._hungry:
             self._hungry.get(consumer.priority, {}).pop(consumer, None)
 
-    def note_group(self, area: LaneArea, message: StoredMessage) -> None:
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
         self.dealer.note(area, message)
 
-    def list_over(self, area: LaneArea) -> TargetList:
+    def list_over(self, area: LaneState) -> TargetList:
         return next(target for target in self.lists if target.area is area)
 
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
-    def offer(self, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
+    def offer(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
         """These are to be dealt, of those before the front."""
         target = self.list_over(area)
         front = target.front
@@ -99,21 +99,21 @@ class Stock(Interest):
         self.dealer.targets.feed(target)
         self.dealer.targets.wake(self)
 
-    def withhold(self, owner: Consumer, area: LaneArea, first: int, last: int) -> None:
+    def withhold(self, owner: Consumer, area: LaneState, first: int, last: int) -> None:
         """These are in its groups."""
-        put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, Runs()), first, last)
+        put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, SequenceSet()), first, last)
 
-    def leave(self, consumer: Consumer, group: str | None, area: LaneArea, sequence: int) -> None:
+    def leave(self, consumer: Consumer, group: str | None, area: LaneState, sequence: int) -> None:
         """A message that nobody owns is for this consumer, if it takes it: it has a higher priority than who asks."""
-        put_aside(area, self.left.setdefault(consumer, {}).setdefault(area, Runs()), sequence, sequence)
+        put_aside(area, self.left.setdefault(consumer, {}).setdefault(area, SequenceSet()), sequence, sequence)
         if group is not None:
             self.promises[bucket_of(group)] = _Promise(consumer)
 
-    def waits(self, group: str | None, area: LaneArea, sequence: int) -> bool:
+    def waits(self, group: str | None, area: LaneState, sequence: int) -> bool:
         """Whether a message must wait because one before it in its group was left to somebody; then it does."""
         promise = self.promises.get(bucket_of(group)) if group is not None else None
         if promise is not None:
-            put_aside(area, promise.waiting.setdefault(area, Runs()), sequence, sequence)
+            put_aside(area, promise.waiting.setdefault(area, SequenceSet()), sequence, sequence)
         return promise is not None
 
     def end_promise(self, bucket: int) -> None:
@@ -142,13 +142,13 @@ class Stock(Interest):
             self.offer(area, runs)
 
 
-class Hand(Interest):
+class AssignedMessages(ConsumerGroup):
     """What is one consumer's own, before it has taken it."""
 
     __slots__ = ("stock", "owner", "_is_armed", "is_hungry", "served")
     notes_groups = True
 
-    def __init__(self, stock: Stock, owner: Consumer) -> None:
+    def __init__(self, stock: UnassignedMessages, owner: Consumer) -> None:
         self.stock = stock
         self.owner = owner
         super().__init__(stock.selector, stock.dealer.targets.lock)
@@ -171,16 +171,16 @@ class Hand(Interest):
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
 
-    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
         """What lies between its own messages is loaded with them, and is for others."""
         group = self.stock.dealer.group_of(area, message)
         return (group is None or self.stock.dealer.groups.owner(group) is self.owner) and super().wants(area, message)
 
-    def is_free(self, area: LaneArea, message: StoredMessage) -> bool:
+    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
         return super().is_free(area, message) and self.stock.dealer.is_own(self.owner, area, message)
 
-    def note_group(self, area: LaneArea, message: StoredMessage) -> None:
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
         self.stock.dealer.note(area, message)
 
-    def list_over(self, area: LaneArea) -> TargetList:
+    def list_over(self, area: LaneState) -> TargetList:
         return next(target for target in self.lists if target.area is area)

@@ -33,33 +33,33 @@ from ...store.journal.reading import StoredMessage
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore
 from ...store.metadata.sqlite import MetadataStore
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..admin.browse import Browsers
 from ..admin.expiry import Timing
 from ..admission.deduplication import DuplicateWindows
 from ..admission.limits import limit
-from ..admission.overhead import QUEUE_BYTES, Roster
+from ..admission.overhead import QUEUE_BYTES, DestinationOverhead
 from ..admission.wait_line import Space
 from ..config.settings import Settings
 from ..consumer.consumer import Consumer
 from ..core.lists import TargetArea
 from ..core.load_requests import LOOK_SECONDS
-from ..core.non_persistent import VolatileArea
-from ..core.publisher import Caller
-from ..core.queue_area import LaneArea, PersistentArea, QueueArea
+from ..core.non_persistent import NonPersistentLaneState
+from ..core.publisher import Confirmer
+from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
 from ..core.redelivery import ATTEMPTS_BYTES, Redelivery
 from ..distribution import exclusive
 from ..distribution.grouped import deal, know_groups
 from ..loading.eager import EagerLoader
-from ..loading.warmer import HeadLoader
+from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
 from ..planning.recorder import RecordedTargetArea, Recorder
 from ..producer.limited_queue import LimitedConsumer
 from ..selectors.selector import Selector
 from ..topics.registry import Topics
-from ..topics.state import TopicArea
-from ..transactions.registry import TransactionArea
-from .maintenance import Housekeeper
+from ..topics.state import TopicState
+from ..transactions.registry import TransactionRegistry
+from .maintenance import Maintenance
 from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
 from .statistics import Statistics, TopicStatistics, destination_statistics, statistics_of_topic
 
@@ -74,7 +74,7 @@ _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """Of each engine that still is: what a child does with its copy behind a fork."""
 
 
-class Engine(Caller):
+class Engine(Confirmer):
     """Made by Forebay; what queues and consumers call. See the module."""
 
     guard: MemoryGuard | None = None
@@ -130,7 +130,7 @@ class Engine(Caller):
         )
         self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
         self.limit_messages(settings)
-        self.unpublished: deque[tuple[int, LaneArea, Sequence[StoredMessage] | range]] = deque()
+        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
         reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         self.overflow = self._make_overflow(disk, clock)
@@ -140,13 +140,13 @@ class Engine(Caller):
         self.loader = EagerLoader(self.targets, reading)
         self._queues_by_number: dict[int, QueueArea] = {}
         self.resizing = Resizing(self, shares)
-        self.transactions = TransactionArea(self, self.budget.holder("transactions"))
+        self.transactions = TransactionRegistry(self, self.budget.holder("transactions"))
         self.redelivery = Redelivery(self)
         self.queues: dict[str, QueueArea] = {}
         self.topics = Topics(self, reading)
         self.timing = Timing(self)
         self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
-        self._parked: list[tuple[float, int, LaneArea, int]] = []
+        self._parked: list[tuple[float, int, LaneState, int]] = []
         self._parked_count = 0
         self._threads: list[threading.Thread] = []
         self._load_wanted = threading.Event()
@@ -174,7 +174,7 @@ class Engine(Caller):
             self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
         )
         if self.settings.background:
-            targets.standing_back.switch_on(clock)
+            targets.read_ahead.switch_on(clock)
         targets.watch = CurveWatch(targets, shares.limit_bytes, partial(shares_of, self.settings))
         return targets
 
@@ -194,8 +194,8 @@ class Engine(Caller):
         self.space = Space(self)
         self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
         reading = self.budget.holders["read_buffers"]
-        self.heads = self.targets.heads = HeadLoader(self.targets, reading, self._queues_by_number)
-        self.roster = Roster(self, self.budget.holder("destinations"))
+        self.heads = self.targets.heads = CacheWarmer(self.targets, reading, self._queues_by_number)
+        self.overhead = DestinationOverhead(self, self.budget.holder("destinations"))
         with self.lock:
             for destination in self.store.destinations.values():
                 if destination.kind == QUEUE:
@@ -203,7 +203,7 @@ class Engine(Caller):
                     if destination.has_groups:
                         know_groups(known)
             self.topics.restore()
-            self.roster.restore()
+            self.overhead.restore()
             for lane in list(self.store.index.lanes.values()):
                 queue = self._queues_by_number.get(lane.destination)
                 if queue is not None:
@@ -216,7 +216,7 @@ class Engine(Caller):
                 self.recorder.wants_writing = self._housekeeping_wanted.set
             self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timing.restore()
-        self.housekeeper = Housekeeper(self)
+        self.housekeeper = Maintenance(self)
         self._die = partial(Engine.die_in_child, self)
         _in_child.add(self._die)
         if self.settings.background:
@@ -229,7 +229,7 @@ class Engine(Caller):
 
     # ------------------------------------------------------------------ destinations
 
-    def queue_area(self, name: str, caller: Caller | None = None) -> QueueArea:
+    def queue_area(self, name: str, caller: Confirmer | None = None) -> QueueArea:
         """The queue of that name; a new one is recorded in the journal. caller: None is a thread."""
         self.raise_closed()
         area = self.queues.get(name)
@@ -246,7 +246,7 @@ class Engine(Caller):
         """As queue_area, without a sync. REQUIRES: the lock."""
         area = self.queues.get(name)
         if area is None:
-            with self.roster.one_more(QUEUE_BYTES):
+            with self.overhead.one_more(QUEUE_BYTES):
                 area = self._add_queue(self.store.create_destination(name).number, name)
         return area
 
@@ -261,43 +261,45 @@ class Engine(Caller):
         del self.queues[queue.name], self._queues_by_number[queue.number]
         self.timing.forget(queue)
         self.windows.forget(queue)
-        self.roster.one_less(QUEUE_BYTES)
+        self.overhead.one_less(QUEUE_BYTES)
         self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
 
-    def create_lane(self, queue: QueueArea, priority: int) -> PersistentArea:
+    def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
             return queue.areas[priority] or self._add_lane(queue, priority)
 
-    def _add_lane(self, queue: QueueArea, priority: int) -> PersistentArea:
+    def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         area = queue.areas[priority] = queue.make_lane_area(priority)
         self.targets.add_lane(area)
-        volatile = queue.volatile_areas[priority]
+        volatile = queue.non_persistent_lanes[priority]
         if volatile is not None:
             volatile.persistent = area
         return area
 
-    def lane_area(self, number: int) -> PersistentArea:
+    def lane_area(self, number: int) -> PersistentLaneState:
         """The lane of that number, of a queue that exists. REQUIRES: the lock."""
         destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
         queue = self._queues_by_number[destination]
         return queue.areas[priority] or self._add_lane(queue, priority)
 
-    def create_volatile_lane(self, queue: QueueArea, priority: int) -> VolatileArea:
+    def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
         """The same for non-persistent messages."""
         with self.lock:
             if queue.is_deleted:
                 raise Closed("the queue")
-            return self.volatile_area(queue, priority)
+            return self.non_persistent_lane(queue, priority)
 
-    def volatile_area(self, queue: QueueArea, priority: int, fan_out: FanOut | None = None) -> VolatileArea:
+    def non_persistent_lane(
+        self, queue: QueueArea, priority: int, fan_out: FanOut | None = None
+    ) -> NonPersistentLaneState:
         """Made on first use. fan_out: what a subscription's lane is part of. REQUIRES: the lock."""
-        area = queue.volatile_areas[priority]
+        area = queue.non_persistent_lanes[priority]
         if area is None:
             lane = self.overflow.lane(queue.number, priority, fan_out.pool if fan_out is not None else None)
             prefix = fan_out.id_prefix if fan_out is not None else self.volatile_prefix(queue.number, priority)
-            area = queue.volatile_areas[priority] = VolatileArea(queue, lane, prefix, self.overflow)
+            area = queue.non_persistent_lanes[priority] = NonPersistentLaneState(queue, lane, prefix, self.overflow)
             area.persistent = queue.areas[priority]
             self.targets.add_lane(area)
         return area
@@ -342,15 +344,15 @@ class Engine(Caller):
         on_slow: Callable[[Consumer], None] | None = None,
     ) -> Consumer:
         """REQUIRES: the lock."""
-        interest = self.targets.subscribe(queue, selector)
-        consumer = consumer_type(self, queue, interest, prefetch, on_ready)
+        consumer_group = self.targets.subscribe(queue, selector)
+        consumer = consumer_type(self, queue, consumer_group, prefetch, on_ready)
         consumer.priority, consumer.on_slow = priority, on_slow
-        interest.consumers.append(consumer)
+        consumer_group.consumers.append(consumer)
         if queue.dealer is not None:
-            queue.dealer.join(consumer, interest)
+            queue.dealer.join(consumer, consumer_group)
         consumer.arm()
-        if self.targets.starving(consumer.interest) is not None:
-            self.targets.wake(interest)
+        if self.targets.starving(consumer.consumer_group) is not None:
+            self.targets.wake(consumer_group)
         return consumer
 
     # ------------------------------------------------------------------ after a write
@@ -380,7 +382,7 @@ class Engine(Caller):
                 _, area, messages = self.unpublished.popleft()
                 self.targets.publish(area, messages)
 
-    def arrive(self, area: LaneArea, messages: Sequence[StoredMessage] | range) -> None:
+    def arrive(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
         """Stored by a commit: dispatch them as soon as that is safe. REQUIRES: the lock."""
         if self.syncs_always:
             self.unpublished.append((self.store.journal.end, area, messages))
@@ -412,7 +414,7 @@ class Engine(Caller):
 
     # ------------------------------------------------------------------ parked messages
 
-    def park(self, delay: float, area: LaneArea, sequence: int) -> None:
+    def park(self, delay: float, area: LaneState, sequence: int) -> None:
         """Offer a message again only after delay seconds. Meanwhile RAM has its number only. REQUIRES: the lock."""
         self._parked_count += 1
         area.parked.add(sequence)
@@ -420,7 +422,7 @@ class Engine(Caller):
         if self._parked[0][1] == self._parked_count:
             self._housekeeping_wanted.set()  # it sleeps until something that is due later
 
-    def unpark(self, area: LaneArea, gone: Runs) -> None:
+    def unpark(self, area: LaneState, gone: SequenceSet) -> None:
         """These are gone and wait for nothing. O(parked). REQUIRES: the lock."""
         if not area.parked:
             return
@@ -428,7 +430,7 @@ class Engine(Caller):
         self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
         heapq.heapify(self._parked)
 
-    def parked(self) -> Iterator[tuple[float, LaneArea, int]]:
+    def parked(self) -> Iterator[tuple[float, LaneState, int]]:
         """When each is due, its lane and its sequence, in no order. REQUIRES: the lock."""
         return ((due, area, sequence) for due, _, area, sequence in self._parked)
 
@@ -461,7 +463,7 @@ class Engine(Caller):
         """Do the background work that is due now, in the caller's thread; how many things were done."""
         self.raise_closed()
         done = self.housekeep()
-        while self.redelivery.dead_letters.step() or self.topics.sieve.step() or self._load():
+        while self.redelivery.dead_letters.step() or self.topics.unmatched_sweeper.step() or self._load():
             done += 1
         if self.targets.ready:
             self.call_ready()
@@ -477,7 +479,7 @@ class Engine(Caller):
 
     def _load_loop(self) -> None:
         while not self._is_stopping:
-            self._load_wanted.wait(LOOK_SECONDS if self.targets.standing_back.lists else None)
+            self._load_wanted.wait(LOOK_SECONDS if self.targets.read_ahead.lists else None)
             self._load_wanted.clear()
             while not self._is_stopping and self._guarded(self._load):
                 if self.targets.ready:
@@ -527,7 +529,7 @@ class Engine(Caller):
                 self.guard.statistics if self.guard is not None else None,
             )
 
-    def topic_statistics(self, topic: TopicArea) -> TopicStatistics:
+    def topic_statistics(self, topic: TopicState) -> TopicStatistics:
         with self.lock:
             return statistics_of_topic(topic)
 
@@ -537,7 +539,7 @@ class Engine(Caller):
             self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
-            audited["destinations"] = self.roster.audit()
+            audited["destinations"] = self.overhead.audit()
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes

@@ -1,4 +1,4 @@
-"""Housekeeper: what an engine does in the background besides loading, each thing when its time has come."""
+"""Maintenance: what an engine does in the background besides loading, each thing when its time has come."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 """While sends are refused because the disk or the store is full, cleanup comes at least so often."""
 
 
-class Housekeeper:
+class Maintenance:
     """No thread of its own: whoever has the time calls `step`, and again after `pause`."""
 
     def __init__(self, engine: Engine) -> None:

@@ -13,7 +13,7 @@ from ...store.tmp.storage import TmpStorageStatistics
 
 if TYPE_CHECKING:
     from ..core.queue_area import QueueArea
-    from ..topics.state import TopicArea
+    from ..topics.state import TopicState
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def destination_statistics(queue: QueueArea) -> DestinationStatistics:
     )
 
 
-def statistics_of_topic(topic: TopicArea) -> TopicStatistics:
+def statistics_of_topic(topic: TopicState) -> TopicStatistics:
     """REQUIRES: the lock. O(subscriptions)."""
     return TopicStatistics(
         enqueued=topic.enqueued,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ...store.format.state import QUEUE, TOPIC
 from ...store.maintenance.retention import PENDING_MESSAGE
 from ..admission.wait_line import SpaceLine
-from ..topics.state import SubscriptionArea, TopicArea
+from ..topics.state import SubscriptionState, TopicState
 from .disk import Cause, age_text, explain_whole, plural, size_text
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _most_spilled(engine: Engine) -> _Holder | None:
 
 def destination_text(queue: QueueArea) -> str:
     """As other explanations name it: "0:orders", "1:prices/audit"."""
-    if isinstance(queue, SubscriptionArea) and queue.is_durable:
+    if isinstance(queue, SubscriptionState) and queue.is_durable:
         return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
-    is_topic = isinstance(queue, TopicArea | SubscriptionArea)
+    is_topic = isinstance(queue, TopicState | SubscriptionState)
     return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
 
 

@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Final
 from ...cache.budget import MemoryStatistics
 from ...store.errors import SettingsError
 from ...store.format.state import QUEUE
-from ...store.maintenance.retention import ACK, CHECKPOINT_HOLDER, IN_USE, LEASE, PENDING_MESSAGE, TRANSACTION, Pin
-from ...store.sequence_set import Runs
+from ...store.maintenance.retention import (
+    ACK,
+    CHECKPOINT_HOLDER,
+    IN_USE,
+    LEASE,
+    PENDING_MESSAGE,
+    TRANSACTION,
+    RetentionReason,
+)
+from ...store.sequence_set import SequenceSet
 from ..config.sizes import GIB, KIB, MIB
 from ..core.reclaim import givers
 
@@ -102,7 +110,7 @@ def explain(engine: Engine, subject: object) -> Explanation:
     return explain_data_log(subject, sizes[subject], pins.of(subject), engine.clock_ms())
 
 
-def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[Pin], now_ms: int) -> Explanation:
+def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[RetentionReason], now_ms: int) -> Explanation:
     """Why a data log remains."""
     name = f"data-{data_log}.log ({size_text(size_bytes)})"
     if not pins:
@@ -117,7 +125,7 @@ def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[Pin], now_ms
 
 def explain_whole(
     sizes: Mapping[int, int],
-    pins: Mapping[int, Sequence[Pin]],
+    pins: Mapping[int, Sequence[RetentionReason]],
     now_ms: int,
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
@@ -125,7 +133,7 @@ def explain_whole(
     """What holds the disk, and who holds memory. pins: of each data log. could_give: see givers."""
     kept: dict[tuple[str, str], list[int]] = {}
     """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
-    parts: dict[tuple[str, str], list[Pin]] = {}
+    parts: dict[tuple[str, str], list[RetentionReason]] = {}
     for data_log, found in pins.items():
         for pin in found:
             key = (pin.reason if pin.reason != ACK else PENDING_MESSAGE, pin.holder)
@@ -170,7 +178,7 @@ def memory_causes(memory: MemoryStatistics) -> list[Cause]:
 
 def ids_text(data_logs: Iterable[int]) -> str:
     """1 to 3, 7, 9 to 12."""
-    runs = Runs()
+    runs = SequenceSet()
     for data_log in sorted(data_logs):
         runs.add(data_log, data_log)
     return ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in runs) or "none"
@@ -191,16 +199,16 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} byte{plural(size_bytes)}"
 
 
-def _cause(pin: Pin, now_ms: int, frees: str) -> Cause:
+def _cause(pin: RetentionReason, now_ms: int, frees: str) -> Cause:
     return Cause(pin.reason, pin.holder, pin.messages, pin.bytes, _age(pin, now_ms), frees)
 
 
-def _age(pin: Pin, now_ms: int) -> float | None:
+def _age(pin: RetentionReason, now_ms: int) -> float | None:
     return max((now_ms - pin.oldest_ms) / 1000, 0.0) if pin.oldest_ms is not None else None
 
 
-def _sum(pins: Sequence[Pin]) -> Pin:
-    return Pin(
+def _sum(pins: Sequence[RetentionReason]) -> RetentionReason:
+    return RetentionReason(
         pins[0].reason,
         pins[0].holder,
         sum(pin.messages for pin in pins),
@@ -209,7 +217,7 @@ def _sum(pins: Sequence[Pin]) -> Pin:
     )
 
 
-def _because(pin: Pin, now_ms: int) -> str:
+def _because(pin: RetentionReason, now_ms: int) -> str:
     age = _age(pin, now_ms)
     messages = f"{pin.messages:,} message{plural(pin.messages)} of {size_text(pin.bytes)}"
     if pin.reason == PENDING_MESSAGE:
@@ -228,7 +236,7 @@ def _because(pin: Pin, now_ms: int) -> str:
     return "because the journal is being written to it"
 
 
-def _frees(pin: Pin) -> str:
+def _frees(pin: RetentionReason) -> str:
     if pin.reason == IN_USE:
         return "room for a checkpoint" if pin.holder == CHECKPOINT_HOLDER else "the next data log, once this is full"
     if pin.reason == LEASE or pin.holder.startswith(f"{LEASE} "):
@@ -257,7 +265,7 @@ def _logs_text(data_logs: Sequence[int], sizes: Mapping[int, int]) -> str:
 
 
 def _disk_sentence(
-    sizes: Mapping[int, int], pins: Mapping[int, Sequence[Pin]], ranked: Sequence[tuple[Cause, list[int]]]
+    sizes: Mapping[int, int], pins: Mapping[int, Sequence[RetentionReason]], ranked: Sequence[tuple[Cause, list[int]]]
 ) -> str:
     messages = sum(cause.messages for cause, _ in ranked)
     size_bytes = sum(cause.bytes for cause, _ in ranked)

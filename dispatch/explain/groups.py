@@ -10,8 +10,8 @@ from .disk import Cause, plural
 
 if TYPE_CHECKING:
     from ..consumer.consumer import Consumer
-    from ..core.queue_area import LaneArea, QueueArea
-    from ..distribution.grouped import Dealer
+    from ..core.queue_area import LaneState, QueueArea
+    from ..distribution.grouped import GroupAssigner
 
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"
@@ -60,13 +60,13 @@ def group_delayed_cause(messages: int) -> Cause:
     return Cause(GROUP_DELAYED, "a delayed message", messages, 0, None, "time, or the message before them")
 
 
-def _in_hand(dealer: Dealer, consumer: Consumer) -> int:
+def _in_hand(dealer: GroupAssigner, consumer: Consumer) -> int:
     lists = dealer.hands[consumer].lists
     direct = sum(len(target.direct) for target in lists)
     return direct + sum(_pending(own.area, [*own.returned, *own.references]) for own in lists)
 
 
-def _pending(area: LaneArea, runs: Iterable[tuple[int, int]]) -> int:
+def _pending(area: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     count = 0
     for at, last in runs:
         while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:

@@ -21,10 +21,10 @@ from ...store.index.block import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.list_pair import turn
-from ..core.queue_area import LaneArea, QueueArea
+from ..core.queue_area import LaneState, QueueArea
 from ..core.target_list import TargetList
 from ..queue import Queue
-from ..topics.state import SubscriptionLaneArea
+from ..topics.state import SubscriptionLaneState
 from .blocked import destination_text, explain_blocked
 from .disk import MEMORY, Cause, Explanation, memory_causes, plural, size_text
 from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
@@ -169,9 +169,9 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
     return places
 
 
-def _count_timed(engine: Engine, area: LaneArea, places: _Places) -> None:
+def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
     """Add what is not due yet, and what has expired and is in nobody's hands. O(blocks)."""
-    timed = area.topic_area if isinstance(area, SubscriptionLaneArea) else area
+    timed = area.topic_area if isinstance(area, SubscriptionLaneState) else area
     now_ms = engine.store.steady.now_ms()
     at = 0
     if timed.lane.earliest[DUE] < NEVER:
@@ -190,7 +190,7 @@ def _count_timed(engine: Engine, area: LaneArea, places: _Places) -> None:
         _count(places.expired, area, free)
 
 
-def _count(part: _Part, area: LaneArea, runs: Iterable[tuple[int, int]]) -> None:
+def _count(part: _Part, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
     """Add what of these is pending. O(blocks of it)."""
     for at, last in runs:
         while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
@@ -225,7 +225,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     if consumer.in_flight and targets.is_short:
         return _in_flight_memory(engine)
     if is_direct:
-        direct = sum(len(other.direct) for other in consumer.interest.in_turn())
+        direct = sum(len(other.direct) for other in consumer.consumer_group.in_turn())
         return [Cause(READY, name, direct, target.direct_bytes, None, "the next take")]
     if _is_starved(engine):
         return memory_causes(engine.budget.statistics())
@@ -236,7 +236,7 @@ def _within_reach(engine: Engine, consumer: Consumer) -> tuple[TargetList, bool]
     """The list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
     dealer = consumer._queue.dealer
-    for target in _in_turn(consumer.interest.in_turn()):
+    for target in _in_turn(consumer.consumer_group.in_turn()):
         able = (message for message in target.direct if _is_free(target.area, message[0]))
         if dealer is not None:
             able = (message for message in able if dealer.may_have(consumer, target.area, message))
@@ -267,7 +267,7 @@ def _in_turn(lists: Iterable[TargetList]) -> Iterator[TargetList]:
             yield target if first is not target else target.twin
 
 
-def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> int | None:
+def _first_free(area: LaneState, runs: Iterable[tuple[int, int]], end: int) -> int | None:
     """The first sequence of runs, before end, that can be handed out. O(those before it)."""
     for at, last in runs:
         while at <= last and (found := area.lane.ready_run(at, BLOCK_MESSAGES)) is not None:
@@ -280,15 +280,15 @@ def _first_free(area: LaneArea, runs: Iterable[tuple[int, int]], end: int) -> in
     return None
 
 
-def _is_free(area: LaneArea, sequence: int) -> bool:
+def _is_free(area: LaneState, sequence: int) -> bool:
     return not _is_held(area, sequence) and area.lane.is_pending(sequence) and not _is_late(area, sequence)
 
 
-def _is_held(area: LaneArea, sequence: int) -> bool:
+def _is_held(area: LaneState, sequence: int) -> bool:
     return sequence in area.in_flight or sequence in area.parked or sequence in area.dead
 
 
-def _is_late(area: LaneArea, sequence: int) -> bool:
+def _is_late(area: LaneState, sequence: int) -> bool:
     """It has expired."""
     now_ms = area.queue.target_area.store.steady.now_ms
     return area.is_timed and 0 < area.lane.times_of(sequence).expires_at <= now_ms()
@@ -344,8 +344,8 @@ def _in_flight_memory(engine: Engine) -> list[Cause]:
 
 def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Cause]:
     """Nothing is within its reach: who has what it could get, and what it does not want."""
-    interest, unmatched = consumer.interest, places.free
-    if interest.selector is not None:
+    consumer_group, unmatched = consumer.consumer_group, places.free
+    if consumer_group.selector is not None:
         wanted: dict[Consumer, _Part] = {}
         for delivery in (held for area in consumer._queue.lane_areas() for held in area.in_flight.values()):
             if _may_match(consumer, delivery):
@@ -357,7 +357,7 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
     dealt = dealt_causes(consumer, places.free)
     causes += dealt
     unmatched -= sum(cause.messages for cause in dealt)
-    unreadable = min(unmatched, places.unreadable) if interest.selector is not None else unmatched
+    unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
     if unreadable:
         causes.append(_unreadable(consumer._queue, unreadable))
     if unmatched > unreadable:
@@ -372,7 +372,7 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
         return True
     message = (delivery.sequence, delivery._properties, delivery._body, delivery._timestamp)
     try:
-        return consumer.interest.wants(delivery._area, message)
+        return consumer.consumer_group.wants(delivery._area, message)
     except RecordDamaged:
         return False
 
@@ -427,7 +427,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
         return [group_delayed_cause(waiting), *([_unreadable(queue, free)] if free else [])]
     if not reached:
         unreadable = free
-        if all(consumer.interest.selector is not None for consumer in consumers):
+        if all(consumer.consumer_group.selector is not None for consumer in consumers):
             unreadable = min(free, places.unreadable)
         causes = [_unreadable(queue, unreadable)] if unreadable else []
         if free > unreadable:

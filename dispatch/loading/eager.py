@@ -20,7 +20,7 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import RecordDamaged
 from ...store.index.block import BLOCK_MASK, BLOCK_SHIFT
 from ...store.journal.reading import Region, StoredMessage
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
 from ..core.target_list import TargetList
 
@@ -102,9 +102,9 @@ class EagerLoader:
             self.install(load)
 
     def _next(self) -> Load | None:
-        hungry, standing_back = self._area.hungry, self._area.standing_back
-        if standing_back.lists:
-            standing_back.look()
+        hungry, read_ahead = self._area.hungry, self._area.read_ahead
+        if read_ahead.lists:
+            read_ahead.look()
         while hungry:
             # Never twice in a row beside another: a scan that finds nothing would let the others starve.
             target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
@@ -115,9 +115,9 @@ class EagerLoader:
                 if not target.is_loading:
                     target.loaded_bytes = 0
                 continue
-            if standing_back.leaves(target):
+            if read_ahead.leaves(target):
                 continue
-            load = self.begin(target, is_needed=target.interest.is_awaited and not target.direct)
+            load = self.begin(target, is_needed=target.consumer_group.is_awaited and not target.direct)
             if load is not None:
                 self._previous = target
                 return load
@@ -164,7 +164,7 @@ class EagerLoader:
             if chosen:
                 purges = target.area.purges
                 return Load(target, chosen, chosen[-1][1], is_scan=is_return, is_return=is_return, purges=purges)
-        unseen = Runs()
+        unseen = SequenceSet()
         if target.frontier < target.area.published:
             unseen.add(target.frontier, target.area.published - 1)
         chosen = self._gather(target, unseen)
@@ -173,7 +173,7 @@ class EagerLoader:
         target.frontier = max(target.frontier, target.area.published)  # that of a hand is behind all there will be
         return None
 
-    def _gather(self, target: TargetList, runs: Runs) -> list[tuple[int, int]]:
+    def _gather(self, target: TargetList, runs: SequenceSet) -> list[tuple[int, int]]:
         """The first pending ones of runs in one block, as many as one load may bring, at least one if there is one.
 
         What is no longer pending, or not due yet, is taken out of runs.
@@ -283,7 +283,7 @@ class EagerLoader:
         if not load.held:
             columns = [lane.lengths(first, last) for first, last in load.runs]
             if max(map(max, columns)) <= area.large_message_bytes:
-                load.is_plain = not load.is_return and (not load.is_scan or target.interest.selector is None)
+                load.is_plain = not load.is_return and (not load.is_scan or target.consumer_group.selector is None)
                 total = sum(map(sum, columns)) + OVERHEAD_BYTES * sum(map(len, columns))
                 self._reserve_runs(load, load.runs, total, is_needed)
                 return
@@ -364,14 +364,14 @@ class EagerLoader:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
         if was_begun:
-            load.target.interest.load_ended(self._area.ready)
+            load.target.consumer_group.load_ended(self._area.ready)
             self._area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load) -> None:
         """Read what is missing and evaluate the selector. REQUIRES: no lock."""
-        interest, area = load.target.interest, load.target.area
+        consumer_group, area = load.target.consumer_group, load.target.area
         if load.is_plain:
             load.messages, load.unreadable = area.store.read(load.regions)
             return
@@ -380,8 +380,8 @@ class EagerLoader:
             load.unreadable += unreadable
             for message in messages:
                 load.held[message[0]] = message
-        notes_groups = interest.notes_groups
-        is_judged = load.is_scan and (interest.selector is not None or notes_groups)
+        notes_groups = consumer_group.notes_groups
+        is_judged = load.is_scan and (consumer_group.selector is not None or notes_groups)
         if is_judged or notes_groups:
             for sequence, message in load.held.items():
                 if not is_judged and message[2] is not None:
@@ -395,9 +395,9 @@ class EagerLoader:
                     load.unwanted.add(sequence)
                     continue
                 if notes_groups and message[2] is None:
-                    interest.note_group(area, whole)
+                    consumer_group.note_group(area, whole)
                 try:
-                    is_wanted = interest.wants(area, whole)
+                    is_wanted = consumer_group.wants(area, whole)
                 except RecordDamaged as damage:
                     load.unreadable.append((sequence, str(damage)))
                     is_wanted = False
@@ -447,7 +447,7 @@ class EagerLoader:
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
                 target.area.give_up(sequence)
-        target.interest.load_ended(area.ready)
+        target.consumer_group.load_ended(area.ready)
         if area.waits_for_memory:
             area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
@@ -473,7 +473,7 @@ class EagerLoader:
         load.held.update((message[0], message) for message in load.messages)
         kept: list[StoredMessage] = []
         kept_bytes = 0
-        # What came back, was loaded, went to another interest and came back once more.
+        # What came back, was loaded, went to another consumer group and came back once more.
         doubled = target.direct_up_to(load.last) if load.is_return else ()
         for sequence in sorted(load.held):
             message = load.held[sequence]

@@ -22,7 +22,7 @@ from ...store.journal.reading import Region, StoredMessage
 
 if TYPE_CHECKING:
     from ..core.lists import TargetArea
-    from ..core.queue_area import LaneArea, QueueArea
+    from ..core.queue_area import LaneState, QueueArea
 
 logger = logging.getLogger("forebay.dispatch.loader")
 
@@ -33,7 +33,7 @@ read at each turn what it gives back at the next."""
 
 @dataclass(slots=True)
 class _HeadLoad:
-    area: LaneArea
+    area: LaneState
     next_sequence: int
     """Where the head goes on behind it."""
     regions: list[Region]
@@ -43,7 +43,7 @@ class _HeadLoad:
     """Of the lane, when the load began."""
 
 
-class HeadLoader:
+class CacheWarmer:
     """`step` does one load and says whether there was one to do."""
 
     def __init__(self, target_area: TargetArea, reading: Holder, queues: Mapping[int, QueueArea]) -> None:
@@ -51,26 +51,26 @@ class HeadLoader:
         self._area = target_area
         self._reading = reading
         self._queues = queues
-        self._lanes: dict[LaneArea, int] = {}
+        self._lanes: dict[LaneState, int] = {}
         """Lanes whose head is to be filled, whose turn is next first, and the sequence from which on."""
         self._is_full = False
         """The cache, or memory, has no room for the next one: the lanes wait for `look`."""
         self.loading_bytes = 0
         """Charged to the cache for messages that are being read."""
 
-    def begin(self, area: LaneArea) -> None:
+    def begin(self, area: LaneState) -> None:
         """Not all of this lane is in RAM: fill its head if it is a queue's that nobody reads. REQUIRES: the lock.
 
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """
         queue = area.queue
-        if queue.interests or queue.is_deleted or not queue.is_queue or not area.is_persistent:
+        if queue.consumer_groups or queue.is_deleted or not queue.is_queue or not area.is_persistent:
             return
         self._area.head_queue_cache.stop(area.lane.number)
         self._lanes[area] = 0
         self._area.wake_loader()
 
-    def forget(self, area: LaneArea) -> None:
+    def forget(self, area: LaneState) -> None:
         """Its queue is deleted, or its subscription has ended. REQUIRES: the lock."""
         self._lanes.pop(area, None)
 
@@ -115,7 +115,7 @@ class HeadLoader:
         while lanes:
             area, sequence = next(iter(lanes.items()))
             room = max(min(cache.room_bytes, self._area.budget.free_bytes), 0)
-            if area.queue.interests or area.queue.is_deleted:
+            if area.queue.consumer_groups or area.queue.is_deleted:
                 del lanes[area]
                 continue
             runs, content_bytes, following = self._choose(area, sequence, room // len(lanes))
@@ -140,7 +140,7 @@ class HeadLoader:
             return None
         return None
 
-    def _choose(self, area: LaneArea, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
+    def _choose(self, area: LaneState, begin: int, room: int) -> tuple[list[tuple[int, int]], int, int]:
         """(runs, their charge, the sequence behind): the next that no cache has, at least one if there is one.
 
         Too large ones are left out: a consumer's load does not hold them either.
@@ -178,7 +178,7 @@ class HeadLoader:
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)
         self.loading_bytes = 0
-        if area.queue.interests or area.queue.is_deleted or area not in self._lanes:
+        if area.queue.consumer_groups or area.queue.is_deleted or area not in self._lanes:
             return
         for message in messages:
             if load.purges == area.purges or area.lane.is_pending(message[0]):

@@ -120,7 +120,7 @@ def _mean_charge(target: TargetList, otherwise: float) -> float:
 def _waiting_messages(target: TargetList, charge: float) -> float:
     """How many messages the list will still hand out, of those that are there. O(1)."""
     area = target.area
-    if not target.is_shared and target.interest.selector is None:
+    if not target.is_shared and target.consumer_group.selector is None:
         unpublished = area.lane.next_sequence - area.published
         return max(area.lane.pending_messages - len(area.in_flight) - len(area.parked) - unpublished, 0)
     known = len(target.direct) + target.references.count + target.returned.count
@@ -129,6 +129,6 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
         return known
     # Of what was examined so far, this share was for this list.
     examined = max(target.frontier - area.first_sequence, 0) * charge
-    interests = max(len(area.queue.interests), 1)  # there is none left when the last list ends
-    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / interests
+    consumer_groups = max(len(area.queue.consumer_groups), 1)  # there is none left when the last list ends
+    share = (target.taken_bytes + target.direct_bytes) / examined if examined else 1 / consumer_groups
     return known + unseen * min(share, 1.0)

@@ -15,7 +15,7 @@ from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
 from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, TraceHeader, TraceReader
 from ...store.index.block import BLOCK_MESSAGES
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..config.settings import MAX_MESSAGE_BYTES, MIN_MEMORY_LIMIT_BYTES, Settings
 from ..config.sizes import MIB, format_size, parse_size
 from ..engine.resizing import shares_of
@@ -109,13 +109,13 @@ def _settings(header: TraceHeader, limit_bytes: int) -> Settings:
     )
 
 
-def _survey(reader: TraceReader) -> tuple[dict[int, Runs], int, int]:
+def _survey(reader: TraceReader) -> tuple[dict[int, SequenceSet], int, int]:
     """What each list with a selector takes, how many events there are, and how long they lasted.
 
     SettingsError: an event that cannot follow on those before it. What passes can be played, in memory and time that
     follow from the size of the file.
     """
-    wanted: dict[int, Runs] = {}
+    wanted: dict[int, SequenceSet] = {}
     lists: dict[int, int] = {}
     """Lane of each that is open."""
     open_lists: set[tuple[int, int]] = set()
@@ -137,7 +137,7 @@ def _survey(reader: TraceReader) -> tuple[dict[int, Runs], int, int]:
             lists[extra >> 1] = lane
             open_lists.add(place)
             if extra & 1:
-                wanted[extra >> 1] = Runs()
+                wanted[extra >> 1] = SequenceSet()
         elif kind == UNLIST:
             is_sound = lists.pop(extra, None) == lane
             open_lists.discard((lane, extra if extra in wanted else -1))

@@ -22,21 +22,21 @@ from ...store.account import Unlimited
 from ...store.disk.simulated_disk import SimulatedDisk
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
 from ...store.index.block import BLOCK_MASK, Extent, Singles
-from ...store.index.delivery_counts import AttemptsTable
+from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.message_store import MessageStore
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import VolatileLane
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.lists import TargetArea
-from ..core.queue_area import Interest, LaneArea, PersistentArea, QueueArea
+from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
 from ..core.redelivery import ATTEMPTS_BYTES
 from ..core.target_list import TargetList
 from ..engine.resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..loading.eager import EagerLoader
-from ..loading.warmer import HeadLoader
+from ..loading.warmer import CacheWarmer
 from ..selectors.selector import Selector, compile_selector
 
 ARRIVED: Final = 0
@@ -53,7 +53,7 @@ class PlayedIndex(Index):
     """As much of an Index as lanes ask for: in a trace nothing was delivered before."""
 
     def __init__(self) -> None:
-        self.attempts = AttemptsTable()
+        self.attempts = DeliveryCountTable()
 
 
 class PlayedStore(MessageStore):
@@ -111,13 +111,13 @@ class PlayedStore(MessageStore):
         """It never is."""
 
 
-class PlayedArea(PersistentArea):
+class PlayedLaneState(PersistentLaneState):
     """Of a lane that is in no index."""
 
     __slots__ = ()
 
-    def __init__(self, queue: QueueArea, lane: VolatileLane) -> None:
-        LaneArea.__init__(self, queue, lane, "")
+    def __init__(self, queue: QueueArea, lane: NonPersistentLane) -> None:
+        LaneState.__init__(self, queue, lane, "")
 
 
 class PlayedLane:
@@ -129,8 +129,8 @@ class PlayedLane:
         self.base = 0
         self.is_new = True
         """So far it has what it had when the store was opened."""
-        self.lane = VolatileLane(Unlimited(), number, 0)
-        self.area = PlayedArea(QueueArea(targets, number, str(number)), self.lane)
+        self.lane = NonPersistentLane(Unlimited(), number, 0)
+        self.area = PlayedLaneState(QueueArea(targets, number, str(number)), self.lane)
         self.area.queue.areas[0] = self.area
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
@@ -151,25 +151,27 @@ class PlayedLane:
         return range(begin, lane.next_sequence)
 
 
-class PlayedInterest(Interest):
-    """An interest of which is known only what it took: it wants that, and without a selector everything."""
+class PlayedConsumerGroup(ConsumerGroup):
+    """An consumer group of which is known only what it took: it wants that, and without a selector everything."""
 
     __slots__ = ("taken", "lane")
 
-    def __init__(self, selector: Selector | None, state_lock: threading.Lock, taken: Runs, lane: PlayedLane) -> None:
+    def __init__(
+        self, selector: Selector | None, state_lock: threading.Lock, taken: SequenceSet, lane: PlayedLane
+    ) -> None:
         super().__init__(selector, state_lock)
         self.taken = taken
         self.lane = lane
 
-    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
         return self.selector is None or message[0] + self.lane.base in self.taken
 
 
 class PlayedConsumer(Consumer):
     """As much of a Consumer as lists and deliveries know."""
 
-    def __init__(self, interest: Interest) -> None:
-        self.interest = interest
+    def __init__(self, consumer_group: ConsumerGroup) -> None:
+        self.consumer_group = consumer_group
         self.delivered = 0
         self.in_flight = 0
 
@@ -177,7 +179,7 @@ class PlayedConsumer(Consumer):
 class TracePlayer:
     """Feed it all events of a trace in order; then look at the counts."""
 
-    def __init__(self, shares: Shares, wanted: dict[int, Runs]) -> None:
+    def __init__(self, shares: Shares, wanted: dict[int, SequenceSet]) -> None:
         """wanted: by number of a list that has a selector, what it takes in this trace; see `wanted_of`."""
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
@@ -197,7 +199,7 @@ class TracePlayer:
             paid_buffer_bytes=0,
         )
         self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
-        self.targets.heads = HeadLoader(self.targets, reading, {})  # never stepped: what it reads is no hit
+        self.targets.heads = CacheWarmer(self.targets, reading, {})  # never stepped: what it reads is no hit
         self.loader = EagerLoader(self.targets, reading)
         self._wanted = wanted
         self._milliseconds = 0
@@ -268,15 +270,15 @@ class TracePlayer:
         lane.is_new = False
         listed, has_selector = extra >> 1, extra & 1
         selector = compile_selector(f"list = {listed}") if has_selector else None
-        interest = PlayedInterest(selector, self.lock, self._wanted.get(listed, Runs()), lane)
-        lane.area.queue.interests[selector.text if selector is not None else None] = interest
-        targets.add_list(lane.area, interest)
-        targets.settle_interests(lane.area.queue)
-        self._lists[listed] = (interest.lists[0], PlayedConsumer(interest))
+        consumer_group = PlayedConsumerGroup(selector, self.lock, self._wanted.get(listed, SequenceSet()), lane)
+        lane.area.queue.consumer_groups[selector.text if selector is not None else None] = consumer_group
+        targets.add_list(lane.area, consumer_group)
+        targets.settle_consumer_groups(lane.area.queue)
+        self._lists[listed] = (consumer_group.lists[0], PlayedConsumer(consumer_group))
 
     def _close(self, number: int, first: int, count: int, extra: int) -> None:
         target, _ = self._lists.pop(extra)
-        self.targets.unsubscribe(target.area.queue, target.interest)
+        self.targets.unsubscribe(target.area.queue, target.consumer_group)
 
     def _take(self, number: int, first: int, count: int, extra: int) -> None:
         target, consumer = self._lists[extra]
@@ -312,7 +314,7 @@ class TracePlayer:
         if len(settled) < count:
             self._forget_run(area, first, count)
 
-    def _settle(self, area: LaneArea, deliveries: list[Delivery]) -> None:
+    def _settle(self, area: LaneState, deliveries: list[Delivery]) -> None:
         for consumer in {id(delivery._consumer): delivery._consumer for delivery in deliveries}.values():
             self.targets.settle_run(area, [found for found in deliveries if found._consumer is consumer])
 
@@ -339,8 +341,8 @@ class TracePlayer:
         lane.lane.remove(first, first + count - 1)
         self._forget_run(lane.area, first, count)
 
-    def _forget_run(self, area: LaneArea, first: int, count: int) -> None:
-        gone = Runs()
+    def _forget_run(self, area: LaneState, first: int, count: int) -> None:
+        gone = SequenceSet()
         gone.add(first, first + count - 1)
         for sequence in [sequence for sequence in area.in_flight if sequence in gone]:
             gone.remove(sequence, sequence)

@@ -39,17 +39,17 @@ from ...store.format.trace import (
 )
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import NOWHERE
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.settings import Settings
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.lists import TargetArea
-from ..core.queue_area import Interest, LaneArea, QueueArea
+from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
 from ..core.target_list import TargetList
-from ..distribution.stock import Hand
+from ..distribution.stock import AssignedMessages
 from ..selectors.selector import Selector
-from ..topics.state import SubscriptionArea
+from ..topics.state import SubscriptionState
 
 logger = logging.getLogger("forebay.dispatch.recorder")
 
@@ -84,7 +84,7 @@ class Recorder:
         self._encoder = Encoder()
         self._blocks: list[bytes] = [header_of(settings).encode()]
         self._written_bytes = 0
-        self._lanes: dict[LaneArea, _Lane] = {}
+        self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
         self.wants_writing: Callable[[], None] = lambda: None
@@ -96,12 +96,12 @@ class Recorder:
 
     # ------------------------------------------------------------------ what happens
 
-    def begin(self, areas: Iterable[LaneArea]) -> None:
+    def begin(self, areas: Iterable[LaneState]) -> None:
         """Arrivals in them are noted from now on. What was there at open is not in RAM. O(blocks of the index)."""
         for area in areas:
             self._lane(area)
 
-    def unloaded(self, area: LaneArea, end: int) -> None:
+    def unloaded(self, area: LaneState, end: int) -> None:
         """What is before end and not on record is pending, and RAM does not have it."""
         self._note(area, self._lane(area), WAITING, end)
 
@@ -109,7 +109,7 @@ class Recorder:
         area = target.area
         number = self._lists[target] = self._list_count
         self._list_count += 1
-        has_selector = target.interest.selector is not None
+        has_selector = target.consumer_group.selector is not None
         self._put(LIST, self._lane(area).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
@@ -124,13 +124,13 @@ class Recorder:
         if not self._takes % TAKES_BETWEEN_LOOKS:
             self.look_everywhere()
 
-    def settled(self, area: LaneArea, first: int, count: int, *, is_done: bool) -> None:
+    def settled(self, area: LaneState, first: int, count: int, *, is_done: bool) -> None:
         self._put(ACK if is_done else LET_GO, self._lane(area).number, first, count, 0)
 
-    def offered(self, area: LaneArea, sequence: int, *, is_loaded: bool) -> None:
+    def offered(self, area: LaneState, sequence: int, *, is_loaded: bool) -> None:
         self._put(OFFER, self._lane(area).number, sequence, 1, is_loaded)
 
-    def gone(self, area: LaneArea, gone: Runs) -> None:
+    def gone(self, area: LaneState, gone: SequenceSet) -> None:
         self.look(area)
         for first, last in gone:
             self._put(GONE, self._lane(area).number, first, last - first + 1, 0)
@@ -142,7 +142,7 @@ class Recorder:
         self._milliseconds += int(seconds * 1000)
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
-    def look(self, area: LaneArea) -> None:
+    def look(self, area: LaneState) -> None:
         """Note what has arrived in a lane. O(that)."""
         lane = self._lane(area)
         if lane.noted < area.published:
@@ -157,7 +157,7 @@ class Recorder:
                 self._note(area, lane, ARRIVE, min(area.published, lane.noted + TURN_MESSAGES))
             waiting = [area for area in waiting if self._lanes[area].noted < area.published]
 
-    def _lane(self, area: LaneArea) -> _Lane:
+    def _lane(self, area: LaneState) -> _Lane:
         lane = self._lanes.get(area)
         if lane is None:
             lane = self._lanes[area] = _Lane(self._lane_count, 0)
@@ -167,7 +167,7 @@ class Recorder:
                 self._stop("there are too many lanes")
         return lane
 
-    def _note(self, area: LaneArea, lane: _Lane, kind: int, end: int) -> None:
+    def _note(self, area: LaneState, lane: _Lane, kind: int, end: int) -> None:
         """Of what is pending before end and not on record yet: runs of one length, or each run with its bytes."""
         at, lane.noted = lane.noted, end
         if area.queue.is_deleted:
@@ -293,33 +293,33 @@ class RecordedTargetArea(TargetArea):
         self._is_giving_back = False
         super().__init__(store, budget, shares, state_lock, syncs_always=syncs_always, overflow=overflow)
 
-    def subscribe(self, queue: QueueArea, selector: Selector | None) -> Interest:
+    def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
         for area in queue.lane_areas():
-            if isinstance(queue, SubscriptionArea):
+            if isinstance(queue, SubscriptionState):
                 self._recorder.unloaded(area, area.published)  # what came while nobody read it
             else:
                 self._recorder.look(area)
         return super().subscribe(queue, selector)
 
-    def add_lane(self, area: LaneArea) -> None:
+    def add_lane(self, area: LaneState) -> None:
         super().add_lane(area)
         if area.queue.is_queue:
             self._recorder.begin((area,))
 
-    def add_list(self, area: LaneArea, interest: Interest) -> None:
-        super().add_list(area, interest)
-        self._recorder.opened(interest.lists[-1])
+    def add_list(self, area: LaneState, consumer_group: ConsumerGroup) -> None:
+        super().add_list(area, consumer_group)
+        self._recorder.opened(consumer_group.lists[-1])
 
-    def unsubscribe(self, queue: QueueArea, interest: Interest) -> None:
-        for target in interest.lists:
+    def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
+        for target in consumer_group.lists:
             self._recorder.closed(target)
-        super().unsubscribe(queue, interest)
+        super().unsubscribe(queue, consumer_group)
 
     def measure(self, seconds: float) -> None:
         self._recorder.tick(seconds)
         super().measure(seconds)
 
-    def arrive_unloaded(self, area: LaneArea, end: int) -> None:
+    def arrive_unloaded(self, area: LaneState, end: int) -> None:
         if area.queue.is_queue:
             self._recorder.look(area)
             self._recorder.unloaded(area, end)
@@ -328,7 +328,7 @@ class RecordedTargetArea(TargetArea):
     def collect_one(self, consumer: Consumer) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
-            self._recorder.taken(consumer.interest.lists[0], delivery.sequence, 1)
+            self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
         return delivery
 
     def hand_out(
@@ -352,7 +352,7 @@ class RecordedTargetArea(TargetArea):
         is_done = not self._is_giving_back and not area.lane.is_pending(sequence)
         self._recorder.settled(area, sequence, 1, is_done=is_done)
 
-    def settle_run(self, area: LaneArea, deliveries: Sequence[Delivery]) -> None:
+    def settle_run(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(area, deliveries)
         self._recorder.settled(area, deliveries[0].sequence, len(deliveries), is_done=True)
 
@@ -361,24 +361,24 @@ class RecordedTargetArea(TargetArea):
         super().give_back(delivery)
         self._is_giving_back = False
 
-    def offer_again(self, area: LaneArea, message: StoredMessage) -> None:
+    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
         self._recorder.offered(area, message[0], is_loaded=message[2] is not None)
         super().offer_again(area, message)
 
-    def forget(self, area: LaneArea, gone: Runs) -> None:
+    def forget(self, area: LaneState, gone: SequenceSet) -> None:
         self._recorder.gone(area, gone)
         super().forget(area, gone)
 
 
 def _shared(target: TargetList) -> TargetList:
     """Where what is dealt came from: a hand is not on record, only the stock."""
-    interest = target.interest
-    return interest.stock.list_over(target.area) if isinstance(interest, Hand) else target
+    consumer_group = target.consumer_group
+    return consumer_group.stock.list_over(target.area) if isinstance(consumer_group, AssignedMessages) else target
 
 
-def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneArea, int, int]]:
+def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
     """Deliveries in order as (lane, first sequence, how many)."""
-    runs: list[tuple[LaneArea, int, int]] = []
+    runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
         if runs and runs[-1][0] is delivery._area and sum(runs[-1][1:]) == delivery.sequence:
             area, first, count = runs[-1]

@@ -13,7 +13,7 @@ from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.index.lane import LANE_SHIFT
 from ...store.message import HeaderValue
-from ..admin.dead_letters import ATTEMPTS, FROM, FULL, REASON, TIME, burying
+from ..admin.dead_letters import ATTEMPTS, FROM, FULL, REASON, TIME, accepting_dead_letters
 from ..admin.move import make_index_room
 from ..distribution.grouped import note_groups
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..engine.engine import Engine
 
 
-def divert(
+def dead_letter_on_overflow(
     engine: Engine, area: QueueArea, priority: int, persistent: bool, properties: bytes, body: bytes
 ) -> str | None:
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
@@ -41,7 +41,7 @@ def divert(
     own_id, group, properties = _stamped(area, timestamp, properties)
     with engine.lock:
         engine.raise_closed()
-        with burying(store.journal):
+        with accepting_dead_letters(store.journal):
             queue = engine.queue_locked(to)
             if group is not None:
                 note_groups(engine, queue)
@@ -51,7 +51,7 @@ def divert(
                 sequence = store.add_slice(target.index_lane, timestamp, [(properties, body)])
                 engine.arrive(target, ((sequence, properties, body, timestamp),))
             else:
-                volatile = engine.volatile_area(queue, priority)
+                volatile = engine.non_persistent_lane(queue, priority)
                 id_prefix = volatile.id_prefix
                 sequence = volatile.add(timestamp, properties, body)
         area.dead_lettered += 1

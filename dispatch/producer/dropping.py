@@ -10,9 +10,9 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import VolatileLane
-from ..core.queue_area import LaneArea, QueueArea
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..core.queue_area import LaneState, QueueArea
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class _Oldest:
     """What may be dropped of one lane, from the front."""
 
-    def __init__(self, engine: Engine, area: LaneArea) -> None:
+    def __init__(self, engine: Engine, area: LaneState) -> None:
         self.area = area
-        self.gone = Runs()
+        self.gone = SequenceSet()
         self._at = 0
         self._held = engine.transactions.acknowledged_in(area.lane.number)
         for sequence in area.in_flight:
@@ -55,7 +55,7 @@ def drop_oldest(engine: Engine, queue: QueueArea, messages: int, size_bytes: int
     REQUIRES: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
     removed = 0
-    for persistent, volatile in zip_longest(queue.areas, queue.volatile_areas):
+    for persistent, volatile in zip_longest(queue.areas, queue.non_persistent_lanes):
         lanes = [_Oldest(engine, area) for area in (persistent, volatile) if area is not None]
         try:
             while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
@@ -86,7 +86,7 @@ def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
         oldest, run = runs[0]
         return oldest, *run
     (persistent, of_persistent), (volatile, of_volatile) = runs
-    lane = cast(VolatileLane, volatile.area.lane)
+    lane = cast(NonPersistentLane, volatile.area.lane)
     before = lane.before(of_volatile[0])
     if of_persistent[0] < before:
         return persistent, of_persistent[0], min(of_persistent[1], before - 1)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...store.format.times import TIMES_BYTES
 from ...store.message import Message
-from ..admission.limits import Admission
+from ..admission.limits import DestinationLimits
 from ..consumer.consumer import Consumer
 from ..consumer.subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
 from ..core.delivery import Delivery
 from ..core.queue_area import QueueArea
 from ..queue import Queue
 from ..topic import Topic
-from ..topics.state import TopicArea
+from ..topics.state import TopicState
 from ..transactions.transaction import Transaction
-from .diverting import divert
+from .diverting import dead_letter_on_overflow
 from .once import fresh
 from .sender import Sender, encoded_properties
 
@@ -39,7 +39,7 @@ class Gate:
         self._engine = sender._engine
         self._area = sender._area
         assert sender._area.admission is not None
-        self.admission: Admission = sender._area.admission
+        self.admission: DestinationLimits = sender._area.admission
 
     def send(self, unlimited: Callable[..., str], body: bytes, fields: dict[str, Any]) -> str:
         """As Queue.send. Where there is no room it waits or raises StoreFull, as timeout or policy say.
@@ -140,7 +140,11 @@ class Gate:
         self._sender._lane_area(priority)
         if persistent is not True:
             self._sender._volatile_area(persistent, priority, None)
-        own_id = divert(self._engine, self._area, priority, persistent, *content) if self.admission.diverts else None
+        own_id = (
+            dead_letter_on_overflow(self._engine, self._area, priority, persistent, *content)
+            if self.admission.diverts
+            else None
+        )
         return own_id if own_id is not None else self._dropped_id(priority, message_id)
 
     def _dropped_id(self, priority: int, message_id: str | None) -> str:
@@ -190,7 +194,7 @@ class LimitedQueue(Queue):
 class LimitedTopic(Topic):
     """A topic with limits. What counts is what any subscription needs."""
 
-    def __init__(self, engine: Engine, area: TopicArea, gate_type: type[Gate] = Gate) -> None:
+    def __init__(self, engine: Engine, area: TopicState, gate_type: type[Gate] = Gate) -> None:
         super().__init__(engine, area)
         self.gate = gate_type(self)
 

@@ -15,11 +15,11 @@ from ...store.identified import add_identified
 from ...store.index.deduplication import Identity, identity
 from ...store.message_store import MessageStore
 from ...store.topic_store import TopicStore
-from ..core.queue_area import PersistentArea, QueueArea
+from ..core.queue_area import PersistentLaneState, QueueArea
 from .timed import arrive_timed
 
 if TYPE_CHECKING:
-    from ..core.non_persistent import VolatileArea
+    from ..core.non_persistent import NonPersistentLaneState
     from ..engine.engine import Engine
     from ..topics.fan_out import FanOut
 
@@ -50,7 +50,7 @@ def fresh(engine: Engine, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]
 def store_once(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: PersistentArea,
+    area: PersistentLaneState,
     timestamp: int,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
@@ -88,7 +88,7 @@ def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[I
 def _write(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: PersistentArea,
+    area: PersistentLaneState,
     timestamp: int,
     part: list[tuple[bytes, bytes]],
     identities: list[Identity],
@@ -109,7 +109,7 @@ def _write(
 
 def keep_once(
     engine: Engine,
-    area: VolatileArea | FanOut,
+    area: NonPersistentLaneState | FanOut,
     timestamp: int,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],

@@ -18,9 +18,9 @@ from ...store.message_store import MessageStore
 from ...store.topic_store import TopicStore
 from ..admission.wait_line import deadline_after
 from ..consumer.consumer import check_seconds
-from ..core.non_persistent import VolatileArea
-from ..core.publisher import Caller
-from ..core.queue_area import PersistentArea, QueueArea
+from ..core.non_persistent import NonPersistentLaneState
+from ..core.publisher import Confirmer
+from ..core.queue_area import PersistentLaneState, QueueArea
 from ..distribution.grouped import use_groups
 from ..transactions.transaction import Transaction
 from .once import keep_once, store_once
@@ -75,7 +75,7 @@ class Sender:
         self._engine = engine
         self._area = area
         self._messages: MessageStore | TopicStore = engine.store
-        self._caller: Caller = engine
+        self._caller: Confirmer = engine
 
     @property
     def name(self) -> str:
@@ -232,9 +232,9 @@ class Sender:
     ) -> tuple[int, str]:
         """Keep one non-persistent message; its sequence, and what its id begins with."""
         engine = self._engine
-        area: VolatileArea | FanOut | None = None
+        area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
-            area = self._area.volatile_areas[priority]
+            area = self._area.non_persistent_lanes[priority]
         if area is None or persistent is not False or transaction is not None:
             area = self._volatile_area(persistent, priority, transaction)
         timestamp = engine.clock_ms()
@@ -475,7 +475,7 @@ class Sender:
         limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, engine.max_message_bytes, limit)
 
-    def _lane_area(self, priority: int) -> PersistentArea:
+    def _lane_area(self, priority: int) -> PersistentLaneState:
         if type(priority) is not int or not 0 <= priority <= 9:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
         area = self._area.areas[priority]
@@ -483,14 +483,14 @@ class Sender:
 
     def _volatile_area(
         self, persistent: object, priority: int, transaction: Transaction | None
-    ) -> VolatileArea | FanOut:
+    ) -> NonPersistentLaneState | FanOut:
         if persistent is not False:
             raise SettingsError(f"persistent must be True or False, not {persistent!r}")
         if transaction is not None:
             raise SettingsError("a non-persistent message has no part in a transaction: send it without one")
         if type(priority) is not int or not 0 <= priority <= 9:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
-        return self._area.volatile_areas[priority] or self._make_volatile(priority)
+        return self._area.non_persistent_lanes[priority] or self._make_volatile(priority)
 
-    def _make_volatile(self, priority: int) -> VolatileArea | FanOut:
-        return self._engine.create_volatile_lane(self._area, priority)
+    def _make_volatile(self, priority: int) -> NonPersistentLaneState | FanOut:
+        return self._engine.create_non_persistent_lane(self._area, priority)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...store.format.times import Times, times_of
 from ...store.message_store import MessageStore
 from ...store.topic_store import TopicStore
-from ..core.queue_area import PersistentArea
+from ..core.queue_area import PersistentLaneState
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def store_timed(
     engine: Engine,
     messages: MessageStore | TopicStore,
-    area: PersistentArea,
+    area: PersistentLaneState,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
     ids: list[str],
@@ -42,7 +42,7 @@ def store_timed(
 
 def arrive_timed(
     engine: Engine,
-    area: PersistentArea,
+    area: PersistentLaneState,
     timestamp: int,
     first: int,
     part: Sequence[tuple[bytes, bytes]],

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Final
 from ...store.index.block import BLOCK_MESSAGES
 
 if TYPE_CHECKING:
-    from ..core.queue_area import LaneArea
+    from ..core.queue_area import LaneState
 
 SPARE_RUNS: Final = 64
 
-Run = tuple["LaneArea", int, int]
+Run = tuple["LaneState", int, int]
 """(lane, first, last)."""
 
 
-class Arrivals:
+class ArrivalOrder:
     """Of one subscription. The state lock guards it."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []
         self._tidy_at = SPARE_RUNS
 
-    def note(self, area: LaneArea, first: int, last: int) -> None:
+    def note(self, area: LaneState, first: int, last: int) -> None:
         """These have come, and may be dispatched. O(1), and now and then O(runs)."""
         if self._runs and self._runs[-1][0] is area:
             self._runs[-1] = area, self._runs[-1][1], last

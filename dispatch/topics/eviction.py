@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 from ...store.index.lane import Lane
 from ...store.index.topic_lane import NO_RECORD
 from ...store.journal.reading import StoredMessage
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import NOWHERE
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.policy import Eviction
-from ..core.non_persistent import VolatileArea
-from ..core.queue_area import LaneArea
-from .arrivals import Arrivals, Run
-from .latest_keys import LatestKeys, Place, key_of
+from ..core.non_persistent import NonPersistentLaneState
+from ..core.queue_area import LaneState
+from .arrivals import ArrivalOrder, Run
+from .latest_keys import NewestPerKey, Place, key_of
 from .state import (
-    SubscriptionArea,
-    SubscriptionLaneArea,
-    TopicArea,
-    TopicLaneArea,
+    SubscriptionLaneState,
+    SubscriptionState,
+    TopicLaneState,
+    TopicState,
     remove_unrecorded,
 )
 
@@ -45,36 +45,36 @@ class Evictor:
         self._eviction = eviction
         self._key_name = key_name
 
-    def admitted(self, area: SubscriptionLaneArea, arriving: int) -> int:
+    def admitted(self, area: SubscriptionLaneState, arriving: int) -> int:
         """How many of those that have just been stored, and are not published yet, the subscriber gets at all."""
         return min(self._room(area.subscription), arriving)
 
-    def has_room(self, subscription: SubscriptionArea) -> bool:
+    def has_room(self, subscription: SubscriptionState) -> bool:
         """Whether the subscriber gets one more, which is not persistent."""
         return self._room(subscription) > 0
 
-    def _room(self, subscription: SubscriptionArea) -> int:
+    def _room(self, subscription: SubscriptionState) -> int:
         if self._eviction != "newest" or subscription.is_durable:
             return NOWHERE
         return max(self._max_messages - self._waiting(subscription), 0)
 
-    def given(self, areas: Iterable[VolatileArea], message: StoredMessage) -> None:
+    def given(self, areas: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
         """These have just got a message that is not persistent."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
         for area in areas:
             subscription = area.queue
-            assert isinstance(subscription, SubscriptionArea)
+            assert isinstance(subscription, SubscriptionState)
             if key is not None and not subscription.is_durable:
                 self._note_key(key, subscription, (area, message[0]))
             self.came(subscription, area, message[0], message[0])
 
-    def _note_key(self, key: bytes, subscription: SubscriptionArea, place: Place) -> None:
+    def _note_key(self, key: bytes, subscription: SubscriptionState, place: Place) -> None:
         if subscription.latest is None:
-            subscription.latest = LatestKeys()
+            subscription.latest = NewestPerKey()
         subscription.latest.note(key, place)
 
     def note_keys(
-        self, lane: TopicLaneArea, areas: Iterable[SubscriptionLaneArea], messages: Sequence[StoredMessage]
+        self, lane: TopicLaneState, areas: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
         """These arrive: for each subscriber that wants one it is the newest of its key."""
         if self._eviction != "latest_per_key":
@@ -92,26 +92,26 @@ class Evictor:
                     self._note_key(key, subscription, (area, message[0]))
             verdicts.end()
 
-    def pass_over(self, area: SubscriptionLaneArea, first: int, last: int) -> None:
+    def pass_over(self, area: SubscriptionLaneState, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""
         area.subscription.topic.evicted += area.subscription_lane.remove(first, last, NO_RECORD)
         area.published = last + 1
 
-    def came(self, subscription: SubscriptionArea, area: LaneArea, first: int, last: int) -> None:
+    def came(self, subscription: SubscriptionState, area: LaneState, first: int, last: int) -> None:
         """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
         if subscription.is_durable or self._eviction == "newest":
             return
         if subscription.arrivals is None:
-            subscription.arrivals = Arrivals()
+            subscription.arrivals = ArrivalOrder()
         subscription.arrivals.note(area, first, last)
         excess = self._waiting(subscription) - self._max_messages
         if excess <= self._max_messages // SLACK:
             return
-        gone: dict[LaneArea, Runs] = {}
+        gone: dict[LaneState, SequenceSet] = {}
         for area, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
             removed = remove_unrecorded(area, first, last)
-            gone.setdefault(area, Runs()).add(first, last)
+            gone.setdefault(area, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
             if excess <= 0:
@@ -120,14 +120,14 @@ class Evictor:
             self._engine.unpark(area, runs)
             self._engine.targets.forget(area, runs)
 
-    def _candidates(self, subscription: SubscriptionArea, arrivals: Arrivals) -> Iterator[Run]:
+    def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
         """What waits, as consecutive ones of a lane, in the order in which it goes."""
         latest = subscription.latest
         while latest is not None and (older := latest.next_older()) is not None:
             yield *older, older[1]
         yield from arrivals.waiting(by_priority=self._eviction == "lowest_priority")
 
-    def _waiting(self, subscription: SubscriptionArea) -> int:
+    def _waiting(self, subscription: SubscriptionState) -> int:
         """Published, and in nobody's hands."""
         for lane in filter(None, subscription.subscriber.lanes):
             lane.catch_up()
@@ -138,21 +138,21 @@ class Evictor:
         return waiting
 
 
-class EvictingLaneArea(TopicLaneArea):
+class EvictingLaneState(TopicLaneState):
     """A lane of a topic whose subscribers lose messages when they are slow."""
 
     __slots__ = ("evictor",)
 
-    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str, evictor: Evictor) -> None:
+    def __init__(self, topic: TopicState, lane: Lane, id_prefix: str, evictor: Evictor) -> None:
         super().__init__(topic, lane, id_prefix)
         self.evictor = evictor
 
     def arrive(self, message: StoredMessage) -> None:
-        """See TopicLaneArea."""
+        """See TopicLaneState."""
         self.arrive_each((message,))
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
-        """See TopicLaneArea."""
+        """See TopicLaneState."""
         first, last = messages[0][0], messages[-1][0]
         readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
         self.published = last + 1
@@ -169,7 +169,7 @@ class EvictingLaneArea(TopicLaneArea):
             self._limit(area, first, first + count, last)
 
     def arrive_unloaded(self, end: int) -> None:
-        """See TopicLaneArea."""
+        """See TopicLaneState."""
         first, readers = self.published, list(self._readers(end - 1))
         self.published = end
         for area in readers:
@@ -178,19 +178,19 @@ class EvictingLaneArea(TopicLaneArea):
                 area.arrive_unloaded(first + count)
             self._limit(area, first, first + count, end - 1)
 
-    def _limit(self, area: SubscriptionLaneArea, first: int, end: int, last: int) -> None:
+    def _limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
         """end: of what it was admitted of first to last, which have just come."""
         if end <= last:
             self.evictor.pass_over(area, end, last)
         self.evictor.came(area.subscription, area, first, last)
 
 
-class EvictingTopicArea(TopicArea):
+class EvictingTopicState(TopicState):
     """A topic whose policy has `subscriber_max_messages`."""
 
-    def make_lane_area(self, priority: int) -> TopicLaneArea:
-        """See TopicArea."""
+    def make_lane_area(self, priority: int) -> TopicLaneState:
+        """See TopicState."""
         store = self.target_area.store
         lane = store.index.lane(self.number, priority)
         assert self.evictor is not None
-        return EvictingLaneArea(self, lane, store.id_prefix(self.number, priority), self.evictor)
+        return EvictingLaneState(self, lane, store.id_prefix(self.number, priority), self.evictor)

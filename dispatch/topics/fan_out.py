@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...store.format.times import Times
 from ...store.index.lane import LANE_SHIFT
-from ...store.sequence_set import Runs
-from ...store.tmp.volatile_lane import VOLATILE
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import VOLATILE
 from ..admin.deletion import forget_lane
-from .state import SubscriptionArea, TopicArea
+from .state import SubscriptionState, TopicState
 
 if TYPE_CHECKING:
-    from ..core.non_persistent import VolatileArea
+    from ..core.non_persistent import NonPersistentLaneState
     from ..engine.engine import Engine
 
 
 class FanOut:
-    """Of one priority of a topic. To senders what a VolatileArea is. The state lock guards it."""
+    """Of one priority of a topic. To senders what a NonPersistentLaneState is. The state lock guards it."""
 
     delivery_mode: ClassVar[str] = "NON_PERSISTENT"
 
-    def __init__(self, engine: Engine, topic: TopicArea, priority: int) -> None:
+    def __init__(self, engine: Engine, topic: TopicState, priority: int) -> None:
         self._engine = engine
         self.queue = topic
         self.priority = priority
@@ -53,7 +53,7 @@ class FanOut:
         topic, evictor = self.queue, self.queue.evictor
         verdicts = topic.verdicts
         message = (sequence, properties, body, timestamp)
-        given: list[VolatileArea] = []
+        given: list[NonPersistentLaneState] = []
         passed_over = 0
         verdicts.begin(self.priority, sequence)
         buffer = self._engine.overflow.buffer
@@ -85,25 +85,25 @@ class FanOut:
             evictor.given(given, message)
         return sequence
 
-    def _area(self, subscription: SubscriptionArea) -> VolatileArea:
-        area = subscription.volatile_areas[self.priority]
+    def _area(self, subscription: SubscriptionState) -> NonPersistentLaneState:
+        area = subscription.non_persistent_lanes[self.priority]
         if area is None:
-            area = self._engine.volatile_area(subscription, self.priority, self)
+            area = self._engine.non_persistent_lane(subscription, self.priority, self)
             area.first_sequence = self.next_sequence - 1
         return area
 
-    def _take_back(self, area: VolatileArea, sequence: int) -> None:
+    def _take_back(self, area: NonPersistentLaneState, sequence: int) -> None:
         """One that somebody else found no room for: all get it, or nobody."""
-        gone = Runs()
+        gone = SequenceSet()
         gone.add(sequence, sequence)
         area.store.remove(area.lane, sequence, sequence)
         self._engine.targets.forget(area, gone)
 
 
-def forget_volatile(engine: Engine, subscription: SubscriptionArea) -> None:
+def forget_volatile(engine: Engine, subscription: SubscriptionState) -> None:
     """It has ended, or nothing is left of them: its non-persistent messages go, and their files. REQUIRES: the lock."""
-    for priority, area in enumerate(subscription.volatile_areas):
+    for priority, area in enumerate(subscription.non_persistent_lanes):
         if area is not None:
             forget_lane(engine, area)
-            subscription.volatile_areas[priority] = None
+            subscription.non_persistent_lanes[priority] = None
     engine.timing.forget(subscription)

@@ -1,4 +1,4 @@
-"""LatestKeys: which of the messages that wait for one subscriber are older ones of their key.
+"""NewestPerKey: which of the messages that wait for one subscriber are older ones of their key.
 
 A key is a message's group or one of its headers. Memory goes with what waits:
 a digest and two places for each key, a place for each older message. Nothing
@@ -12,13 +12,13 @@ from hashlib import blake2b
 from typing import Final
 
 from ...store.format.properties import decode_properties, group_of
-from ..core.queue_area import LaneArea
+from ..core.queue_area import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16
 SPARE_PLACES: Final = 64
 
-Place = tuple[LaneArea, int]
+Place = tuple[LaneState, int]
 
 
 def key_of(name: str, properties: bytes) -> bytes | None:
@@ -27,7 +27,7 @@ def key_of(name: str, properties: bytes) -> bytes | None:
     return None if value is None else blake2b(repr(value).encode(), digest_size=DIGEST_BYTES).digest()
 
 
-class LatestKeys:
+class NewestPerKey:
     """Of one subscription. The state lock guards it."""
 
     def __init__(self) -> None:

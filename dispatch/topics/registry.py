@@ -17,10 +17,10 @@ from ..config.policy import policy_for
 from ..consumer.consumer import Consumer
 from ..consumer.subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
 from ..selectors.selector import Selector, compile_selector
-from .eviction import EvictingTopicArea, Evictor
+from .eviction import EvictingTopicState, Evictor
 from .fan_out import FanOut, forget_volatile
-from .state import SubscriptionArea, TopicArea
-from .unmatched import Sieve
+from .state import SubscriptionState, TopicState
+from .unmatched import UnmatchedSweeper
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -31,7 +31,7 @@ SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
 
-def _consumer_type(area: SubscriptionArea) -> type[SubscriptionConsumer]:
+def _consumer_type(area: SubscriptionState) -> type[SubscriptionConsumer]:
     if area.admission is None:
         return SubscriptionConsumer if area.is_durable else UnrecordedConsumer
     from ..producer.limited_queue import LimitedSubscriptionConsumer, LimitedUnrecordedConsumer  # which knows topics
@@ -43,16 +43,16 @@ class Topics:
     """See the module. The state lock guards it."""
 
     def __init__(self, engine: Engine, reading: Holder) -> None:
-        """reading: pays for what the sieve reads."""
+        """reading: pays for what the sweeper reads."""
         self._engine = engine
         self.store = TopicStore(engine.store)
-        self.sieve = Sieve(engine.targets, self.store, reading)
-        self.areas: dict[str, TopicArea] = {}
+        self.unmatched_sweeper = UnmatchedSweeper(engine.targets, self.store, reading)
+        self.areas: dict[str, TopicState] = {}
 
     def restore(self) -> None:
         """Take over what opening found. REQUIRES: the lock."""
         store = self._engine.store
-        by_number: dict[int, TopicArea] = {}
+        by_number: dict[int, TopicState] = {}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
                 by_number[destination.number] = self._add(destination.number, destination.name)
@@ -68,7 +68,7 @@ class Topics:
                 logger.error("the selector of subscription %r can't be used: %s", subscriber.facts.name, error)
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
-    def topic_area(self, name: str) -> TopicArea:
+    def topic_area(self, name: str) -> TopicState:
         """The topic of that name; a new one is recorded in the journal."""
         engine = self._engine
         engine.raise_closed()
@@ -79,43 +79,43 @@ class Topics:
             engine.raise_closed()
             area = self.areas.get(name)
             if area is None:
-                with engine.roster.one_more(TOPIC_BYTES):
+                with engine.overhead.one_more(TOPIC_BYTES):
                     area = self._add(engine.store.create_destination(name, TOPIC).number, name)
             position = engine.store.journal.end
         engine.after_write(position)
         return area
 
-    def _add(self, number: int, name: str) -> TopicArea:
+    def _add(self, number: int, name: str) -> TopicState:
         area = self.areas[name] = self._make(number, name)
         self._engine.windows.watch(area)
         limit(self._engine, area)
         return area
 
-    def _make(self, number: int, name: str) -> TopicArea:
+    def _make(self, number: int, name: str) -> TopicState:
         policy = policy_for(self._engine.settings.policies, name)
         if policy.subscriber_max_messages is None:
-            return TopicArea(self._engine.targets, number, name)
-        area = EvictingTopicArea(self._engine.targets, number, name)
+            return TopicState(self._engine.targets, number, name)
+        area = EvictingTopicState(self._engine.targets, number, name)
         area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
         return area
 
     def _add_subscription(
-        self, topic: TopicArea, subscriber: Subscriber, selector: Selector | None
-    ) -> SubscriptionArea:
-        area = SubscriptionArea(topic, subscriber, selector)
+        self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
+    ) -> SubscriptionState:
+        area = SubscriptionState(topic, subscriber, selector)
         if subscriber.is_durable:
             topic.durable[subscriber.facts.name] = subscriber
             if not area.is_blank:
                 topic.kept[subscriber.facts.name] = area
         if selector is not None:
-            self.sieve.subscriptions[area] = None
+            self.unmatched_sweeper.subscriptions[area] = None
         return area
 
     # ------------------------------------------------------------------ subscribing
 
     def subscribe(
         self,
-        topic: TopicArea,
+        topic: TopicState,
         name: str | None,
         selector: Selector | None,
         prefetch: int,
@@ -131,7 +131,7 @@ class Topics:
             area = topic.durable_area(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
             if area is None:
-                with engine.roster.one_more(SUBSCRIPTION_BYTES):
+                with engine.overhead.one_more(SUBSCRIPTION_BYTES):
                     area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
@@ -150,7 +150,7 @@ class Topics:
         engine.after_write(position)
         return consumer
 
-    def unsubscribe(self, topic: TopicArea, name: str) -> None:
+    def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
         engine = self._engine
         with engine.lock:
@@ -167,14 +167,14 @@ class Topics:
             position = engine.store.journal.end
         engine.after_write(position)
 
-    def fan_out(self, topic: TopicArea, priority: int) -> FanOut:
+    def fan_out(self, topic: TopicState, priority: int) -> FanOut:
         """Where non-persistent messages of that priority go. Made on first use."""
         with self._engine.lock:
             if priority not in topic.fan_outs:
                 topic.fan_outs[priority] = FanOut(self._engine, topic, priority)
             return topic.fan_outs[priority]
 
-    def leave(self, area: SubscriptionArea) -> None:
+    def leave(self, area: SubscriptionState) -> None:
         """The consumer of a subscription is closed. One that is not durable ends with it. REQUIRES: the lock."""
         area.topic.online.remove(area)
         if area.is_durable and area.is_blank:
@@ -185,9 +185,9 @@ class Topics:
             self.store.unsubscribe(area.subscriber)
             self._forget(area)
 
-    def _forget(self, area: SubscriptionArea) -> None:
-        self.sieve.subscriptions.pop(area, None)
-        self._engine.roster.one_less(SUBSCRIPTION_BYTES)
+    def _forget(self, area: SubscriptionState) -> None:
+        self.unmatched_sweeper.subscriptions.pop(area, None)
+        self._engine.overhead.one_less(SUBSCRIPTION_BYTES)
         forget_volatile(self._engine, area)
         area.forget()
         if area.admission is not None:
@@ -199,5 +199,5 @@ class Topics:
     # ------------------------------------------------------------------ background
 
     def sift(self) -> bool:
-        """Let the sieve do some of what there is; whether there is more. REQUIRES: no lock."""
-        return all(self.sieve.step() for _ in range(SIEVE_STEPS))
+        """Let the sweeper do some of what there is; whether there is more. REQUIRES: no lock."""
+        return all(self.unmatched_sweeper.step() for _ in range(SIEVE_STEPS))

@@ -1,7 +1,7 @@
-"""TopicArea: one topic as the dispatch floor sees it, and the area of each of its subscriptions.
+"""TopicState: one topic as the dispatch floor sees it, and the area of each of its subscriptions.
 
 A subscription is to the lists, caches and the loader what a queue is: it has
-lanes, an interest while somebody reads it, and a number by which the caches
+lanes, a consumer group while somebody reads it, and a number by which the caches
 know its messages. Arrivals go to the subscriptions that are read at the
 moment; the others find theirs in the index when somebody comes.
 """
@@ -19,20 +19,20 @@ from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS
-from ...store.sequence_set import Runs
-from ..core.queue_area import Interest, LaneArea, PersistentArea, QueueArea, Source, values_of
+from ...store.sequence_set import SequenceSet
+from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea, Source, values_of
 from ..selectors.selector import FIELD_NAMES, Selector
 
 if TYPE_CHECKING:
     from ..core.lists import TargetArea
-    from ..core.non_persistent import VolatileArea
-    from .arrivals import Arrivals
+    from ..core.non_persistent import NonPersistentLaneState
+    from .arrivals import ArrivalOrder
     from .eviction import Evictor
     from .fan_out import FanOut
-    from .latest_keys import LatestKeys
+    from .latest_keys import NewestPerKey
 
 
-_NO_AREAS: Final[list[VolatileArea | None]] = [None] * PRIORITIES
+_NO_AREAS: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
 """One for all topics: nobody puts anything in."""
 
 
@@ -59,7 +59,7 @@ class Verdicts:
         """There is none for now."""
         self.begin(NOBODY, NOBODY)
 
-    def is_about(self, area: LaneArea, message: StoredMessage) -> bool:
+    def is_about(self, area: LaneState, message: StoredMessage) -> bool:
         """Whether it is the message, and persistent: of those that are not nobody asks. REQUIRES: the lock."""
         return area.is_persistent and message[0] == self._sequence and area.lane.priority == self._priority
 
@@ -73,7 +73,7 @@ class Verdicts:
         return found
 
 
-class SubscriptionInterest(Interest):
+class SubscriptionGroup(ConsumerGroup):
     """That of a subscription's consumer."""
 
     __slots__ = ("_verdicts",)
@@ -82,11 +82,11 @@ class SubscriptionInterest(Interest):
         super().__init__(selector, state_lock)
         self._verdicts = verdicts
 
-    def wants(self, area: LaneArea, message: StoredMessage) -> bool:
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
         """See Interest. Of those that are not persistent a subscription has none that it does not want."""
         return not area.is_persistent or super().wants(area, message)
 
-    def verdict(self, area: LaneArea, message: StoredMessage) -> bool | None:
+    def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
         """See Interest. A message that is just arriving is judged together with all others who want to know.
 
         REQUIRES: the lock.
@@ -99,7 +99,7 @@ class SubscriptionInterest(Interest):
             return None
 
 
-class TopicArea(QueueArea):
+class TopicState(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     is_queue = False
@@ -110,30 +110,30 @@ class TopicArea(QueueArea):
         super().__init__(target_area, number, name)
         self.durable: dict[str, Subscriber] = {}
         """By name of the subscription."""
-        self.kept: dict[str, SubscriptionArea] = {}
+        self.kept: dict[str, SubscriptionState] = {}
         """Areas of durable subscriptions that are read, or of which there is something to remember."""
-        self.online: list[SubscriptionArea] = []
+        self.online: list[SubscriptionState] = []
         """Those with a consumer, durable or not."""
         self.verdicts = Verdicts()
         self.evicted = 0
         """Messages that slow subscribers have lost, each counted for each of them."""
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
-        self.volatile_areas = _NO_AREAS
+        self.non_persistent_lanes = _NO_AREAS
 
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
-    def durable_area(self, name: str) -> SubscriptionArea:
+    def durable_area(self, name: str) -> SubscriptionState:
         """That of a durable subscription; a new one if it is not kept."""
-        return self.kept.get(name) or SubscriptionArea(self, self.durable[name], None)
+        return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
 
-    def durable_areas(self) -> Iterator[tuple[str, SubscriptionArea]]:
+    def durable_areas(self) -> Iterator[tuple[str, SubscriptionState]]:
         """All of them by name, in order."""
         return ((name, self.durable_area(name)) for name in sorted(self.durable))
 
-    def subscriptions(self) -> set[SubscriptionArea]:
+    def subscriptions(self) -> set[SubscriptionState]:
         """Those that are read, or of which there is something to remember."""
         return {*self.kept.values(), *self.online}
 
@@ -150,22 +150,24 @@ class TopicArea(QueueArea):
     def depth_bytes(self) -> int:
         return super().depth_bytes + self._slowest(lambda area: area.lane.pending_bytes)
 
-    def _slowest(self, size: Callable[[LaneArea], int]) -> int:
-        found = ([area for each in self.subscriptions() if (area := each.volatile_areas[at])] for at in self.fan_outs)
+    def _slowest(self, size: Callable[[LaneState], int]) -> int:
+        found = (
+            [area for each in self.subscriptions() if (area := each.non_persistent_lanes[at])] for at in self.fan_outs
+        )
         return sum(max(map(size, areas), default=0) for areas in found)
 
-    def make_lane_area(self, priority: int) -> TopicLaneArea:
+    def make_lane_area(self, priority: int) -> TopicLaneState:
         store = self.target_area.store
         lane = store.index.lane(self.number, priority)
-        return TopicLaneArea(self, lane, store.id_prefix(self.number, priority))
+        return TopicLaneState(self, lane, store.id_prefix(self.number, priority))
 
 
-class TopicLaneArea(PersistentArea):
+class TopicLaneState(PersistentLaneState):
     """What is sent in one priority, on its way to the subscriptions."""
 
     __slots__ = ("topic",)
 
-    def __init__(self, topic: TopicArea, lane: Lane, id_prefix: str) -> None:
+    def __init__(self, topic: TopicState, lane: Lane, id_prefix: str) -> None:
         super().__init__(topic, lane, id_prefix)
         self.topic = topic
 
@@ -174,7 +176,7 @@ class TopicLaneArea(PersistentArea):
         self.published = message[0] + 1
         self._offer(message, self._readers(message[0]))
 
-    def _offer(self, message: StoredMessage, areas: Iterable[LaneArea]) -> None:
+    def _offer(self, message: StoredMessage, areas: Iterable[LaneState]) -> None:
         verdicts = self.topic.verdicts
         verdicts.begin(self.priority, message[0])
         for area in areas:
@@ -184,7 +186,7 @@ class TopicLaneArea(PersistentArea):
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """Each subscription that is read gets them, as one where it can. O(those)."""
         self.published = messages[-1][0] + 1
-        one_by_one: list[LaneArea] = []
+        one_by_one: list[LaneState] = []
         for area in self._readers(messages[0][0]):
             if area.sole is None:
                 one_by_one.append(area)
@@ -200,7 +202,7 @@ class TopicLaneArea(PersistentArea):
         for area in self._readers(end - 1):
             area.arrive_unloaded(end)
 
-    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneArea]:
+    def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
         """Not those that subscribed after it was stored and before it was published."""
         for subscription in self.topic.online:
             area = subscription.lane_area(self)
@@ -208,12 +210,12 @@ class TopicLaneArea(PersistentArea):
                 yield area
 
 
-class SubscriptionLaneArea(PersistentArea):
+class SubscriptionLaneState(PersistentLaneState):
     """One lane of one subscription."""
 
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
 
-    def __init__(self, subscription: SubscriptionArea, lane: SubscriptionLane, topic_area: LaneArea) -> None:
+    def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: LaneState) -> None:
         super().__init__(subscription, lane, topic_area.id_prefix)
         self.subscription = subscription
         self.subscription_lane = lane
@@ -224,55 +226,55 @@ class SubscriptionLaneArea(PersistentArea):
         self.examined = 0
         """The selector is known to match what is pending before this sequence."""
         if subscription.selector is not None:
-            self.unwanted = Runs()
+            self.unwanted = SequenceSet()
 
 
-def remove_unrecorded(area: LaneArea, first: int, last: int) -> int:
+def remove_unrecorded(area: LaneState, first: int, last: int) -> int:
     """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
-    if isinstance(area, PersistentArea):
+    if isinstance(area, PersistentLaneState):
         return area.index_lane.remove(first, last, NO_RECORD)
     return area.store.remove(area.lane, first, last)
 
 
-class SubscriptionArea(QueueArea):
+class SubscriptionState(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
 
-    def __init__(self, topic: TopicArea, subscriber: Subscriber, selector: Selector | None) -> None:
+    def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
         super().__init__(topic.target_area, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        self.judge = Interest(selector, topic.target_area.lock) if selector is not None else None
+        self.judge = ConsumerGroup(selector, topic.target_area.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
-        self.latest: LatestKeys | None = None
+        self.latest: NewestPerKey | None = None
         """Where its policy evicts by key."""
-        self.arrivals: Arrivals | None = None
+        self.arrivals: ArrivalOrder | None = None
         """Where its policy evicts what waits."""
 
-    def make_interest(self, selector: Selector | None) -> Interest:
-        return SubscriptionInterest(selector, self.target_area.lock, self.topic.verdicts)
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
+        return SubscriptionGroup(selector, self.target_area.lock, self.topic.verdicts)
 
     @property
     def is_durable(self) -> bool:
         return self.subscriber.is_durable
 
-    def lane_area(self, topic_area: LaneArea) -> SubscriptionLaneArea:
+    def lane_area(self, topic_area: LaneState) -> SubscriptionLaneState:
         """Its part of a lane of the topic; made on first use."""
         priority = topic_area.lane.priority
         area = self.areas[priority]
         if area is None:
             lane = self.subscriber.lanes[priority]
             assert lane is not None
-            area = self.areas[priority] = SubscriptionLaneArea(self, lane, topic_area)
-            volatile = self.volatile_areas[priority]
+            area = self.areas[priority] = SubscriptionLaneState(self, lane, topic_area)
+            volatile = self.non_persistent_lanes[priority]
             if volatile is not None:
                 volatile.persistent = area
             self.target_area.add_lane(area)
-        assert isinstance(area, SubscriptionLaneArea)
+        assert isinstance(area, SubscriptionLaneState)
         return area
 
-    def open_lanes(self) -> Iterator[SubscriptionLaneArea]:
+    def open_lanes(self) -> Iterator[SubscriptionLaneState]:
         """All its lanes, with what was published while nobody read."""
         for topic_area in self.topic.lane_areas():
             area = self.lane_area(topic_area)
@@ -293,13 +295,13 @@ class SubscriptionArea(QueueArea):
         for area in self.lane_areas():
             self.target_area.heads.forget(area)
 
-    def _volatile(self) -> Iterator[VolatileArea]:
-        return filter(None, self.volatile_areas)
+    def _volatile(self) -> Iterator[NonPersistentLaneState]:
+        return filter(None, self.non_persistent_lanes)
 
     @property
     def is_blank(self) -> bool:
         """Nobody reads it, and a new area would know as much. O(lanes)."""
-        counts = [self.misses + self.delivered + self.dead_lettered + len(self.interests)]
+        counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for area in self.lane_areas():
             counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
             counts += (area.dead.count, len(area.parked), len(area.in_flight))

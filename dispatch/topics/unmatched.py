@@ -1,8 +1,8 @@
-"""Sieve: what a subscription's selector does not match leaves the subscription, whether anybody reads it or not.
+"""UnmatchedSweeper: acknowledge, for a durable subscription, what its selector does not match.
 
 So an offline subscription with a selector keeps no data log but for what it
 will get. The loader and arrivals pass over what does not match as well, and
-leave it in `unwanted`; the sieve goes on behind them. All of it is
+leave it in `unwanted`; the sweeper goes on behind them. All of it is
 acknowledged in runs, many in one record. A crash loses nothing but work: what
 is not acknowledged yet is examined again.
 """
@@ -16,7 +16,7 @@ from ...store.errors import ForebayError
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.topic_store import TopicStore
 from ..core.lists import TargetArea
-from .state import SubscriptionArea, SubscriptionLaneArea
+from .state import SubscriptionLaneState, SubscriptionState
 
 RUN_MESSAGES_MAX: Final = 512
 RUN_BYTES_MAX: Final = REGION_BYTES_MAX // 2
@@ -25,8 +25,8 @@ UNWANTED_MESSAGES_MAX: Final = 65_536
 
 
 class _Run(NamedTuple):
-    subscription: SubscriptionArea
-    area: SubscriptionLaneArea
+    subscription: SubscriptionState
+    area: SubscriptionLaneState
     first: int
     last: int
     regions: list[Region]
@@ -34,7 +34,7 @@ class _Run(NamedTuple):
     charge: int
 
 
-class Sieve:
+class UnmatchedSweeper:
     """`step` examines one run of messages and says whether there was one."""
 
     def __init__(self, target_area: TargetArea, store: TopicStore, reading: Holder) -> None:
@@ -42,7 +42,7 @@ class Sieve:
         self._target_area = target_area
         self._store = store
         self._reading = reading
-        self.subscriptions: dict[SubscriptionArea, None] = {}
+        self.subscriptions: dict[SubscriptionState, None] = {}
         """Those with a selector, least lately examined first."""
 
     def step(self) -> bool:
@@ -82,12 +82,12 @@ class Sieve:
                     return run
         return None
 
-    def _choose(self, subscription: SubscriptionArea, area: SubscriptionLaneArea) -> _Run | None:
+    def _choose(self, subscription: SubscriptionState, area: SubscriptionLaneState) -> _Run | None:
         """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
         lane = area.index_lane
         begin = area.examined
-        for interest in subscription.interests.values():
-            begin = max([begin, *(target.frontier for target in interest.lists if target.area is area)])
+        for consumer_group in subscription.consumer_groups.values():
+            begin = max([begin, *(target.frontier for target in consumer_group.lists if target.area is area)])
         found = lane.pending_run(begin, RUN_MESSAGES_MAX)
         if found is None or found[0] >= area.published:
             area.examined = area.published
@@ -113,7 +113,7 @@ class Sieve:
         except ForebayError:
             return []
 
-    def _let_go(self, area: SubscriptionLaneArea, is_durable: bool) -> None:
+    def _let_go(self, area: SubscriptionLaneState, is_durable: bool) -> None:
         assert area.unwanted is not None
         runs = list(area.unwanted)
         self._store.remove(area.subscription_lane, runs, is_durable=is_durable)

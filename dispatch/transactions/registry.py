@@ -1,4 +1,4 @@
-"""TransactionArea: all transactions that have no outcome yet, and the memory they share."""
+"""TransactionRegistry: all transactions that have no outcome yet, and the memory they share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError, StoreFull, TransactionError
 from ...store.format.branch import Branch
-from ...store.sequence_set import Runs
+from ...store.sequence_set import SequenceSet
 from ..core.delivery import Delivery
 from .transaction import (
     BRANCH_CHARGE_BYTES,
@@ -26,7 +26,7 @@ ROOM_BYTES: Final = 1 << 16
 """The caches are asked for so much at a time."""
 
 
-class TransactionArea:
+class TransactionRegistry:
     """The state lock guards it; every method but `begin` requires it held."""
 
     def __init__(self, engine: Engine, holder: Holder) -> None:
@@ -83,9 +83,9 @@ class TransactionArea:
             raise TransactionError("the transaction belongs to another store")
         return transaction
 
-    def acknowledged_in(self, lane: int) -> Runs:
+    def acknowledged_in(self, lane: int) -> SequenceSet:
         """Sequences of a lane that a transaction decides about."""
-        found = Runs()
+        found = SequenceSet()
         for transaction in self.undecided.values():
             for first, last in transaction._branch.acks.get(lane, ()):
                 found.add(first, last)

@@ -18,11 +18,11 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
 from ...store.index.lane import LANE_SHIFT
 from ..core.delivery import Delivery
-from ..core.queue_area import LaneArea, PersistentArea
+from ..core.queue_area import LaneState, PersistentLaneState
 from ..producer.once import identity_of
 
 if TYPE_CHECKING:
-    from ..admission.limits import Admission
+    from ..admission.limits import DestinationLimits
     from ..engine.engine import Engine
 
 BRANCH_CHARGE_BYTES: Final = 3_072
@@ -52,7 +52,7 @@ class _Gathered:
 
     __slots__ = ("area", "timestamp", "contents", "content_bytes", "position", "lengths", "is_timed")
 
-    def __init__(self, area: PersistentArea, timestamp: int) -> None:
+    def __init__(self, area: PersistentLaneState, timestamp: int) -> None:
         self.area = area
         self.timestamp = timestamp
         self.contents: list[tuple[bytes, bytes]] = []
@@ -84,13 +84,13 @@ class Transaction:
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
-        self._gathered: dict[PersistentArea, _Gathered] = {}
+        self._gathered: dict[PersistentLaneState, _Gathered] = {}
         self._gathered_bytes = 0
         self._written: list[_Gathered] = []
         """Written by a commit, and still in RAM because it is about to arrive."""
-        self._held: dict[LaneArea, dict[int, Delivery]] = {}
+        self._held: dict[LaneState, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
-        self._room: dict[Admission, tuple[int, int]] = {}
+        self._room: dict[DestinationLimits, tuple[int, int]] = {}
         """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
     @property
@@ -102,7 +102,7 @@ class Transaction:
 
     def add(
         self,
-        area: PersistentArea,
+        area: PersistentLaneState,
         timestamp: int,
         contents: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -127,7 +127,7 @@ class Transaction:
                 self._sent += 1
                 ids.append(own_id)
 
-    def _add_once(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _add_once(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
         engine, branch = self._engine, self._branch
         found = identity_of(area.queue, properties)
@@ -145,7 +145,7 @@ class Transaction:
         duplicates.hold((found,), branch.number)
         self._sent += 1
 
-    def keep_room(self, admission: Admission, sizes: Sequence[int]) -> bool:
+    def keep_room(self, admission: DestinationLimits, sizes: Sequence[int]) -> bool:
         """The reservation of what was just sent ends with the transaction. False: it has ended already."""
         with self._engine.lock:
             if self._state != OPEN:
@@ -154,7 +154,7 @@ class Transaction:
             self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
             return True
 
-    def _gather(self, area: PersistentArea, timestamp: int, properties: bytes, body: bytes) -> None:
+    def _gather(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         size = len(properties) + len(body)
         gathered = self._gathered.get(area)
         if gathered is not None and (
@@ -313,8 +313,8 @@ class Transaction:
         """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
         engine = self._engine
         written = {gathered.position: gathered for gathered in self._written}
-        unloaded: dict[LaneArea, range] = {}
-        area: LaneArea | None = None
+        unloaded: dict[LaneState, range] = {}
+        area: LaneState | None = None
         for lane, first, position, messages, is_timed in self._branch.committed():
             if area is None or area.lane.number != lane:
                 area = engine.lane_area(lane)

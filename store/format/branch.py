@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
 from ..index.deduplication import Identity
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
 
 XID_BYTES_MAX: Final = 255
@@ -107,7 +107,7 @@ class Branch:
         """Empty until it is prepared."""
         self.messages = 0
         """Messages of its slices."""
-        self.acks: dict[int, Runs] = {}
+        self.acks: dict[int, SequenceSet] = {}
         """By lane: sequences that are gone with its commit."""
         self.identities: list[Identity] = []
         """Of its messages, where they must not be stored twice."""
@@ -177,7 +177,7 @@ class Branch:
     def acknowledge(self, lane: int, first: int, last: int) -> None:
         runs = self.acks.get(lane)
         if runs is None:
-            runs = self.acks[lane] = Runs()
+            runs = self.acks[lane] = SequenceSet()
         runs.add(first, last)
 
     def runs(self) -> Iterator[LaneRun]:

@@ -59,7 +59,7 @@ class _Window:
         self.known: set[bytes] = set()
 
 
-class Duplicates:
+class Deduplication:
     """All windows of a store. The state lock guards it."""
 
     def __init__(

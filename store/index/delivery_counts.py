@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from ..account import Account, Unlimited
-from ..tmp.volatile_lane import VOLATILE
+from ..tmp.non_persistent_lane import VOLATILE
 from .lane import LANE_SHIFT
 
 logger = logging.getLogger("forebay.store")
@@ -59,7 +59,7 @@ class CountedRun(NamedTuple):
     attempts: int
 
 
-class Attempts:
+class DeliveryCounts:
     """The counts of one lane. Runs are sorted, disjoint, and differ in count where they touch."""
 
     __slots__ = ("_firsts", "_lasts", "_counts")
@@ -164,14 +164,14 @@ class Attempts:
             previous = run
 
 
-class AttemptsTable:
+class DeliveryCountTable:
     """The counts of all lanes that have any, and the memory that they share. The state lock guards it."""
 
     def __init__(self, account: Account | None = None, runs_max: int = RUNS_MAX) -> None:
         """account: pays for runs; where it pays for no more, counts are forgotten. None: nobody counts them."""
         self._account = account or Unlimited()
         self._runs_max = runs_max
-        self._lanes: dict[int, Attempts] = {}
+        self._lanes: dict[int, DeliveryCounts] = {}
         self._runs = 0
         self._charge_bytes = 0
         self._has_warned = False
@@ -186,7 +186,7 @@ class AttemptsTable:
     def lanes(self) -> list[int]:
         return list(self._lanes)
 
-    def find(self, lane: int) -> Attempts | None:
+    def find(self, lane: int) -> DeliveryCounts | None:
         """The counts of a lane; None: none of its messages has any."""
         return self._lanes.get(lane)
 
@@ -200,7 +200,7 @@ class AttemptsTable:
         if known is not None and known.extend(first, last, attempts):
             return
         if self._has_room(lane):
-            known = self._lanes.setdefault(lane, Attempts())
+            known = self._lanes.setdefault(lane, DeliveryCounts())
             before = known.runs
             known.put(first, last, attempts)
             self._count(known.runs - before)
@@ -211,7 +211,7 @@ class AttemptsTable:
         before = 0 if known is None else known.runs
         if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane, before + 1)):
             return  # what is known for sure is not forgotten for a suspicion
-        known = self._lanes.setdefault(lane, Attempts())
+        known = self._lanes.setdefault(lane, DeliveryCounts())
         known.suspect(first, last)
         self._count(known.runs - before)
 
@@ -294,7 +294,7 @@ class AttemptsTable:
         kept = sorted(ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :], key=lambda entry: (entry[1], entry[2]))
         self._lanes.clear()
         for _, lane, run in kept:
-            self._lanes.setdefault(lane, Attempts()).put(*run)
+            self._lanes.setdefault(lane, DeliveryCounts()).put(*run)
         self._runs = sum(known.runs for known in self._lanes.values())
         self._count(0)
 

@@ -1,4 +1,4 @@
-"""Timetable: messages with times: how they are added, and which of a lane have come due or have expired.
+"""DueTimes: messages with times: how they are added, and which of a lane have come due or have expired.
 
 They are found by the index alone, and no message is read for it.
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from ..format.record import TIMED
 from ..format.times import DUE, EXPIRY, NEVER, Times, runs_of
 from ..metadata.checksum import MetadataDamaged
-from ..tmp.volatile_lane import VolatileLane
+from ..tmp.non_persistent_lane import NonPersistentLane
 from .block import BLOCK_SHIFT
 from .lane import Lane
 
@@ -29,7 +29,7 @@ EXPIRED_BLOCKS_MAX: Final = 16_384
 """One sweep finds no more blocks of a lane: eight million messages."""
 
 
-class Timetable:
+class DueTimes:
     """The state lock guards it; every method REQUIRES it held."""
 
     def __init__(
@@ -134,11 +134,11 @@ class Timetable:
             raise
 
 
-class VolatileTimetable:
+class NonPersistentDueTimes:
     """The same for lanes of non-persistent messages, of which all blocks are in RAM. The state lock guards it."""
 
-    def release(self, lane: VolatileLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """As Timetable.release."""
+    def release(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+        """As DueTimes.release."""
         due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
         runs: list[tuple[int, int]] = []
         for number, times, gone in due[:most_blocks]:
@@ -147,17 +147,17 @@ class VolatileTimetable:
             lane.earliest[DUE] = self._earliest(lane, DUE)
         return runs
 
-    def expired_blocks(self, lane: VolatileLane, now_ms: int) -> list[int]:
-        """As Timetable.expired_blocks."""
+    def expired_blocks(self, lane: NonPersistentLane, now_ms: int) -> list[int]:
+        """As DueTimes.expired_blocks."""
         return [number for number, times, _ in lane.timed_blocks() if times.earliest[EXPIRY] <= now_ms]
 
-    def expired(self, lane: VolatileLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
-        """As Timetable.expired."""
+    def expired(self, lane: NonPersistentLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+        """As DueTimes.expired."""
         return runs_of(lane.expired(number, now_ms), number << BLOCK_SHIFT)
 
-    def look(self, lane: VolatileLane) -> None:
-        """As Timetable.look."""
+    def look(self, lane: NonPersistentLane) -> None:
+        """As DueTimes.look."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
-    def _earliest(self, lane: VolatileLane, kind: int) -> int:
+    def _earliest(self, lane: NonPersistentLane, kind: int) -> int:
         return min((times.earliest[kind] for _, times, _ in lane.timed_blocks()), default=NEVER)

@@ -24,7 +24,7 @@ from .block import (
     Block,
     BlockDamaged,
 )
-from .delivery_counts import AttemptsTable
+from .delivery_counts import DeliveryCountTable
 from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
 from .relocated import Moved
 
@@ -49,7 +49,7 @@ class Index:
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
         self.dirty: dict[tuple[int, int], Block] = {}
-        self.attempts = AttemptsTable()
+        self.attempts = DeliveryCountTable()
         """How often messages that came back were delivered. Whoever has a limit for it puts another here."""
         self.lane_makers: dict[int, Callable[[Index, int, int], Lane]] = {}
         """What makes the lanes of a destination, where it is not Lane."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ..format.record import PRIORITIES as PRIORITIES
 from ..format.record import RecordDamaged, check_run
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, Times
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ class Lane(PendingLane):
         self.index = index
         self.tail: Block | None = None
         self.resident: dict[int, Block] = {}
-        self.blocks = Runs()
+        self.blocks = SequenceSet()
         """Numbers of the blocks that hold a pending message, in RAM or stored."""
-        self.stored = Runs()
+        self.stored = SequenceSet()
         """Numbers of the blocks that have a row in the metadata store."""
-        self.dead = Runs()
+        self.dead = SequenceSet()
         """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:

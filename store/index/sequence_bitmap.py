@@ -8,7 +8,7 @@ run costs, and ten million in any pattern less than 0.5 bytes each.
 from __future__ import annotations
 
 from ..format.state import Backlog
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 
 FULL_BLOCK = (1 << BLOCK_MESSAGES) - 1
@@ -19,13 +19,13 @@ def bits(low: int, high: int) -> int:
     return ((1 << (high - low + 1)) - 1) << low
 
 
-class Sequences:
+class SequenceBitmap:
     """Not thread-safe: the state lock guards it."""
 
     __slots__ = ("blocks", "count", "_masks")
 
     def __init__(self) -> None:
-        self.blocks = Runs()
+        self.blocks = SequenceSet()
         """Numbers of the blocks of which something is in. Read-only for callers."""
         self.count = 0
         self._masks: dict[int, int] = {}

@@ -19,13 +19,13 @@ from typing import Final
 from ..format.record import Survivors
 from ..format.state import Backlog
 from ..format.times import Times
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
 from .index import Index
 from .lane import INDEX_SLOTS, LANE_SHIFT, PENDING_SLOTS, DataLogUse, Lane, PendingLane
-from .sequence_bitmap import FULL_BLOCK, Sequences, bits
+from .sequence_bitmap import FULL_BLOCK, SequenceBitmap, bits
 
-_NOTHING: Final = Sequences()
+_NOTHING: Final = SequenceBitmap()
 """What is pending for those that were not looked at since something was sent. Nobody adds to it."""
 NO_RECORD = 0
 """As the data log of an ack: no record says it, and none has to be kept for it."""
@@ -42,7 +42,7 @@ class TopicLane(Lane):
         """By number of the subscription."""
         self.sent_bytes = 0
         """Of all that was added since this object was made."""
-        self.touched = Runs()
+        self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
 
     def take_over(self, lane: Lane) -> None:
@@ -180,7 +180,7 @@ class SubscriptionLane(Lane):
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
             if self.pending is _NOTHING:
-                self.pending = Sequences()
+                self.pending = SequenceBitmap()
             self.pending.add(self.next_sequence, topic.next_sequence - 1)
             self.next_sequence = topic.next_sequence
             self.pending_messages = self.pending.count
@@ -237,7 +237,7 @@ class SubscriptionLane(Lane):
             self._remove_mask(self._place(number), surplus, NO_RECORD)
         base, added = number << BLOCK_SHIFT, needed & ~before
         if added and self.pending is _NOTHING:
-            self.pending = Sequences()
+            self.pending = SequenceBitmap()
         for first, last in mask_runs(added):
             self.pending.add(base + first, base + last)
             self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
@@ -296,7 +296,7 @@ class SubscriptionLane(Lane):
         if self.pending is not _NOTHING:
             self.catch_up()
             return self.pending.backlog(self.number, self.pending_bytes)
-        sent = Sequences()
+        sent = SequenceBitmap()
         if self.topic.next_sequence > self.next_sequence:
             sent.add(self.next_sequence, self.topic.next_sequence - 1)
         return sent.backlog(self.number, self.depth[1])
@@ -306,7 +306,7 @@ class SubscriptionLane(Lane):
         self.first_sequence = 0
         self.pending = _NOTHING
         if backlog.blocks:
-            self.pending = Sequences()
+            self.pending = SequenceBitmap()
             self.pending.restore(backlog)
         self.pending_messages = self.pending.count
         self.pending_bytes = backlog.pending_bytes

@@ -17,7 +17,7 @@ from ..account import Unlimited
 from ..disk.disk import Disk, File
 from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..format.state import Destination, State
-from ..index.deduplication import Duplicates
+from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
@@ -28,7 +28,7 @@ from ..journal.data_log import (
 )
 from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..maintenance.leases import read_leases
-from ..maintenance.retention import Pins
+from ..maintenance.retention import RetentionReasons
 from ..metadata.sqlite import MemoryMetadataStore
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import Recovery, _End
@@ -47,13 +47,13 @@ _INDEX_BYTES: Final = 1 << 50
 class Look:
     """What was there. sizes: bytes of each data log."""
 
-    pins: Pins
+    pins: RetentionReasons
     sizes: dict[int, int]
     index: Index
     """All blocks are in RAM."""
     subscriptions: Subscriptions
     destinations: dict[int, Destination]
-    duplicates: Duplicates
+    duplicates: Deduplication
     """Of each producer whose ids count once, the last id."""
     reader: Callable[[int], tuple[File, int]]
     """An open file of a data log, and its salt."""
@@ -77,7 +77,7 @@ def _look(disk: Disk, now_ms: int) -> Look:
     held = _ReadOnlyDisk(disk)
     try:
         transactions, subscriptions = Transactions(index), Subscriptions(index)
-        duplicates = Duplicates(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
+        duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
         replay = _Replay(
             held,
             index,
@@ -102,7 +102,7 @@ def _look(disk: Disk, now_ms: int) -> Look:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
     leases = read_leases(disk, now_ms)
-    pins = Pins(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    pins = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
     return Look(pins, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 

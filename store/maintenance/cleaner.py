@@ -16,7 +16,7 @@ from ..transactions import Transactions
 from .archive import Archive
 from .leases import Lease
 from .removable import removable, trace
-from .retention import Pins
+from .retention import RetentionReasons
 
 logger = logging.getLogger("forebay.store")
 cleanup_logger = logging.getLogger("forebay.store.cleanup")
@@ -47,7 +47,7 @@ class Cleaner:
         state_lock: threading.Lock,
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
-        pins: Callable[[], Pins],
+        pins: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
         """archive: keeps what is discarded; None: it is deleted. replay_position: where the next open begins.

@@ -49,7 +49,7 @@ from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import OFFSET_MASK, Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from ..transactions import Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
@@ -97,7 +97,7 @@ class _Source:
     offset: int
     end: int
     freed_bytes: int = 0
-    survivors: dict[int, Runs] = field(default_factory=dict)
+    survivors: dict[int, SequenceSet] = field(default_factory=dict)
     charge_bytes: int = 0
     has_transactional: bool = False
     """Slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
@@ -523,7 +523,7 @@ class Relocation:
     def _note(self, source: _Source, found: list[Live]) -> bool:
         """Remember what is live. REQUIRES: state lock. False: too many runs for one record, or for memory."""
         for lane, extent in found:
-            runs = source.survivors.setdefault(lane.number, Runs())
+            runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
         ranges = sum(len(runs) for runs in source.survivors.values())
         charge_bytes = RANGE_CHARGE_BYTES * ranges - source.charge_bytes

@@ -37,7 +37,7 @@ BLOCKS_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class RetentionReason:
     """One reason for which a data log remains."""
 
     reason: str
@@ -76,7 +76,7 @@ class _Held:
     """By lane, where the first of them lies."""
 
 
-class Pins:
+class RetentionReasons:
     """One look at one store. What changes while it is taken may be seen as before or after."""
 
     def __init__(
@@ -111,17 +111,17 @@ class Pins:
                 for data_log, use in index.uses.items()
             }
 
-    def of(self, data_log: int) -> list[Pin]:
+    def of(self, data_log: int) -> list[RetentionReason]:
         """Why it remains; [] when nothing needs it. Reads the index's blocks up to the last that concerns it."""
         wanted = {data_log, *self._roots(data_log)}
         return self._assemble(data_log, self._pending(wanted))
 
-    def all(self) -> dict[int, list[Pin]]:
+    def all(self) -> dict[int, list[RetentionReason]]:
         """As of, for each data log, but for acks in one that remains anyway. Reads each block of the index once."""
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
 
-    def each(self) -> Iterator[tuple[int, list[Pin]]]:
+    def each(self) -> Iterator[tuple[int, list[RetentionReason]]]:
         """As of, for each data log, in order. Reads each block of the index once."""
         pending = self._pending(self._counts)
         for data_log in sorted(self._counts):
@@ -137,28 +137,30 @@ class Pins:
 
     # ------------------------------------------------------------------ from facts to pins
 
-    def _assemble(self, data_log: int, pending: Mapping[int, list[Pin]], *, is_brief: bool = False) -> list[Pin]:
+    def _assemble(
+        self, data_log: int, pending: Mapping[int, list[RetentionReason]], *, is_brief: bool = False
+    ) -> list[RetentionReason]:
         pins = [*pending.get(data_log, ()), *self._bound(data_log)]
         if data_log >= self._replayed:
             holder = JOURNAL_HOLDER if data_log >= self._newest else CHECKPOINT_HOLDER
-            pins.append(Pin(IN_USE, holder, data_logs=(data_log,)))
+            pins.append(RetentionReason(IN_USE, holder, data_logs=(data_log,)))
         if not pins or not is_brief:
-            kept_for: dict[str, list[Pin]] = {}
+            kept_for: dict[str, list[RetentionReason]] = {}
             for root in self._roots(data_log):
                 for pin in (*pending.get(root, ()), *self._bound(root)):
                     kept_for.setdefault(pin.holder, []).append(pin)
             pins += [_ack_pin(holder, parts) for holder, parts in kept_for.items()]
         return pins
 
-    def _bound(self, data_log: int) -> list[Pin]:
+    def _bound(self, data_log: int) -> list[RetentionReason]:
         """What is not about messages that wait for somebody."""
         undecided = [
-            Pin(TRANSACTION, transaction, data_logs=(data_log,))
+            RetentionReason(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()
             if data_log in data_logs
         ]
         leased = [
-            Pin(LEASE, f"{LEASE} {lease.name}", data_logs=(data_log,))
+            RetentionReason(LEASE, f"{LEASE} {lease.name}", data_logs=(data_log,))
             for lease in self._leases
             if data_log >= lease.data_log
         ]
@@ -181,11 +183,11 @@ class Pins:
             if found in self._counts and (self._counts[found].pending_messages or self._bound(found))
         )
 
-    def _pending(self, wanted: Iterable[int]) -> dict[int, list[Pin]]:
+    def _pending(self, wanted: Iterable[int]) -> dict[int, list[RetentionReason]]:
         """The pins of pending messages, by data log."""
         return {
             data_log: [
-                Pin(
+                RetentionReason(
                     PENDING_MESSAGE,
                     self._holder(number),
                     messages=held.messages,
@@ -247,8 +249,8 @@ class Pins:
                 continue  # the data log was deleted meanwhile, or is damaged there
 
 
-def _ack_pin(holder: str, parts: list[Pin]) -> Pin:
-    return Pin(
+def _ack_pin(holder: str, parts: list[RetentionReason]) -> RetentionReason:
+    return RetentionReason(
         ACK,
         holder,
         messages=sum(pin.messages for pin in parts),

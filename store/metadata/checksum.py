@@ -14,7 +14,7 @@ from itertools import zip_longest
 
 from ..index.block import packed_earliest, packed_messages
 
-Runs = dict[int, list[tuple[int, int]]]
+SequenceSet = dict[int, list[tuple[int, int]]]
 """Lane -> runs of consecutive block numbers, each (first, last), ascending."""
 
 Row = tuple[int, int, int, int, int]
@@ -46,9 +46,9 @@ class Census:
         return Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
 
 
-def survey(rows: Iterable[Row]) -> tuple[Runs, Census]:
+def survey(rows: Iterable[Row]) -> tuple[SequenceSet, Census]:
     """Runs and census of rows; for the runs they must ascend."""
-    runs: Runs = {}
+    runs: SequenceSet = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
     try:

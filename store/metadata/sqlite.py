@@ -24,7 +24,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from ..format.times import DUE, EXPIRY, NEVER
-from .checksum import UNBOUNDED, Census, Runs, parts_of, ranges, row_of, survey, timed_rows
+from .checksum import UNBOUNDED, Census, SequenceSet, parts_of, ranges, row_of, survey, timed_rows
 from .checksum import MetadataDamaged as MetadataDamaged
 
 
@@ -39,7 +39,7 @@ class Snapshot:
     position: int
     epoch: int
     root: bytes
-    blocks: Runs
+    blocks: SequenceSet
     earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Of lanes with such messages: when the first one is due, and when the first one expires; 0: none."""
 

@@ -10,7 +10,7 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
 from ..format.state import State
-from ..index.deduplication import Duplicates
+from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
@@ -49,7 +49,7 @@ def recover(
     *,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
-    duplicates: Duplicates,
+    duplicates: Deduplication,
 ) -> Recovered:
     """Recover, and where the journal is damaged repair it and recover once more.
 

@@ -31,7 +31,7 @@ from ..format.state import (
     decode_root,
 )
 from ..index.block import BlockDamaged
-from ..index.deduplication import Duplicates
+from ..index.deduplication import Deduplication
 from ..index.index import Index
 from ..index.lane import LANE_SHIFT
 from ..index.subscriptions import Subscriptions
@@ -144,7 +144,7 @@ class Recovery:
         *,
         verifies_all: bool = False,
         known_durable: int | None = None,
-        duplicates: Duplicates | None = None,
+        duplicates: Deduplication | None = None,
     ) -> None:
         """write_checkpoint(position, epoch, state) stores the index as it is now.
 

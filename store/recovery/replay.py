@@ -60,7 +60,7 @@ from ..format.state import (
 )
 from ..format.times import Times, read_times
 from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from ..index.deduplication import Duplicates, identity
+from ..index.deduplication import Deduplication, identity
 from ..index.index import Index
 from ..index.lane import LANE_MASK, LANE_SHIFT, Lane
 from ..index.subscriptions import Subscriptions
@@ -73,7 +73,7 @@ from ..journal.data_log import (
     crc_of,
 )
 from ..journal.journal import OFFSET_BITS, OFFSET_MASK, location_text
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 from ..transactions import Transactions, apply_commit, read_lengths, read_slice_times
 
 RECENT_MESSAGES_MAX: Final = 16_384
@@ -92,7 +92,7 @@ class Replay:
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, State], None],
-        duplicates: Duplicates | None = None,
+        duplicates: Deduplication | None = None,
     ) -> None:
         """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
 
@@ -105,7 +105,7 @@ class Replay:
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
-        self._duplicates = duplicates or Duplicates()
+        self._duplicates = duplicates or Deduplication()
         self.accepts_loss = False
         """What a repair could not bring back is passed over."""
         self.destinations: dict[int, Destination] = {}
@@ -367,10 +367,10 @@ class Replay:
         header = self._headers.get(data_log)
         live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
         if header is not None and self._index.use(data_log).pending_messages > live:
-            left: dict[int, Runs] = {}
+            left: dict[int, SequenceSet] = {}
             for lane, first, messages in ranges:
                 if messages:
-                    left.setdefault(lane, Runs()).add(first, first + messages - 1)
+                    left.setdefault(lane, SequenceSet()).add(first, first + messages - 1)
             self._index.use(by_data_log)
             file = self._disk.open_for_reading(data_log_name(data_log))
             try:
@@ -416,9 +416,11 @@ class Replay:
         lane.restate(run.first, last, needs)
         self._announced = lane, run.first, last, needs
 
-    def _remove_all_but(self, left: dict[int, Runs], data_log: int, offset: int, part: Slice, by_data_log: int) -> None:
+    def _remove_all_but(
+        self, left: dict[int, SequenceSet], data_log: int, offset: int, part: Slice, by_data_log: int
+    ) -> None:
         lane = self._index.lane(part.destination, part.priority)
-        none = Runs()
+        none = SequenceSet()
         first, last = part.first_sequence, part.first_sequence + len(part.lengths) - 1
         for extent in lane.placed(data_log, offset, offset + 1, first, last):
             for sequence in range(extent.first_sequence, extent.first_sequence + extent.messages):
@@ -426,10 +428,10 @@ class Replay:
                     lane.remove(sequence, sequence, by_data_log)
 
     def _remove_everywhere_but(
-        self, left: dict[int, Runs], data_log: int, by_data_log: int, relieve: Callable[[], None]
+        self, left: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
     ) -> None:
         """What the records do not say, because a commit gave the sequences: look at all that is pending. O(index)."""
-        none = Runs()
+        none = SequenceSet()
         for lane in list(self._index.lanes.values()):
             at = 0
             while (run := lane.pending_run(at, BLOCK_MESSAGES)) is not None:

@@ -57,7 +57,7 @@ from ..journal.data_log import (
 )
 from ..journal.journal import OFFSET_BITS
 from ..journal.scan import Damage, Found, open_data_logs, scan
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 
 
 class Finding(NamedTuple):
@@ -221,7 +221,7 @@ def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], off
 
 def _bad_messages(found: Found, names: dict[int, str]) -> str:
     part = decode_slice(found.header, found.head)
-    runs = Runs()
+    runs = SequenceSet()
     for index in found.bad_messages:
         runs.add(index, index)
     # In a transaction the first sequence comes with the commit: their places in the slice are known.

@@ -16,8 +16,8 @@ from forebay.cache.charge import charge_bytes
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, SpillAccount
 from forebay.cache.spill.shared_buffer import SharedSpillBuffer
 from forebay.store.tmp.file import SpilledMessage
+from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
 from forebay.store.tmp.storage import TmpStorage
-from forebay.store.tmp.volatile_lane import BLOCK_CHARGE_BYTES
 
 KIB = 1024
 POOL, LONE = 900, 901

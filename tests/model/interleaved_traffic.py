@@ -24,7 +24,7 @@ from simulated_bay import check_engine
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError, TransactionError
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core import load_requests as standing_back
+from forebay.dispatch.core import load_requests as read_ahead
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -172,7 +172,7 @@ class InterleavedTraffic:
 
         with (
             patch.object(clock, "computed_seconds", computed_seconds),
-            patch.multiple(standing_back, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=standing_back._is_sole),
+            patch.multiple(read_ahead, FILLS_MAX=0, FED_SECONDS=0.0, _may_be_left=read_ahead._is_sole),
         ):
             yield
 

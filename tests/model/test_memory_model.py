@@ -232,7 +232,7 @@ class Model:
         while expected is not None and taker.selector is not None and not deliveries:
             # A take that does not wait may leave the scan to the background, or, where memory is short, to the next.
             engine = self.store.engine
-            starving = engine.targets.starving(taker.consumer.interest)
+            starving = engine.targets.starving(taker.consumer.consumer_group)
             assert starving is None or starving in engine.targets.hungry, "nobody goes on with the scan"
             # One load may want a message of an eighth of the limit, and the buffer that it is read into.
             is_short = engine.budget.free_bytes < engine.budget.target_bytes // 4 + KIB

@@ -119,7 +119,7 @@ def test_take_that_waits_for_ever_ends_with_closed() -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    while not consumer.interest.waiting:
+    while not consumer.consumer_group.waiting:
         pass
     queue.delete()
     thread.join(30)
@@ -164,7 +164,7 @@ def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_
     queue = simulated.queue()
     queue.send(b"x", persistent=False)
     queue.send(b"a later turn")
-    area = queue._area.volatile_areas[4]  # the send has looked it up
+    area = queue._area.non_persistent_lanes[4]  # the send has looked it up
     assert area is not None
     queue.delete()
     with simulated.engine.lock, pytest.raises(Closed):

@@ -10,7 +10,7 @@ from simulated_bay import SimulatedBay
 from forebay import Closed, Delivery, Message
 
 
-class Bell:
+class LoopWaker:
     """An on_ready callback that counts."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def test_other_queues_are_not_paused() -> None:
 
 def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
     simulated = filled(0)
-    queue, bell = simulated.queue(), Bell()
+    queue, bell = simulated.queue(), LoopWaker()
     with queue.subscribe(on_ready=bell) as consumer:
         assert consumer.take(1) == []
         queue.pause()
@@ -94,7 +94,7 @@ def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
 
 def test_resume_of_an_empty_queue_calls_nobody_until_a_message_comes() -> None:
     simulated = filled(0)
-    queue, bell = simulated.queue(), Bell()
+    queue, bell = simulated.queue(), LoopWaker()
     with queue.subscribe(on_ready=bell):
         queue.pause()
         queue.resume()
@@ -105,7 +105,7 @@ def test_resume_of_an_empty_queue_calls_nobody_until_a_message_comes() -> None:
 
 def test_consumer_without_credit_has_none_after_the_resume_either() -> None:
     simulated = filled(5)
-    queue, bell = simulated.queue(), Bell()
+    queue, bell = simulated.queue(), LoopWaker()
     with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
         rings = bell.rings
         held = consumer.take(2)
@@ -161,7 +161,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
     queue.send(b"-1")
     with queue.subscribe() as consumer:
         consumer.ack(consumer.take(1))
-        [interest] = simulated.engine.queues["orders"].interests.values()
+        [consumer_group] = simulated.engine.queues["orders"].consumer_groups.values()
         found: list[list[int]] = []
 
         consumers = {timeout: queue.subscribe() for timeout in (1.0, 20.0)}
@@ -172,7 +172,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
         threads = [threading.Thread(target=take, args=(timeout,)) for timeout in consumers]
         for count, thread in enumerate(threads, start=1):
             thread.start()
-            while interest.waiting < count:
+            while consumer_group.waiting < count:
                 pass
         queue.pause()
         queue.send(b"0")
@@ -201,7 +201,7 @@ def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
         with simulated.engine.lock:
             consumers = list(simulated.engine.queues["orders"].consumers())
             return sum(bool(consumer._credited._waiters) for consumer in consumers) + sum(  # type: ignore[attr-defined]
-                interest.waiting for interest in simulated.engine.queues["orders"].interests.values()
+                consumer_group.waiting for consumer_group in simulated.engine.queues["orders"].consumer_groups.values()
             )
 
     threads = [threading.Thread(target=take) for _ in range(3)]

@@ -527,7 +527,7 @@ def test_a_take_that_may_not_wait_does_not_wait_for_what_others_have_settled(
         def wait(seconds: float | None) -> None:
             pytest.fail(f"it waits {seconds} seconds")
 
-        monkeypatch.setattr(other.interest.arrived, "wait", wait)
+        monkeypatch.setattr(other.consumer_group.arrived, "wait", wait)
         assert other.take() == []
 
 

@@ -35,7 +35,7 @@ def drain(consumer: Consumer) -> list[str]:
     return taken
 
 
-class Bell:
+class LoopWaker:
     """An on_ready callback that counts."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Bell:
 
 
 def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(queue: Queue) -> None:
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(on_ready=bell) as consumer:
         assert bell.heard() == 0
         send(queue, 5)
@@ -68,14 +68,14 @@ def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(q
 
 def test_on_ready_is_called_for_a_backlog_at_once(queue: Queue) -> None:
     queue.send(b"x")
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(on_ready=bell):
         assert bell.heard() == 1
 
 
 def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue) -> None:
     send(queue, 3)
-    holder, bell = queue.subscribe(), Bell()
+    holder, bell = queue.subscribe(), LoopWaker()
     held = holder.take(3)
     with queue.subscribe(on_ready=bell) as consumer:
         bell.heard()
@@ -94,7 +94,7 @@ def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue)
 
 
 def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) -> None:
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(selector="n = 2", on_ready=bell) as consumer:
         assert consumer.take() == []
         send(queue, 2)
@@ -104,7 +104,7 @@ def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) 
 
 
 def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> None:
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
         send(queue, 10)
         deliveries = consumer.take(5)
@@ -123,7 +123,7 @@ def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> No
 
 
 def test_on_ready_is_not_called_for_credit_while_there_is_nothing_to_take(queue: Queue) -> None:
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(prefetch=1, on_ready=bell) as consumer:
         queue.send(b"x")
         (delivery,) = consumer.take()
@@ -161,7 +161,7 @@ def test_a_callback_that_raises_is_logged_once_and_hurts_nobody(
     def fail() -> None:
         raise ZeroDivisionError
 
-    bell = Bell()
+    bell = LoopWaker()
     with queue.subscribe(on_ready=fail) as failing, queue.subscribe(on_ready=bell) as sound:
         failing.take()
         sound.take()
@@ -177,7 +177,7 @@ def test_a_callback_that_is_interrupted_keeps_no_other_from_being_called(bay: Si
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    bells = [Bell(), Bell()]
+    bells = [LoopWaker(), LoopWaker()]
     with (
         queue.subscribe(on_ready=interrupt) as interrupted,
         queue.subscribe(on_ready=bells[0]) as first,
@@ -197,7 +197,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_
     queue.send(b"x", headers={"n": 1}, priority=9)
     wanted = queue.send(b"x", headers={"n": 0}, priority=0)
     bay.reopen()
-    bell = Bell()
+    bell = LoopWaker()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
         bay.engine.targets.hungry.clear()  # which is what giving up is
         bell.heard()
@@ -219,7 +219,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
     host = bay.engine.budget.holder("host")
     taker = bay.queue("elsewhere").subscribe()
     (held,) = taker.take()
-    bell = Bell()
+    bell = LoopWaker()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
         bay.engine.targets.hungry.clear()
         bell.heard()

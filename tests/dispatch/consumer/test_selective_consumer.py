@@ -64,5 +64,5 @@ def test_take_does_not_wait_for_a_load_of_what_others_have_settled(monkeypatch: 
     with queue.subscribe(selector="kind = 'rare'") as selective, queue.subscribe(prefetch=0) as plain:
         while batch := plain.take(1000):
             plain.ack(batch)
-        monkeypatch.setattr(selective.interest.arrived, "wait", lambda timeout: pytest.fail("waited"))
+        monkeypatch.setattr(selective.consumer_group.arrived, "wait", lambda timeout: pytest.fail("waited"))
         assert selective.take() == []

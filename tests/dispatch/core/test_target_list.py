@@ -9,7 +9,7 @@ from forebay import Message
 from forebay.cache import shares as policy
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
-from forebay.dispatch.core.queue_area import Interest, PersistentArea, QueueArea
+from forebay.dispatch.core.queue_area import ConsumerGroup, PersistentLaneState, QueueArea
 from forebay.dispatch.core.target_list import TargetList
 from forebay.store.journal.reading import StoredMessage
 
@@ -25,9 +25,9 @@ def message(sequence: int) -> StoredMessage:
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
     queue = QueueArea(bay.engine.targets, 1, "orders")
-    area = PersistentArea(queue, bay.engine.store.index.lane(1, 4), "")
+    area = PersistentLaneState(queue, bay.engine.store.index.lane(1, 4), "")
     area.published = 1000
-    target = TargetList(area, Interest(None, bay.engine.lock), MIB)
+    target = TargetList(area, ConsumerGroup(None, bay.engine.lock), MIB)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))
     for sequence in references:

@@ -118,7 +118,7 @@ def test_a_thread_that_waited_before_swallows_nothing(queue: Queue) -> None:
     ordinary = queue.subscribe()
     thread = threading.Thread(target=lambda: ordinary.take(timeout=60))
     thread.start()
-    while not ordinary.interest.waiting:
+    while not ordinary.consumer_group.waiting:
         pass
     exclusive = queue.subscribe(exclusive=True)
     taken: list[Delivery] = []

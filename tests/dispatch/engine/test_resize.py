@@ -340,7 +340,7 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     consumer = bay.queue().subscribe()
     bay.engine.targets.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
-    target = consumer.interest.lists[0]
+    target = consumer.consumer_group.lists[0]
     with bay.engine.lock:
         load = bay.engine.loader.begin(target, is_needed=False)
     assert load is not None and load.regions

@@ -19,7 +19,7 @@ from forebay.store.disk.disk import File
 from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import look
-from forebay.store.maintenance.retention import Pins
+from forebay.store.maintenance.retention import RetentionReasons
 from forebay.store.metadata.sqlite import MetadataFull
 
 LOGGER = "forebay.store.cleanup"
@@ -314,7 +314,7 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     settle(simulated, "orders", 1)
     roll(simulated)
     store = simulated.engine.store
-    pins = Pins(
+    pins = RetentionReasons(
         store.index, simulated.engine.lock, store.destinations, 3, store.journal.reader, transactions={"xid-7": {1}}
     )
     first, second = (explain_data_log(n, 100, pins.of(n), 0) for n in (1, 2))
@@ -340,7 +340,7 @@ def test_destination_without_a_name_is_its_number() -> None:
     def reader(data_log: int) -> tuple[File, int]:
         raise FileNotFoundError
 
-    pins = Pins(index, threading.Lock(), {1: Destination(1, 0, "orders")}, 2, reader)
+    pins = RetentionReasons(index, threading.Lock(), {1: Destination(1, 0, "orders")}, 2, reader)
     [pin] = pins.of(1)
     assert (pin.holder, pin.messages, pin.oldest_ms) == ("0:#7", 1, None)
     assert pins.destinations() == {"0:orders": set(), "0:#7": {1}}
@@ -492,5 +492,5 @@ def test_nothing_is_looked_up_for_a_logger_that_is_off(monkeypatch: pytest.Monke
     def survey(*args: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(Pins, "_survey", survey)
+    monkeypatch.setattr(RetentionReasons, "_survey", survey)
     simulated.bay.cleanup()

@@ -339,7 +339,7 @@ def test_what_was_acknowledged_elsewhere_during_a_load_is_not_delivered() -> Non
     queue = bay.queue()
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
         deliveries = one.take(10)
-        target = next(found for found in bay.lists() if found.interest is other.interest)
+        target = next(found for found in bay.lists() if found.consumer_group is other.consumer_group)
         with under_way(bay, target):
             one.ack(deliveries[:6])
             one.nack(deliveries[6:8])
@@ -355,7 +355,7 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     with bay.queue().subscribe() as consumer:
         bay.engine.loader.step()
         (target,) = bay.lists()
-        elsewhere = TargetList(target.area, target.interest, 0)
+        elsewhere = TargetList(target.area, target.consumer_group, 0)
         with under_way(bay, target):
             bay.engine.targets.make_room(bay.engine.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1

@@ -16,7 +16,7 @@ from simulated_bay import SimulatedBay
 import forebay
 import forebay.aio
 from forebay import Consumer, Message
-from forebay.dispatch.core import load_requests as standing_back
+from forebay.dispatch.core import load_requests as read_ahead
 from forebay.dispatch.core.load_requests import (
     FED_SECONDS,
     FED_SECONDS_MAX,
@@ -45,7 +45,7 @@ class Drain:
         queue.send_many(Message(BODY, {"n": number}) for number in range(messages))
         self.bay.reopen()  # so that no cache has anything
         self.queue = self.bay.queue()
-        self.left = self.bay.engine.targets.standing_back
+        self.left = self.bay.engine.targets.read_ahead
         if has_loader:
             self.left.switch_on(self.bay.clock)
         self.consumer = self.queue.subscribe(selector=selector)
@@ -53,7 +53,7 @@ class Drain:
 
     @property
     def target(self) -> TargetList:
-        return next(iter(self.consumer.interest.lists))
+        return next(iter(self.consumer.consumer_group.lists))
 
     @property
     def is_left(self) -> bool:
@@ -374,7 +374,7 @@ def test_a_purge_and_another_limit_find_such_a_list_as_any_other() -> None:
 
 def taken_until_left(consumer: Consumer) -> None:
     """The first miss is enough, where no list need be filled before."""
-    left = consumer._engine.targets.standing_back
+    left = consumer._engine.targets.read_ahead
     for _ in range(200):
         consumer.ack(consumer.take(1000, timeout=10.0))
         if left.lists:
@@ -385,14 +385,14 @@ def taken_until_left(consumer: Consumer) -> None:
 @interpreted
 def test_the_loaders_thread_feeds_a_list_that_nobody_takes_from(tmp_path: Path) -> None:
     with (
-        patch.object(standing_back, "FILLS_MAX", 0),
+        patch.object(read_ahead, "FILLS_MAX", 0),
         forebay.open(tmp_path / "data", memory_limit="4MiB", sync="never") as bay,
     ):
         queue = bay.queue("orders")
         queue.send_many(Message(BODY) for _ in range(20_000))
         with queue.subscribe() as consumer:
             taken_until_left(consumer)
-            target = next(iter(consumer.interest.lists))
+            target = next(iter(consumer.consumer_group.lists))
             for _ in range(PATIENCE):
                 if target.direct_bytes > target.low_watermark_bytes:
                     break

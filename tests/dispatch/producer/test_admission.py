@@ -23,7 +23,7 @@ from forebay import (
     SettingsError,
     StoreFull,
 )
-from forebay.dispatch.admission.limits import Admission
+from forebay.dispatch.admission.limits import DestinationLimits
 
 WAIT_SECONDS = 30.0
 
@@ -32,7 +32,7 @@ def limited(**fields: Any) -> SimulatedBay:
     return SimulatedBay(policies={"orders": DestinationPolicy(**fields)})
 
 
-def admission_of(queue: Queue) -> Admission:
+def admission_of(queue: Queue) -> DestinationLimits:
     found = queue._area.admission
     assert found is not None
     return found

@@ -12,7 +12,7 @@ from forebay.dispatch.config.settings import Settings
 from forebay.store.errors import SettingsError
 
 
-def burying(**policy: Any) -> SimulatedBay:
+def accepting_dead_letters(**policy: Any) -> SimulatedBay:
     """What expires in any queue is a dead letter."""
     return SimulatedBay(
         policies={">": DestinationPolicy(expired_to_dead_letter=True, expiry_sweep_seconds=1, **policy)}
@@ -25,7 +25,7 @@ def later(simulated: SimulatedBay, seconds: float) -> None:
 
 
 def test_expired_messages_go_to_the_dead_letter_queue_and_say_why() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     orders = simulated.queue()
     sent = orders.send(b"1", headers={"n": 1}, expires_in=5)
     orders.send(b"2")
@@ -45,7 +45,7 @@ def test_expired_messages_go_to_the_dead_letter_queue_and_say_why() -> None:
 
 
 def test_dead_letter_does_not_expire_again() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     simulated.queue().send(b"1", expires_in=5)
     later(simulated, 6)
     later(simulated, 1000)
@@ -55,7 +55,7 @@ def test_dead_letter_does_not_expire_again() -> None:
 
 
 def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     simulated.queue("DLQ.orders").send(b"1", expires_in=5)
     later(simulated, 6)
     assert simulated.queue("DLQ.orders").depth == 0
@@ -63,14 +63,14 @@ def test_what_expires_in_a_dead_letter_queue_is_removed() -> None:
 
 
 def test_without_a_dead_letter_queue_what_expires_is_removed() -> None:
-    simulated = burying(dead_letter_queue=None)
+    simulated = accepting_dead_letters(dead_letter_queue=None)
     simulated.queue().send(b"1", expires_in=5)
     later(simulated, 6)
     assert simulated.queue().depth == 0 and simulated.bay.destinations() == ["orders"]
 
 
 def test_what_is_not_persistent_or_a_topics_is_removed() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     simulated.queue().send(b"1", expires_in=5, persistent=False)
     prices = simulated.bay.topic("prices")
     prices.subscribe(durable="audit").close()
@@ -82,7 +82,7 @@ def test_what_is_not_persistent_or_a_topics_is_removed() -> None:
 
 
 def test_delivery_in_flight_stays_its_consumers() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     simulated.queue().send(b"1", expires_in=5)
     consumer = simulated.queue().subscribe()
     (delivery,) = consumer.take()
@@ -94,7 +94,7 @@ def test_delivery_in_flight_stays_its_consumers() -> None:
 
 
 def test_thousands_expire_behind_a_stuck_consumer() -> None:
-    simulated = burying()
+    simulated = accepting_dead_letters()
     orders = simulated.queue()
     orders.send(b"stuck")
     with orders.subscribe(prefetch=1) as consumer:

@@ -1,4 +1,4 @@
-"""Selectors: what they accept, what they mean, which share an interest, and where their limits are."""
+"""Selectors: what they accept, what they mean, which share a consumer group, and where their limits are."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ def test_a_refusal_shows_no_literal() -> None:
         assert "secret" not in str(refusal.value)
 
 
-# One text, one interest
+# One text, one consumer group
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError, StoreFull, Topic
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
-from forebay.store.tmp.volatile_lane import VolatileLane
+from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
 KIB = 1024
 BODY = Random(5).randbytes(KIB)
@@ -176,16 +176,16 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
-    [last] = [area for area in bay.engine.topics.areas["prices"].online[2].volatile_areas if area is not None]
-    add = VolatileLane.add
+    [last] = [area for area in bay.engine.topics.areas["prices"].online[2].non_persistent_lanes if area is not None]
+    add = NonPersistentLane.add
 
-    def refuse(lane: VolatileLane, length: int) -> int:
+    def refuse(lane: NonPersistentLane, length: int) -> int:
         if lane is last.lane:
             raise StoreFull(length, 0, "memory_limit")
         return add(lane, length)
 
     with monkeypatch.context() as patch, pytest.raises(StoreFull):
-        patch.setattr(VolatileLane, "add", refuse)
+        patch.setattr(NonPersistentLane, "add", refuse)
         topic.send(numbered(3), persistent=False)
     bay.check()
     send(topic, 1, begin=4)
@@ -303,7 +303,7 @@ def test_unsubscribing_forgets_them() -> None:
     topic.subscribe(durable="ledger")
     send(topic, 10_000)
     topic.subscribe(durable="other").close()
-    bay.engine.topics.areas["prices"].online[0].interests[None].consumers[0].close()
+    bay.engine.topics.areas["prices"].online[0].consumer_groups[None].consumers[0].close()
     topic.unsubscribe("ledger")
     assert bay.engine.overflow.lanes == {} and tmp_bytes(bay) == 0
     bay.check()

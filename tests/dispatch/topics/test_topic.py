@@ -482,12 +482,12 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     sent = send(simulated, 2)
     consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
     engine, area = simulated.engine, simulated.engine.topics.areas["prices"]
-    [target] = consumer.interest.lists
+    [target] = consumer.consumer_group.lists
     with engine.lock:
         load = engine.loader.begin(target, is_needed=True)
-    assert load is not None and consumer.interest.selector is not None
+    assert load is not None and consumer.consumer_group.selector is not None
     area.verdicts.begin(4, 0)  # a non-persistent message, in another thread
-    assert not area.verdicts.matches(consumer.interest.selector, target.area, (0, b"", b"without a number", 0))
+    assert not area.verdicts.matches(consumer.consumer_group.selector, target.area, (0, b"", b"without a number", 0))
     engine.loader.finish(load)
     area.verdicts.end()
     assert bodies(consumer) == sent

@@ -283,7 +283,7 @@ DISPATCH_BUGS = (
         ),
         (
             "an event loop loads for itself",
-            "        and all(consumer.is_synchronous for consumer in target.interest.consumers)\n",
+            "        and all(consumer.is_synchronous for consumer in target.consumer_group.consumers)\n",
             "",
             "tests/dispatch/loading/test_standing_back.py",
         ),
@@ -390,7 +390,7 @@ DISPATCH_BUGS = (
             "tests/dispatch/distribution/test_groups.py",
         ),
         (
-            "what another interest's owner kept is not offered when it closes",
+            "what another consumer_group's owner kept is not offered when it closes",
             "        self._offer_withheld(consumer)\n        del self.hands[consumer]\n",
             "        del self.hands[consumer]\n",
             "tests/dispatch/distribution/test_groups.py",

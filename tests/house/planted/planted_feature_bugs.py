@@ -350,9 +350,8 @@ FEATURE_BUGS = (
         "dispatch/core/non_persistent.py",
         (
             "a non-persistent message that RAM lets go of is lost",
-            "        self.overflow.keep(self.volatile_lane, messages)\n"
-            "        self.overflow.write(self.volatile_lane)\n",
-            "        self.overflow.write(self.volatile_lane)\n",
+            "        self.overflow.keep(self.store_lane, messages)\n        self.overflow.write(self.store_lane)\n",
+            "        self.overflow.write(self.store_lane)\n",
             "tests/dispatch/topics/test_volatile.py",
         ),
         (

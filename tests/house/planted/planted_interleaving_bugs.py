@@ -49,7 +49,7 @@ INTERLEAVING_BUGS = (
         ),
         (
             "who waits is not told that its consumer is closed",
-            "        self._credited.notify_all()\n        interest.arrived.notify_all()\n",
+            "        self._credited.notify_all()\n        consumer_group.arrived.notify_all()\n",
             "",
             AT_LOCKS,
         ),

@@ -21,9 +21,9 @@ from forebay.store.index.delivery_counts import (
     LANE_CHARGE_BYTES,
     RUN_CHARGE_BYTES,
     RUNS_MAX,
-    Attempts,
-    AttemptsTable,
     CountedRun,
+    DeliveryCounts,
+    DeliveryCountTable,
     runs_max,
 )
 from forebay.store.inspect.dump import dump
@@ -326,7 +326,7 @@ def test_poison_message_whose_consumer_is_killed_ends_in_the_dead_letter_queue(t
 
 
 def test_a_million_messages_returned_in_runs_take_a_few_kib() -> None:
-    table = AttemptsTable(Unlimited())
+    table = DeliveryCountTable(Unlimited())
     for n in range(1_000_000):
         table.put(4 << 4, n, n, 1)
     assert table.held_bytes == LANE_CHARGE_BYTES + RUN_CHARGE_BYTES
@@ -337,7 +337,7 @@ def test_a_million_messages_returned_in_runs_take_a_few_kib() -> None:
 
 
 def test_runs_are_bounded_and_the_highest_counts_stay() -> None:
-    table = AttemptsTable(Unlimited(), 100)
+    table = DeliveryCountTable(Unlimited(), 100)
     for n in range(30):
         table.put(4 << 4, 1_000_000 + 10 * n, 1_000_000 + 10 * n, 5)
     for n in range(10_000):
@@ -354,7 +354,7 @@ def test_counts_give_way_where_memory_pays_for_no_more() -> None:
             return self.held_bytes + charge_bytes <= 4_096 and super().reserve(charge_bytes)
 
     account = Poor()
-    table = AttemptsTable(account)
+    table = DeliveryCountTable(account)
     for n in range(1_000):
         table.put(4 << 4, 2 * n, 2 * n, 1 + n % 3)
         assert account.held_bytes == table.held_bytes <= 4_096
@@ -383,7 +383,7 @@ def test_random_returns_of_a_deep_queue_stay_within_the_limit() -> None:
 def test_state_record_takes_a_small_part_of_its_data_log() -> None:
     assert runs_max(32 << 20) == RUNS_MAX
     for size in (64 << 10, 1 << 20, 32 << 20):
-        table = AttemptsTable(Unlimited(), runs_max(size))
+        table = DeliveryCountTable(Unlimited(), runs_max(size))
         for n in range(2 * runs_max(size)):
             table.put(4 << 4, 2 * n, 2 * n, 1)
         assert len(encode_state(State(attempts=table.describe()))) < size // 13
@@ -395,7 +395,7 @@ def test_state_record_takes_a_small_part_of_its_data_log() -> None:
 def test_map_agrees_with_a_dict() -> None:
     random = Random(5)
     for _ in range(60):
-        known = Attempts()
+        known = DeliveryCounts()
         plain: dict[int, int] = {}
         for _ in range(80):
             first = random.randrange(100)
@@ -423,7 +423,7 @@ def test_map_empties_with_the_last_ack_in_whatever_order() -> None:
             return None if found is None else (found, found)
 
     for seed in range(20):
-        random, lane, table = Random(seed), Lane(), AttemptsTable(Unlimited())
+        random, lane, table = Random(seed), Lane(), DeliveryCountTable(Unlimited())
         for first in range(0, 200, 20):
             table.put(64, first, first + random.randrange(20), random.randint(1, 3))
         order = random.sample(range(200), 200)
@@ -437,7 +437,7 @@ def test_map_empties_with_the_last_ack_in_whatever_order() -> None:
 
 
 def test_map_never_counts_beyond_its_bytes() -> None:
-    known = Attempts()
+    known = DeliveryCounts()
     known.put(3, 5, 1_000_000)
     assert list(known) == [CountedRun(3, 5, 65_535)]
 

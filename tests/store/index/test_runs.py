@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from forebay.store.sequence_set import RUN_BYTES, Runs
+from forebay.store.sequence_set import RUN_BYTES, SequenceSet
 
 LARGEST = 2**63 - 1
 
 
-def runs_of(*pairs: tuple[int, int]) -> Runs:
-    runs = Runs()
+def runs_of(*pairs: tuple[int, int]) -> SequenceSet:
+    runs = SequenceSet()
     for first, last in pairs:
         runs.add(first, last)
         runs._check()
@@ -32,7 +32,7 @@ def as_runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def test_empty_runs_are_false_and_cost_nothing() -> None:
-    runs = Runs()
+    runs = SequenceSet()
     assert not runs and len(runs) == runs.count == runs.held_bytes == 0
     assert 0 not in runs and runs.next_from(0) is None
     runs.remove(0, LARGEST)
@@ -82,7 +82,7 @@ def test_the_largest_number_that_is_promised_can_be_held() -> None:
 
 
 def test_an_upside_down_run_is_our_own_mistake() -> None:
-    for call in (Runs().add, runs_of((0, 9)).remove):
+    for call in (SequenceSet().add, runs_of((0, 9)).remove):
         with pytest.raises(AssertionError):
             call(5, 4)
 
@@ -107,7 +107,7 @@ def test_clear_forgets_the_count_too() -> None:
     assert runs.count == 0
 
 
-def agree(runs: Runs, model: set[int], random: Random) -> None:
+def agree(runs: SequenceSet, model: set[int], random: Random) -> None:
     runs._check()
     expected = as_runs(model)
     assert list(runs) == expected
@@ -124,7 +124,7 @@ def agree(runs: Runs, model: set[int], random: Random) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_operations_agree_with_a_set(seed: int) -> None:
     random = Random(seed)
-    runs, model = Runs(), set[int]()
+    runs, model = SequenceSet(), set[int]()
     for _ in range(500):
         operation = random.choice("aaarrpsc" if random.random() < 0.02 else "aaarrrp")
         first = random.randrange(128)

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from forebay.store.index.block import BLOCK_MESSAGES
-from forebay.store.index.sequence_bitmap import Sequences, bits
+from forebay.store.index.sequence_bitmap import SequenceBitmap, bits
 from forebay.store.index.topic_lane import mask_runs
 
 
-def contents(sequences: Sequences) -> set[int]:
+def contents(sequences: SequenceBitmap) -> set[int]:
     found: set[int] = set()
     number = sequences.next_block(0)
     while number is not None:
@@ -24,7 +24,7 @@ def contents(sequences: Sequences) -> set[int]:
 @pytest.mark.parametrize("seed", range(10))
 def test_random_operations_agree_with_a_plain_set(seed: int) -> None:
     random = Random(seed)
-    sequences, model = Sequences(), set[int]()
+    sequences, model = SequenceBitmap(), set[int]()
     for _ in range(300):
         first = random.randrange(6 * BLOCK_MESSAGES)
         last = first + random.choice((0, 1, 30, 511, 512, 1500))
@@ -40,14 +40,14 @@ def test_random_operations_agree_with_a_plain_set(seed: int) -> None:
         assert sequences.count == len(model)
         assert (first in sequences) == (first in model)
     assert contents(sequences) == model
-    again = Sequences()
+    again = SequenceBitmap()
     again.restore(sequences.backlog(0, 0))
     again._check()
     assert contents(again) == model and again.count == len(model)
 
 
 def test_ten_million_in_a_row_are_one_run() -> None:
-    sequences = Sequences()
+    sequences = SequenceBitmap()
     sequences.add(0, 10_000_000 - 1)
     backlog = sequences.backlog(0, 0)
     assert len(backlog.blocks) == 1 and len(backlog.masks) == 1

@@ -30,7 +30,7 @@ from forebay.store.journal.reading import (
 TIMESTAMP = 1_700_000_000_000
 
 Content = tuple[bytes, bytes]
-Runs = list[tuple[int, int]]
+SequenceSet = list[tuple[int, int]]
 
 
 class Lane:
@@ -85,7 +85,7 @@ class Lane:
         self.disk.flip_bit(data_log_name(data_log), offset, 3)
 
 
-def whole(runs: Runs) -> list[int]:
+def whole(runs: SequenceSet) -> list[int]:
     return [sequence for first, last in runs for sequence in range(first, last + 1)]
 
 

@@ -1,4 +1,4 @@
-"""VolatileLane, SpillBuffer and SpillAccount, each against a plain model or at its edge."""
+"""NonPersistentLane, SpillBuffer and SpillAccount, each against a plain model or at its edge."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from forebay.cache.budget import Budget
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
 from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 from forebay.store.errors import StoreFull
-from forebay.store.tmp.volatile_lane import BLOCK_CHARGE_BYTES, NOWHERE, VolatileLane
+from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES, NOWHERE, NonPersistentLane
 
 
-def full_lane(count: int, ledger: Ledger | None = None) -> VolatileLane:
-    lane = VolatileLane(ledger or Ledger(), 1, 4)
+def full_lane(count: int, ledger: Ledger | None = None) -> NonPersistentLane:
+    lane = NonPersistentLane(ledger or Ledger(), 1, 4)
     for _ in range(count):
         lane.add(10)
     return lane
@@ -24,7 +24,7 @@ def full_lane(count: int, ledger: Ledger | None = None) -> VolatileLane:
 @pytest.mark.parametrize("seed", range(5))
 def test_random_operations_agree_with_a_dict(seed: int) -> None:
     random, ledger = Random(seed), Ledger()
-    lane = VolatileLane(ledger, 3, 4)
+    lane = NonPersistentLane(ledger, 3, 4)
     pending: dict[int, int] = {}
     spilled: set[int] = set()
     for step in range(4_000):
@@ -77,7 +77,7 @@ def test_random_operations_agree_with_a_dict(seed: int) -> None:
 
 def test_consuming_in_order_keeps_two_blocks_at_most() -> None:
     ledger = Ledger()
-    lane = VolatileLane(ledger, 1, 4)
+    lane = NonPersistentLane(ledger, 1, 4)
     for _ in range(10_000):
         lane.remove_one(lane.add(10))
         assert ledger.held_bytes <= 2 * BLOCK_CHARGE_BYTES
@@ -92,7 +92,7 @@ def test_without_memory_for_a_block_nothing_is_added() -> None:
 
 
 def test_turns_say_how_both_kinds_lie_between_each_other() -> None:
-    lane = VolatileLane(Ledger(), 1, 4)
+    lane = NonPersistentLane(Ledger(), 1, 4)
     lane.add(1)
     lane.take_turn(5)
     lane.add(1)
@@ -105,7 +105,7 @@ def test_turns_say_how_both_kinds_lie_between_each_other() -> None:
 
 def test_turns_are_forgotten_with_their_messages() -> None:
     ledger = Ledger()
-    lane = VolatileLane(ledger, 1, 4)
+    lane = NonPersistentLane(ledger, 1, 4)
     for turn in range(1, 20_000):
         lane.take_turn(turn)
         sequence = lane.add(1)

@@ -1,4 +1,4 @@
-"""VolatileLane: the pending non-persistent messages of one (destination, priority).
+"""NonPersistentLane: the pending non-persistent messages of one (destination, priority).
 
 To dispatch it is what a lane of the index is, with a numbering of its own,
 and it is nowhere on disk: neither journal nor index nor checkpoint knows
@@ -23,7 +23,7 @@ from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
 from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..index.lane import LANE_SHIFT, PendingLane
 from ..journal.reading import StoredMessage
-from ..sequence_set import Runs
+from ..sequence_set import SequenceSet
 
 VOLATILE: Final = 1 << 48
 """Apart from the numbers of the index's lanes, which are below it."""
@@ -38,7 +38,7 @@ NOWHERE: Final = (1 << 63) - 1
 """Behind every sequence."""
 
 
-class VolatileBlock:
+class NonPersistentBlock:
     """512 consecutive sequences: content bytes of each, and a bit for each that is gone, or spilled."""
 
     __slots__ = ("lengths", "gone", "spilled", "times")
@@ -52,7 +52,7 @@ class VolatileBlock:
         """When they are due and expire; None while none of them has such a time."""
 
 
-class VolatileLane(PendingLane):
+class NonPersistentLane(PendingLane):
     """The state lock guards it."""
 
     __slots__ = (
@@ -81,8 +81,8 @@ class VolatileLane(PendingLane):
         self._has_times_ahead = False
         """Memory for the times of one more block is reserved."""
         self._account = account
-        self._blocks: dict[int, VolatileBlock] = {}
-        self._numbers = Runs()
+        self._blocks: dict[int, NonPersistentBlock] = {}
+        self._numbers = SequenceSet()
         """Of the blocks."""
         self._tail = array("I")
         """Lengths of the block that grows."""
@@ -153,7 +153,7 @@ class VolatileLane(PendingLane):
 
     def _begin_block(self, number: int) -> None:
         self._charge(BLOCK_CHARGE_BYTES)
-        block = self._blocks[number] = VolatileBlock()
+        block = self._blocks[number] = NonPersistentBlock()
         self._numbers.add(number, number)
         self._tail = block.lengths
 
