@@ -12,7 +12,7 @@
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
-from forebay.dispatch.core.delivery import Delivery
+from forebay.dispatch.core.model import Delivery
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.explain.disk import Cause, Explanation

@@ -7,8 +7,7 @@ from functools import partial
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.cache.charge import charge_bytes
-from forebay.dispatch.core.queue_area import ConsumerGroup, LaneState, QueueArea
-from forebay.dispatch.core.target_list import TargetList
+from forebay.dispatch.core.model import ConsumerGroup, LaneState, QueueArea, TargetList
 from forebay.store.journal.reading import StoredMessage
 from forebay.store.sequence_set import SequenceSet
 
@@ -20,8 +19,8 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 def empty(bay: forebay.Forebay) -> TargetList:
     engine = bay._engine
-    area = LaneState(QueueArea(engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
-    return TargetList(area, ConsumerGroup(None, engine.lock), 1 << 30)
+    area = LaneState(QueueArea(engine.monitor, engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
+    return TargetList(area, ConsumerGroup(None, engine.monitor.lock), 1 << 30)
 
 
 def filled(bay: forebay.Forebay) -> TargetList:

@@ -21,8 +21,8 @@ from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.disk import Explanation, explain
 from .explain.queues import explain_subject
+from .limited_queue import LimitedQueue, LimitedTopic
 from .planning.recorder import new_trace
-from .producer.limited_queue import LimitedQueue, LimitedTopic
 from .producer.sender import check_name
 from .queue import Queue
 from .topic import Topic
@@ -47,7 +47,7 @@ class Forebay:
 
     def queue(self, name: str) -> Queue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        area = self._engine.queue_area(check_name(name))
+        area = self._engine.destinations.queue(check_name(name), self._engine.publisher)
         return Queue(self._engine, area) if area.admission is None else LimitedQueue(self._engine, area)
 
     def topic(self, name: str) -> Topic:
@@ -60,7 +60,7 @@ class Forebay:
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""
-        return sorted(self._engine.queues)
+        return sorted(self._engine.destinations.queues)
 
     def topics(self) -> list[str]:
         """Names of all topics, sorted."""
@@ -72,8 +72,8 @@ class Forebay:
 
     def prepared(self) -> list[Transaction]:
         """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
-        with self._engine.lock:
-            self._engine.raise_closed()
+        with self._engine.monitor.lock:
+            self._engine.monitor.raise_if_closed()
             return self._engine.transactions.prepared()
 
     def statistics(self) -> Statistics:
@@ -94,7 +94,7 @@ class Forebay:
 
     def checkpoint(self) -> None:
         """Bring the index on disk up to now, so that the next open has nothing to replay. Syncs the journal."""
-        self._engine.raise_closed()
+        self._engine.monitor.raise_if_closed()
         self._engine.store.checkpoint()
 
     def cleanup(self) -> CleanupReport:
@@ -102,7 +102,7 @@ class Forebay:
 
         Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
         """
-        self._engine.raise_closed()
+        self._engine.monitor.raise_if_closed()
         return self._engine.store.cleanup()
 
     def explain(self, subject: int | Queue | Consumer | None = None) -> Explanation:
@@ -174,8 +174,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
 
     try:
         trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace)
-        engine.guard = MemoryGuard(unique_set_bytes, return_free_memory)
+        guard = MemoryGuard(unique_set_bytes, return_free_memory)
+        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
     except BaseException:
         lock.release()
         raise

@@ -7,14 +7,12 @@ from typing import Final
 
 from ..store.errors import Closed, SettingsError
 from ..store.message import Message
-from .admin.deletion import delete
-from .admin.finder import find
-from .admin.move import move
-from .admin.pause import pause, resume
-from .admin.purge import purge
-from .config.policy import check_prefetch, policy_for
+from .config.policy import check_prefetch
 from .consumer.consumer import Consumer
-from .core.queue_area import QueueArea
+from .core.model import QueueArea
+from .core.monitor import Monitor
+from .distribution.grouped import assign
+from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender, check_name
 from .selectors.selector import Selector, compile_selector
@@ -48,6 +46,15 @@ def compiled(selector: str | None) -> Selector | None:
 class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
+    def __init__(self, engine: Engine, area: QueueArea) -> None:
+        super().__init__(engine.producers, area, engine.store)
+        self._engine = engine
+
+    @property
+    def monitor(self) -> Monitor:
+        """Of the store that the queue belongs to."""
+        return self._engine.monitor
+
     def subscribe(
         self,
         *,
@@ -70,7 +77,7 @@ class Queue(Sender):
         something after one that found nothing. SelectorError, SettingsError, Closed.
         """
         if prefetch is None:
-            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
+            prefetch = self._engine.policies.of(self._area.name).prefetch
         chosen = check_subscription(selector, prefetch, on_ready, on_slow)
         if type(exclusive) is not bool:
             raise SettingsError(f"exclusive must be True or False, not {exclusive!r}")
@@ -79,9 +86,19 @@ class Queue(Sender):
                 f"a consumer's priority must be an int from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}, "
                 f"not {priority!r}"
             )
-        return self._engine.subscribe(
-            self._area, chosen, prefetch, on_ready, is_exclusive=exclusive, priority=priority, on_slow=on_slow
-        )
+        engine, monitor, area = self._engine, self._engine.monitor, self._area
+        with monitor.lock:
+            monitor.raise_if_closed()
+            if area.is_deleted:
+                raise Closed("the queue")
+            if priority:
+                assign(engine.targets, area)
+            consumer = engine.consumers.attach(area, chosen, prefetch, on_ready, priority, on_slow)
+            if exclusive:
+                area.join_exclusive(consumer)
+        if monitor.deferred:
+            monitor.run_deferred()
+        return consumer
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
         """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.
@@ -93,7 +110,7 @@ class Queue(Sender):
         over and logged. SelectorError, SettingsError; Closed, also on the way.
         """
         chosen = compiled(selector)
-        self._engine.raise_closed()
+        self._engine.monitor.raise_if_closed()
         return self._engine.browsers.browse(self._area, chosen)
 
     def find(self, message_id: str) -> Message | None:
@@ -103,7 +120,7 @@ class Queue(Sender):
         of a transaction among them, are looked for among the first 10,000
         messages. SettingsError when it is not a str; Closed.
         """
-        return find(self._engine, self._area, message_id)
+        return self._engine.browsers.find(self._area, message_id)
 
     def purge(self) -> int:
         """Remove everything that is pending and not in flight; returns how many messages. They never come again.
@@ -113,7 +130,7 @@ class Queue(Sender):
         what is sent meanwhile may stay. O(blocks of the index). StoreFull,
         StoreFailed, Closed: the rest is still there.
         """
-        return purge(self._engine, self._area)
+        return self._engine.queue_admin.purge(self._area)
 
     def move(self, to: Queue | str, selector: str | None = None, limit: int | None = None) -> int:
         """Move what is pending and matches to another queue of this store, in order; returns how many messages.
@@ -130,10 +147,14 @@ class Queue(Sender):
         chosen = compiled(selector)
         if limit is not None and (type(limit) is not int or limit < 0):
             raise SettingsError(f"limit must be an int from 0 on, or None, not {limit!r}")
-        target = self._engine.queue_area(check_name(to)) if isinstance(to, str) else self._other(to)
+        target = (
+            self._engine.destinations.queue(check_name(to), self._engine.publisher)
+            if isinstance(to, str)
+            else self._other(to)
+        )
         if target is self._area:
             raise SettingsError("a queue is moved to another one, not to itself")
-        return move(self._engine, self._area, target, chosen, limit)
+        return self._engine.mover.move(self._area, target, chosen, limit)
 
     def _other(self, queue: Queue) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
@@ -151,18 +172,18 @@ class Queue(Sender):
         Twice is once. TransactionError while a transaction without an outcome
         sent or acknowledged here, StoreFull: it is as it was. StoreFailed, Closed.
         """
-        delete(self._engine, self._area)
+        self._engine.queue_admin.delete(self._area)
 
     def pause(self) -> None:
         """Hand out nothing until `resume`: takes wait, callbacks are not called. Sends, acks and nacks go on.
 
         What is in flight stays there. Twice is once; it ends with the process. Closed.
         """
-        pause(self._engine, self._area)
+        self._engine.queue_admin.pause(self._area)
 
     def resume(self) -> None:
         """Hand out again, and wake who waits. Does nothing when the queue is not paused. Closed."""
-        resume(self._engine, self._area)
+        self._engine.queue_admin.resume(self._area)
 
     @property
     def is_paused(self) -> bool:
@@ -171,18 +192,18 @@ class Queue(Sender):
     @property
     def depth(self) -> int:
         """Messages that are not acknowledged, those in flight included. O(1)."""
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             return self._area.depth
 
     @property
     def depth_bytes(self) -> int:
         """Their bodies and headers, in bytes. O(1)."""
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             return self._area.depth_bytes
 
     def statistics(self) -> DestinationStatistics:
         """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             return destination_statistics(self._area)
 
     def __repr__(self) -> str:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..store.errors import TransactionError
-from .config.policy import policy_for
 from .consumer.consumer import Consumer
-from .engine.statistics import TopicStatistics
+from .engine.engine import Engine
+from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender, check_name
 from .queue import check_subscription
-from .topics.state import TopicState
+from .topics.state import FanOut, TopicState
 from .transactions.transaction import Transaction
-
-if TYPE_CHECKING:
-    from .engine.engine import Engine
-    from .topics.fan_out import FanOut
 
 
 class Topic(Sender):
@@ -30,9 +25,9 @@ class Topic(Sender):
     """
 
     def __init__(self, engine: Engine, area: TopicState) -> None:
-        super().__init__(engine, area)
+        super().__init__(engine.producers, area, engine.topics.store)
+        self._engine = engine
         self._topic = area
-        self._messages = engine.topics.store
 
     def subscribe(
         self,
@@ -52,7 +47,7 @@ class Topic(Sender):
         selector than it was made with; nothing was changed), StoreFull, Closed.
         """
         if prefetch is None:
-            prefetch = policy_for(self._engine.settings.policies, self._area.name).prefetch
+            prefetch = self._engine.policies.of(self._area.name).prefetch
         compiled = check_subscription(selector, prefetch, on_ready)
         name = check_name(durable, "a durable subscription") if durable is not None else None
         return self._engine.topics.subscribe(self._topic, name, compiled, prefetch, on_ready)
@@ -66,12 +61,13 @@ class Topic(Sender):
 
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             return sorted(self._topic.durable)
 
     def statistics(self) -> TopicStatistics:
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
-        return self._engine.topic_statistics(self._topic)
+        with self._engine.monitor.lock:
+            return statistics_of_topic(self._topic)
 
     def _make_volatile(self, priority: int) -> FanOut:
         return self._topic.fan_outs.get(priority) or self._engine.topics.fan_out(self._topic, priority)

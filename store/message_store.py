@@ -475,6 +475,11 @@ class MessageStore:
         with self.checkpoint_lock, self.journal.sync_lock, self._lock:
             yield
 
+    def require_index_room(self, blocks: int) -> None:
+        """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
+        if not self.index.has_room_for(blocks) and not self.checkpoint():
+            raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+
     def make_index_room(self, position: int, next_sequence: int) -> None:
         """A checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
 

@@ -45,6 +45,7 @@ from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.lane import LANE_SHIFT, Lane
 from .journal.journal import OFFSET_BITS, OFFSET_MASK, Journal
+from .sequence_set import SequenceSet
 
 
 class Transactions:
@@ -112,6 +113,14 @@ class Transactions:
 
     def find(self, number: int) -> Branch | None:
         return self._branches.get(number)
+
+    def acknowledged_in(self, lane: int) -> SequenceSet:
+        """Return the sequences of a lane that a branch without an outcome acknowledges. O(branches)."""
+        found = SequenceSet()
+        for branch in self._branches.values():
+            for first, last in branch.acks.get(lane, ()):
+                found.add(first, last)
+        return found
 
     def place(
         self, number: int, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False

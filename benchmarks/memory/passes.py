@@ -18,7 +18,7 @@ from typing import Any, Final
 import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
-from forebay.dispatch.planning.observer import Watch
+from forebay.dispatch.core.observer import ListObserver
 from forebay.store.tmp.non_persistent_lane import NOWHERE
 
 from .traffic import BEGIN, SEND, Step, Traffic
@@ -248,14 +248,14 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
         for _ in range(2 * limit_bytes // (KIB * BATCH_MESSAGES)):
             queue.send_many(bodies.messages(BATCH_MESSAGES))
         targets: Any = bay._engine.targets
-        watching, looking_away = targets.watch, Watch()
+        watching, looking_away = targets.watch, ListObserver()
         seconds: dict[bool, list[float]] = {True: [], False: []}
         with queue.subscribe() as consumer:
             _drain(consumer, BATCH_MESSAGES)
             (target,) = targets.lists
             for number in range(2 * stretches):
                 is_watched = number % 4 in (0, 3)
-                with bay._engine.lock:
+                with bay._engine.monitor.lock:
                     targets.watch = watching if is_watched else looking_away
                     target.look_at = 0 if is_watched else NOWHERE
                 began = time.process_time()

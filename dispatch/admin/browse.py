@@ -18,13 +18,14 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
+from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.block import BLOCK_MESSAGES, BLOCK_SHIFT
@@ -32,14 +33,17 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.message import Message
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NOWHERE
-from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
+from ..core.lists import TargetArea
+from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, QueueArea
+from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 
-if TYPE_CHECKING:
-    from ..core.non_persistent import NonPersistentLaneState
-    from ..engine.engine import Engine
-
 logger = logging.getLogger("forebay.dispatch")
+
+FIND_MESSAGES_MAX: Final = 10_000
+"""So many messages are looked at for an id that the store did not generate: of 1 KiB each, some 30 ms."""
+SEQUENCE_DIGITS_MAX: Final = 18
+"""Of any sequence there can be."""
 
 _sequence = itemgetter(0)
 
@@ -57,9 +61,19 @@ class _Load(NamedTuple):
 class Browsers:
     """All walks of a store, and the memory that they share."""
 
-    def __init__(self, engine: Engine, holder: Holder, reading: Holder) -> None:
-        """holder: pays for loads. reading: for read buffers."""
-        self._engine = engine
+    def __init__(
+        self,
+        monitor: Monitor,
+        targets: TargetArea,
+        is_expired: Callable[[bytes], bool],
+        holder: Holder,
+        reading: Holder,
+    ) -> None:
+        """is_expired: whether a message of these properties has expired. holder: pays for loads. reading: for read
+        buffers."""
+        self._monitor = monitor
+        self._targets = targets
+        self._is_expired = is_expired
         self._holder = holder
         self._reading = reading
         self._given_back: deque[int] = deque()
@@ -67,7 +81,7 @@ class Browsers:
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
         """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
-        is_expired = self._engine.timing.is_expired
+        is_expired = self._is_expired
         for area, messages in self.walk(queue, selector):
             for message in messages:
                 found = as_message(area, message) if not is_expired(message[1]) else None
@@ -76,11 +90,11 @@ class Browsers:
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
-        with self._engine.lock:
-            self._engine.raise_closed()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
             ends = {area: area.published for area in queue.lane_areas()}
             pairs = list(zip(reversed(queue.areas), reversed(queue.non_persistent_lanes), strict=True))
-        judge = ConsumerGroup(selector, self._engine.lock)
+        judge = ConsumerGroup(selector, self._monitor.lock)
         for persistent, volatile in pairs:
             for area, begin, end in self._stretches(persistent, volatile, ends):
                 for messages in self.loads(area, begin, end):
@@ -94,7 +108,7 @@ class Browsers:
         """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
         begins: dict[LaneState, int] = {area: 0 for area in (persistent, volatile) if area is not None}
         while True:
-            with self._engine.lock:
+            with self._monitor.lock:
                 for area in list(begins):
                     run = area.lane.pending_run(begins[area], 1)
                     if run is None or run[0] >= ends[area]:
@@ -118,7 +132,7 @@ class Browsers:
         Each list is emptied as soon as the next one is asked for.
         """
         while True:
-            with self._engine.lock:
+            with self._monitor.lock:
                 load = self._begin(area, begin, end)
             if load is None:
                 return
@@ -131,14 +145,53 @@ class Browsers:
                 messages.clear()
                 self._let_go(load.charge)
 
+    # ------------------------------------------------------------------ find
+
+    def find(self, queue: QueueArea, message_id: str) -> Message | None:
+        """Return the pending message with this id, or None. Requires: no lock.
+
+        An id that the store generated carries lane and sequence, so it is found without looking at any other message.
+        Every other id is a part of its message and nowhere else: it is looked for among the first messages.
+        """
+        if not isinstance(message_id, str):
+            raise SettingsError(f"a message id is a str, not {type(message_id).__name__}")
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
+            place = _place(queue, message_id)
+        if place is None:
+            return self._scan(queue, message_id)
+        area, sequence = place
+        for messages in self.loads(area, sequence, min(sequence + 1, area.published)):
+            for found in messages:
+                message = as_message(area, found)
+                return message if message is not None and message.message_id == message_id else None
+        return None
+
+    def _scan(self, queue: QueueArea, message_id: str) -> Message | None:
+        """Among the first FIND_MESSAGES_MAX messages."""
+        try:
+            needle = message_id.encode()
+        except UnicodeEncodeError:
+            return None
+        left = FIND_MESSAGES_MAX
+        for area, messages in self.walk(queue, None):
+            for found in messages[:left]:
+                if needle in found[1]:
+                    message = as_message(area, found)
+                    if message is not None and message.message_id == message_id:
+                        return message
+            left -= len(messages)
+            if left <= 0:
+                break
+        return None
+
     # ------------------------------------------------------------------ one load
 
     def _begin(self, area: LaneState, begin: int, end: int) -> _Load | None:
         """Choose the next one and reserve its memory. None: nothing is left. REQUIRES: the lock."""
-        engine = self._engine
-        engine.raise_closed()
+        self._monitor.raise_if_closed()
         self.settle()
-        room = engine.targets.shares.load_bytes_max
+        room = self._targets.shares.load_bytes_max
         while True:
             runs, content_bytes, count = _choose(area, begin, end, room)
             if not runs:
@@ -156,9 +209,9 @@ class Browsers:
             room = min(room, charge) // 2
 
     def _reserve(self, charge: int, buffer_bytes: int) -> bool:
-        lacking = charge - self._engine.budget.free_bytes
+        lacking = charge - self._targets.budget.free_bytes
         if lacking > 0:
-            self._engine.targets.head_queue_cache.give_back(lacking)
+            self._targets.head_queue_cache.give_back(lacking)
         if not self._holder.reserve(charge):
             return False
         if not self._reading.reserve(buffer_bytes):
@@ -207,7 +260,7 @@ class Browsers:
         try:
             messages, unreadable = area.store.read(load.regions)
         finally:
-            with self._engine.lock:
+            with self._monitor.lock:
                 self._reading.release(load.buffer_bytes)
                 unreadable = [found for found in unreadable if area.lane.is_pending(found[0])]
         for sequence, problem in unreadable:
@@ -220,7 +273,7 @@ class Browsers:
     def _let_go(self, charge: int) -> None:
         """The collector may end a walk that was given up, and this thread may hold the lock: never wait for it here."""
         self._given_back.append(charge)
-        lock = self._engine.lock
+        lock = self._monitor.lock
         if lock.acquire(blocking=False):
             try:
                 self.settle()
@@ -299,3 +352,13 @@ def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tup
     for message in held:
         missing.remove(message[0], message[0])
     return list(missing)
+
+
+def _place(queue: QueueArea, message_id: str) -> tuple[LaneState, int] | None:
+    """Which message was given this id by the store; None: it generates none like it."""
+    for area in queue.lane_areas():
+        digits = message_id.removeprefix(area.id_prefix)
+        if digits != message_id and digits.isascii() and digits.isdigit() and len(digits) <= SEQUENCE_DIGITS_MAX:
+            sequence = int(digits)
+            return (area, sequence) if str(sequence) == digits else None
+    return None

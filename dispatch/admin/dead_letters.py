@@ -10,10 +10,9 @@ handed it. Where the disk takes no more, it waits and is tried again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
@@ -23,35 +22,24 @@ from ...store.index.lane import LANE_SHIFT, Lane
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
+from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
-from ..config.policy import is_dead_letter_queue, policy_for
-from ..config.redelivery import RedeliveryRule, dead_letter_name
+from ..config.policies import Policies
+from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import LaneState, QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..core.redelivery import Redelivery
+from ..core.removal import Removals
 from ..distribution.grouped import note_groups
-from ..topics.state import SubscriptionState, remove_unrecorded
-from .move import commit_move, make_index_room
-
-if TYPE_CHECKING:
-    from ...store.journal.journal import Journal
-    from ..core.queue_area import LaneState, QueueArea
-    from ..engine.engine import Engine
+from ..topics.registry import Topics
+from ..topics.state import SubscriptionState
+from .browse import Browsers
+from .move import BATCH_BLOCKS, Mover
 
 logger = logging.getLogger("forebay.dispatch")
-
-FROM: Final = "dead_letter_from"
-"""Name of the destination that the message was sent to."""
-SUBSCRIPTION: Final = "dead_letter_subscription"
-"""Name of the durable subscription that could not digest it."""
-REASON: Final = "dead_letter_reason"
-ATTEMPTS: Final = "dead_letter_attempts"
-"""How often it was delivered there."""
-TIME: Final = "dead_letter_time"
-"""When it was given up, in ms since 1970 (UTC)."""
-MAX_ATTEMPTS: Final = "max_attempts"
-"""The reason: so often it was not acknowledged."""
-EXPIRED: Final = "expired"
-"""The reason: its time was over before anybody acknowledged it."""
-FULL: Final = "full"
-"""The reason: its destination had no room for it. See producer/diverting.py."""
 
 BATCH_MESSAGES: Final = 256
 STEPS: Final = 16
@@ -61,48 +49,41 @@ TIDY_RUNS: Final = 32
 """Each may read a block of the index, under the lock."""
 
 
-class DeadLetters:
+class DeadLetterMover:
     """The state lock guards it. `step` takes it by itself."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._waiting: dict[LaneState, None] = {}
-        """Lanes with dead letters that are about to leave, whoever waits longest first."""
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        publisher: Publisher,
+        destinations: Destinations,
+        removals: Removals,
+        redelivery: Redelivery,
+        topics: Topics,
+        browsers: Browsers,
+        mover: Mover,
+        policies: Policies,
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._targets = targets
+        self._publisher = publisher
+        self._destinations = destinations
+        self._removals = removals
+        self._topics = topics
+        self._browsers = browsers
+        self._mover = mover
+        self._policies = policies
+        self._wake_maintenance = wake_maintenance
+        self._waiting = redelivery.dead
         self._untidy: dict[LaneState, int] = {}
         """After a kill, lanes of which something came back, and up to where was looked what is left of that."""
         self._retry_at = 0.0
         self._batch_messages = BATCH_MESSAGES
         """Fewer where there is little space: what is left takes a small batch."""
-
-    def queue_for_expired(self, queue: QueueArea) -> str | None:
-        """Where what expires in that queue goes; None: it is removed, also from a dead-letter queue. O(policies)."""
-        policy = policy_for(self._engine.settings.policies, queue.name)
-        template = policy.dead_letter_queue
-        if not policy.expired_to_dead_letter or template is None:
-            return None
-        if is_dead_letter_queue(self._engine.settings.policies, queue.name):
-            return None
-        return dead_letter_name(template, queue.name)
-
-    def rule(self, queue: QueueArea) -> RedeliveryRule:
-        """Of a queue, or of the topic of a subscription. O(policies)."""
-        policies = self._engine.settings.policies
-        policy = policy_for(policies, queue.name)
-        template = policy.dead_letter_queue
-        max_attempts = policy.max_attempts
-        if template is not None and max_attempts is not None:
-            if is_dead_letter_queue(policies, queue.name):
-                max_attempts = None
-        target = dead_letter_name(template, queue.name) if template is not None else None
-        return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
-
-    def dead_letter(self, area: LaneState, first: int, last: int) -> None:
-        """These had their last attempt: nobody gets them any more. REQUIRES: the lock."""
-        area.dead.add(first, last)
-        if area.queue.dealer is not None:
-            area.queue.dealer.settled(area, first, last - first + 1)
-        self._waiting[area] = None
-        self._engine.wake_housekeeper()
 
     # ------------------------------------------------------------------ after an open
 
@@ -112,7 +93,7 @@ class DeadLetters:
         was_killed: what it had handed out for the first time is in no record, so all that is pending may have been.
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
         """
-        counts = self._engine.store.index.attempts
+        counts = self._store.index.attempts
         for lane in self._lanes() if was_killed else ():
             first = _first_block(lane) << BLOCK_SHIFT
             if first < lane.next_sequence:
@@ -121,29 +102,27 @@ class DeadLetters:
             known = area.attempts = counts.find(area.lane.number)
             if was_killed:
                 self._untidy[area] = 0
-            rule = self.rule(area.queue)
+            rule = self._policies.redelivery(area.queue.name)
             for counted in known or ():
                 if rule.is_last(counted.attempts):
                     area.dead.add(counted.first, counted.last)
-            for run in self._engine.transactions.acknowledged_in(area.lane.number):
+            for run in self._store.transactions.acknowledged_in(area.lane.number):
                 area.dead.remove(*run)
             if area.dead:
                 self._waiting[area] = None
 
     def _lanes(self) -> Iterator[Lane]:
-        engine = self._engine
-        for queue in engine.queues.values():
+        for queue in self._destinations.queues.values():
             yield from (area.index_lane for area in queue.areas if area is not None)
-        for subscriber in engine.store.subscriptions.by_number.values():
+        for subscriber in self._store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 
     def _areas(self) -> Iterator[LaneState]:
         """Those of which something came back. Of a subscription that is offline, and never failed, nothing is made."""
-        engine = self._engine
-        counts = engine.store.index.attempts
-        for queue in engine.queues.values():
+        counts = self._store.index.attempts
+        for queue in self._destinations.queues.values():
             yield from (area for area in queue.lane_areas() if counts.find(area.lane.number) is not None)
-        for topic in engine.topics.areas.values():
+        for topic in self._topics.areas.values():
             for name, subscriber in topic.durable.items():
                 for lane in filter(None, subscriber.lanes):
                     topic_area = topic.areas[lane.priority]
@@ -155,14 +134,13 @@ class DeadLetters:
 
     def step(self) -> bool:
         """Let up to 256 of one lane leave; False: there are none, or they must wait. REQUIRES: no lock."""
-        engine = self._engine
         if self._untidy:
-            with engine.lock:
+            with self._monitor.lock:
                 self._tidy()
             return True
-        if not self._waiting or engine.monotonic() < self._retry_at:
+        if not self._waiting or self._monitor.monotonic() < self._retry_at:
             return False
-        with engine.lock:
+        with self._monitor.lock:
             area = next(iter(self._waiting), None)
             if area is None:
                 return False
@@ -173,12 +151,12 @@ class DeadLetters:
             self._waiting[area] = None  # the others first, next time
             first = area.dead.first
             last = min(next(iter(area.dead))[1], first + self._batch_messages - 1)
-            rule = self.rule(area.queue)
+            rule = self._policies.redelivery(area.queue.name)
         try:
             if rule.dead_letter_queue is None:
                 self._discard(area, first, last)
             else:
-                for messages in engine.browsers.loads(area, first, last + 1):
+                for messages in self._browsers.loads(area, first, last + 1):
                     self.move(area, rule.dead_letter_queue, messages, MAX_ATTEMPTS)
         except (Closed, StoreFailed):
             raise
@@ -187,9 +165,9 @@ class DeadLetters:
                 self._batch_messages = max(self._batch_messages // 4, 1)
                 return True
             logger.warning("dead letters of %r wait: %s", area.queue.name, error)
-            self._retry_at = engine.monotonic() + RETRY_SECONDS
+            self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
-        with engine.lock:
+        with self._monitor.lock:
             self._leave(area, first, last)
         self._batch_messages = min(2 * self._batch_messages, BATCH_MESSAGES)
         return True
@@ -200,7 +178,7 @@ class DeadLetters:
         while done < STEPS and self.step():
             done += 1
         if done == STEPS:
-            self._engine.wake_housekeeper()
+            self._wake_maintenance()
         return done
 
     def _tidy(self) -> None:
@@ -218,45 +196,27 @@ class DeadLetters:
     def _leave(self, area: LaneState, first: int, last: int) -> None:
         """They have left, but for those that can't be read. REQUIRES: the lock."""
         area.dead.remove(first, last)
-        for sequence in self._free(area, first, last):
+        for sequence in self._removals.free_sequences(area, first, last):
             area.unreadable += 1
             area.give_up(sequence)
 
-    def _free(self, area: LaneState, first: int, last: int) -> list[int]:
-        """What of them is pending and nobody else's to decide about."""
-        decided = self._engine.transactions.acknowledged_in(area.lane.number)
-        return [
-            sequence
-            for sequence in range(first, last + 1)
-            if area.lane.is_pending(sequence) and sequence not in area.in_flight and sequence not in decided
-        ]
-
     def _discard(self, area: LaneState, first: int, last: int) -> None:
-        engine = self._engine
+        """Remove dead letters for which there is no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
-        with engine.lock:
-            engine.raise_closed()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
+            free = SequenceSet()
+            for sequence in self._removals.free_sequences(area, first, last):
+                free.add(sequence, sequence)
             try:
-                for sequence in self._free(area, first, last):
-                    gone.add(sequence, sequence)
-                for run in gone:
-                    self._remove(area, *run)
+                for run in free:
+                    area.store.remove(area.lane, *run)
+                    gone.add(*run)
             finally:
                 area.queue.dead_lettered += gone.count
-                self._gone(area, gone)
-            position = engine.store.journal.end
-        engine.after_write(position)
-
-    def _remove(self, area: LaneState, first: int, last: int) -> None:
-        if self._engine.store.index.attempts.is_recorded(area.lane.number):
-            area.store.remove(area.lane, first, last)
-        else:
-            remove_unrecorded(area, first, last)
-
-    def _gone(self, area: LaneState, gone: SequenceSet) -> None:
-        self._engine.targets.forget(area, gone)
-        if area.queue.admission is not None:
-            area.queue.admission.room_came()
+                self._removals.forget(area, gone)
+            position = self._store.journal.end
+        self._publisher.confirm(position)
 
     # ------------------------------------------------------------------ moving
 
@@ -265,39 +225,38 @@ class DeadLetters:
 
         StoreFull: none, or of non-persistent ones some. REQUIRES: no lock.
         """
-        engine, moved = self._engine, 0
-        store = engine.store
+        moved = 0
+        store = self._store
         for begin in range(0, len(messages), self._batch_messages):
             batch = messages[begin : begin + self._batch_messages]
-            make_index_room(store)
-            with engine.lock:
-                engine.raise_closed()
-                free = set(self._free(area, batch[0][0], batch[-1][0]))
+            store.require_index_room(BATCH_BLOCKS)
+            with self._monitor.lock:
+                self._monitor.raise_if_closed()
+                free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
                 stamped = [self._stamped(area, message, reason) for message in batch if message[0] in free]
                 if stamped:
                     self._move(area, to, stamped)
                     area.queue.dead_lettered += len(stamped)
                 moved += len(stamped)
                 position = store.journal.end
-            engine.after_write(position)
+            self._publisher.confirm(position)
         return moved
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. REQUIRES: the lock."""
-        engine = self._engine
-        with accepting_dead_letters(engine.store.journal):
-            queue = engine.queue_locked(to)
+        with self._store.journal.accepting_dead_letters():
+            queue = self._destinations.queue_locked(to)
             if area.queue.has_groups:
-                note_groups(engine, queue)
+                note_groups(self._store, self._targets, queue)
             if area.is_persistent:
-                target = engine.lane_area(queue.number << LANE_SHIFT | area.lane.priority)
-                commit_move(engine, area, target, messages)
+                target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
+                self._mover.commit(area, target, messages)
             else:
-                self._move_volatile(area, queue, messages)
+                self._move_non_persistent(area, queue, messages)
 
-    def _move_volatile(self, area: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
+    def _move_non_persistent(self, area: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
         """One by one: no crash leaves any of them."""
-        target = self._engine.non_persistent_lane(queue, area.lane.priority)
+        target = self._destinations.non_persistent_lane(queue, area.lane.priority)
         gone = SequenceSet()
         try:
             for sequence, properties, body, timestamp in messages:
@@ -305,8 +264,7 @@ class DeadLetters:
                 area.store.remove_one(area.lane, sequence)
                 gone.add(sequence, sequence)
         finally:
-            if gone:
-                self._gone(area, gone)
+            self._removals.forget(area, gone)
 
     def _stamped(self, area: LaneState, message: StoredMessage, reason: str) -> StoredMessage:
         """With its id, and with headers that say why it is there."""
@@ -316,7 +274,7 @@ class DeadLetters:
             FROM: area.queue.name,
             REASON: reason,
             ATTEMPTS: known.get(sequence) if known is not None else 0,
-            TIME: self._engine.clock_ms(),
+            TIME: self._monitor.clock_ms(),
         }
         if isinstance(area.queue, SubscriptionState) and area.queue.is_durable:
             added[SUBSCRIPTION] = area.queue.subscriber.facts.name
@@ -326,17 +284,6 @@ class DeadLetters:
             return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
-
-
-@contextmanager
-def accepting_dead_letters(journal: Journal) -> Iterator[None]:
-    """What is written meanwhile is a dead letter: it has a right to the reserve. REQUIRES: the lock, all the time."""
-    journal.is_burying = True
-    try:
-        with journal.uninterrupted():
-            yield
-    finally:
-        journal.is_burying = False
 
 
 def _first_block(lane: Lane) -> int:

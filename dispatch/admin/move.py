@@ -10,175 +10,183 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ...store.errors import ForebayError, StoreFull
+from ...store.errors import ForebayError
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
 from ...store.index.block import BLOCK_MESSAGES
 from ...store.journal.reading import StoredMessage
+from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
-from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
+from ..core.delays import TimedLanes
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import LaneState, PersistentLaneState, QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..selectors.selector import Selector
-from ..topics.state import remove_unrecorded
-
-if TYPE_CHECKING:
-    from ...store.message_store import MessageStore
-    from ..engine.engine import Engine
+from .browse import Browsers
 
 BATCH_BLOCKS: Final = 3
 """Blocks of the index that a batch makes dirty at most: one where it came from, two where it goes."""
 
 
-def move(engine: Engine, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
-    """See Queue.move. REQUIRES: no lock."""
-    moved = 0
-    try:
-        for area, messages in engine.browsers.walk(source, selector):
-            begin = 0
-            while begin < len(messages):
-                if moved == limit:
-                    return moved
-                end = begin + SLICE_MESSAGES_MAX
-                if limit is not None:
-                    end = min(end, begin + limit - moved)
-                considered, taken = _move_admitted(engine, area, to, messages[begin:end])
-                begin += considered
-                moved += taken
-    except ForebayError as error:
-        error.stored = moved + getattr(error, "stored", 0)  # type: ignore[attr-defined]
-        raise
-    return moved
+class Mover:
+    """Moves messages between queues, and to dead-letter queues."""
 
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        publisher: Publisher,
+        destinations: Destinations,
+        removals: Removals,
+        timed: TimedLanes,
+        browsers: Browsers,
+        slice_messages_max: int,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._targets = targets
+        self._publisher = publisher
+        self._destinations = destinations
+        self._removals = removals
+        self._timed = timed
+        self._browsers = browsers
+        self._slice_messages_max = slice_messages_max
 
-def _move_admitted(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
-    """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
-    if to.admission is None:
-        return len(batch), _move_batch(engine, area, to, batch)
-    sizes = [_content_bytes(message) for message in batch]
-    admitted = to.admission.admit(sizes, lambda: engine.after_write(engine.position()))
-    try:
-        return admitted, _move_batch(engine, area, to, batch[:admitted])
-    finally:
-        to.admission.stored(sizes[:admitted])
+    def move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
+        """See Queue.move. REQUIRES: no lock."""
+        moved = 0
+        try:
+            for area, messages in self._browsers.walk(source, selector):
+                begin = 0
+                while begin < len(messages):
+                    if moved == limit:
+                        return moved
+                    end = begin + SLICE_MESSAGES_MAX
+                    if limit is not None:
+                        end = min(end, begin + limit - moved)
+                    considered, taken = self._move_admitted(area, to, messages[begin:end])
+                    begin += considered
+                    moved += taken
+        except ForebayError as error:
+            error.stored = moved + getattr(error, "stored", 0)  # type: ignore[attr-defined]
+            raise
+        return moved
 
+    def _move_admitted(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> tuple[int, int]:
+        """Of a batch (how many were considered, how many were moved): as far as the new queue has room for them."""
+        if to.admission is None:
+            return len(batch), self._move_batch(area, to, batch)
+        sizes = [_content_bytes(message) for message in batch]
+        admitted = to.admission.admit(sizes, lambda: self._publisher.confirm(self._publisher.position()))
+        try:
+            return admitted, self._move_batch(area, to, batch[:admitted])
+        finally:
+            to.admission.stored(sizes[:admitted])
 
-def make_index_room(store: MessageStore) -> None:
-    """For what a batch brings into the index. StoreFull: a checkpoint found no room. REQUIRES: no lock."""
-    if not store.index.has_room_for(BATCH_BLOCKS) and not store.checkpoint():
-        raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
+    def _move_batch(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+        """Move what of a batch is still free; returns how many."""
+        if not area.is_persistent:
+            return self._move_non_persistent(area, to, batch)
+        store = self._store
+        target = to.areas[area.lane.priority] or self._destinations.create_lane(to, area.lane.priority)
+        store.require_index_room(BATCH_BLOCKS)
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
+            are_free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
+            free = [message for message in batch if message[0] in are_free]
+            if area.is_timed:
+                free = [_with_times(area, message) for message in free]
+            if free:
+                if area.queue.has_groups:
+                    note_groups(self._store, self._targets, to)
+                with store.journal.uninterrupted():
+                    self.commit(area, target, free)
+            position = store.journal.end
+        self._publisher.confirm(position)
+        return len(free)
 
-
-def _move_batch(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
-    """Move what of a batch is still free; returns how many."""
-    if not area.is_persistent:
-        return _move_volatile(engine, area, to, batch)
-    store = engine.store
-    target = to.areas[area.lane.priority] or engine.create_lane(to, area.lane.priority)
-    make_index_room(store)
-    with engine.lock:
-        engine.raise_closed()
-        decided = engine.transactions.acknowledged_in(area.lane.number)
-        free = [
-            message
-            for message in batch
-            if message[0] not in area.in_flight and message[0] not in decided and area.lane.is_pending(message[0])
-        ]
-        if area.is_timed:
-            free = [_with_times(area, message) for message in free]
-        if free:
+    def _move_non_persistent(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
+        """As _move_batch, message by message: no crash leaves any of them."""
+        priority = area.lane.priority
+        target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
+        gone = SequenceSet()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
             if area.queue.has_groups:
-                note_groups(engine, to)
-            with store.journal.uninterrupted():
-                commit_move(engine, area, target, free)
-        position = store.journal.end
-    engine.after_write(position)
-    return len(free)
+                note_groups(self._store, self._targets, to)
+            try:
+                for sequence, properties, body, timestamp in batch:
+                    if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
+                        if has_times(properties):
+                            target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
+                        else:
+                            target.add(timestamp, properties, body)
+                        area.store.remove_one(area.lane, sequence)
+                        gone.add(sequence, sequence)
+            except ForebayError as error:
+                error.stored = gone.count  # type: ignore[attr-defined]
+                raise
+            finally:
+                self._removals.forget(area, gone)
+        self._publisher.confirm(0)
+        return gone.count
+
+    def commit(self, area: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
+        """All of them move, or none. REQUIRES: the lock."""
+        transactions = self._store.transactions
+        gone = _runs_of(messages)
+        is_recorded = self._store.index.attempts.is_recorded(area.lane.number)
+        branch = transactions.begin()
+        try:
+            written = self._write(branch, target, messages)
+            for first, last in gone if is_recorded else ():
+                branch.acknowledge(area.lane.number, first, last)
+            transactions.commit(branch, {position: lengths for position, lengths, _ in written})
+        except ForebayError:
+            with suppress(ForebayError):  # a crash would leave no more of it
+                transactions.rollback(branch)
+            transactions.end(branch.number)
+            raise
+        self._store.adds += branch.messages
+        for first, last in gone if not is_recorded else ():
+            area.store.remove(area.lane, first, last)  # of a subscription that nothing on disk knows
+        self._removals.forget(area, gone)
+        for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
+            if placed.is_timed:
+                self._timed.note(target)
+                self._publisher.arrive(target, range(placed.first, placed.first + placed.messages))
+            else:
+                self._publisher.arrive(
+                    target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)]
+                )
+
+    def _write(
+        self, branch: Branch, target: PersistentLaneState, messages: list[StoredMessage]
+    ) -> list[tuple[int, list[int], list[StoredMessage]]]:
+        """Write them as slices that count with the commit: position, lengths and messages of each."""
+        written: list[tuple[int, list[int], list[StoredMessage]]] = []
+        for part in _slices(messages, target.index_lane.slice_room, self._slice_messages_max):
+            contents = [(properties, body or b"") for _, properties, body, _ in part]
+            is_timed = any(has_times(properties) for properties, _ in contents)
+            lengths = self._store.transactions.add_slice(
+                branch, target.index_lane, part[0][3], contents, is_timed=is_timed
+            )
+            written.append((branch.last_position, lengths, part))
+        return written
 
 
 def _with_times(area: LaneState, message: StoredMessage) -> StoredMessage:
     """Its times as they are now: a delay that a transaction began ends when it would have ended."""
     sequence, properties, body, timestamp = message
     return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
-
-
-def _move_volatile(engine: Engine, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
-    """As _move_batch, message by message: no crash leaves any of them."""
-    priority = area.lane.priority
-    target = to.non_persistent_lanes[priority] or engine.create_non_persistent_lane(to, priority)
-    gone = SequenceSet()
-    with engine.lock:
-        engine.raise_closed()
-        if area.queue.has_groups:
-            note_groups(engine, to)
-        try:
-            for sequence, properties, body, timestamp in batch:
-                if sequence not in area.in_flight and area.lane.is_pending(sequence) and body is not None:
-                    if has_times(properties):
-                        target.add_timed(timestamp, properties, body, area.lane.times_of(sequence))
-                    else:
-                        target.add(timestamp, properties, body)
-                    area.store.remove_one(area.lane, sequence)
-                    gone.add(sequence, sequence)
-        except ForebayError as error:
-            error.stored = gone.count  # type: ignore[attr-defined]
-            raise
-        finally:
-            if gone:
-                engine.unpark(area, gone)
-                engine.targets.forget(area, gone)
-            if area.queue.admission is not None:
-                area.queue.admission.room_came()
-    engine.after_write(0)
-    return gone.count
-
-
-def commit_move(engine: Engine, area: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-    """All of them move, or none. REQUIRES: the lock."""
-    transactions = engine.store.transactions
-    gone = _runs_of(messages)
-    is_recorded = engine.store.index.attempts.is_recorded(area.lane.number)
-    branch = transactions.begin()
-    try:
-        written = _write(engine, branch, target, messages)
-        for first, last in gone if is_recorded else ():
-            branch.acknowledge(area.lane.number, first, last)
-        transactions.commit(branch, {position: lengths for position, lengths, _ in written})
-    except ForebayError:
-        with suppress(ForebayError):  # a crash would leave no more of it
-            transactions.rollback(branch)
-        transactions.end(branch.number)
-        raise
-    engine.store.adds += branch.messages
-    for first, last in gone if not is_recorded else ():
-        remove_unrecorded(area, first, last)  # of a subscription that nothing on disk knows
-    engine.unpark(area, gone)
-    engine.targets.forget(area, gone)
-    if area.queue.admission is not None:
-        area.queue.admission.room_came()
-    for placed, (_, _, part) in zip(branch.committed(), written, strict=True):
-        if placed.is_timed:
-            engine.timing.note(target)
-            engine.arrive(target, range(placed.first, placed.first + placed.messages))
-        else:
-            engine.arrive(target, [(sequence, *message[1:]) for sequence, message in enumerate(part, placed.first)])
-
-
-def _write(
-    engine: Engine, branch: Branch, target: PersistentLaneState, messages: list[StoredMessage]
-) -> list[tuple[int, list[int], list[StoredMessage]]]:
-    """Write them as slices that count with the commit: position, lengths and messages of each."""
-    written: list[tuple[int, list[int], list[StoredMessage]]] = []
-    for part in _slices(messages, target.index_lane.slice_room, engine.slice_messages_max):
-        contents = [(properties, body or b"") for _, properties, body, _ in part]
-        is_timed = any(has_times(properties) for properties, _ in contents)
-        lengths = engine.store.transactions.add_slice(
-            branch, target.index_lane, part[0][3], contents, is_timed=is_timed
-        )
-        written.append((branch.last_position, lengths, part))
-    return written
 
 
 def _runs_of(messages: list[StoredMessage]) -> SequenceSet:

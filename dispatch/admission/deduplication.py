@@ -6,62 +6,70 @@ No crash leaves a non-persistent message, so none leaves its id.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ...cache.budget import Holder
 from ...cache.shares import Shares
 from ...store.errors import TransactionError
-from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Deduplication, Identity
-from ..config.policy import policy_for
+from ...store.format.properties import own_identity
+from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Deduplication, Identity, identity
+from ..config.policies import Policies
 from ..config.settings import Settings
-
-if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
 
 
 class DuplicateWindows:
     """The state lock guards it."""
 
-    def __init__(self, settings: Settings, holder: Holder, shares: Shares) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        policies: Policies,
+        holder: Holder,
+        shares: Shares,
+        make_room: Callable[[int], object],
+    ) -> None:
+        """make_room: takes memory from others, under the state lock."""
         self._max_file_bytes = settings.max_file_length_bytes
 
         def window_of(name: str) -> int:
-            return policy_for(settings.policies, name).duplicate_window
+            return policies.of(name).duplicate_window
 
         self.persistent = Deduplication(holder, window_of, self._most_bytes(shares))
         """The store's."""
-        self.volatile = Deduplication(holder, window_of, self._most_bytes(shares))
+        self.non_persistent = Deduplication(holder, window_of, self._most_bytes(shares))
+        self.persistent.make_room = self.non_persistent.make_room = make_room
 
     def _most_bytes(self, shares: Shares) -> int:
         """For either kind: half of their share, and no more than what a quarter of a data log restates."""
         most_ids = self._max_file_bytes // 4 // DIGEST_BYTES
         return min(shares.duplicates_bytes // 2, most_ids * ID_CHARGE_BYTES)
 
-    def ask_for_room(self, make_room: Callable[[int], object]) -> None:
-        """make_room: takes memory from others."""
-        self.persistent.make_room = self.volatile.make_room = make_room
+    def watch(self, number: int, name: str) -> bool:
+        """Take a queue or topic in. Return whether its policy has a duplicate window."""
+        self.non_persistent.see(number, name)
+        return self.non_persistent.watches(number)
 
-    def watch(self, area: QueueArea) -> None:
-        """A queue or topic that is new to the engine: see whether what is sent there must not be stored twice."""
-        self.volatile.see(area.number, area.name)
-        area.is_watched = self.volatile.watches(area.number)
-
-    def forget(self, area: QueueArea) -> None:
-        """It is deleted, and the store knows that."""
-        self.volatile.forget(area.number)
+    def forget(self, number: int) -> None:
+        """Drop a destination that is deleted. Requires: the store knows that."""
+        self.non_persistent.forget(number)
 
     def resize(self, shares: Shares) -> None:
         """Another memory limit."""
         self.persistent.resize(self._most_bytes(shares))
-        self.volatile.resize(self._most_bytes(shares))
+        self.non_persistent.resize(self._most_bytes(shares))
 
     def is_stored(self, found: Identity) -> bool:
         """Whether the message is in a window. TransactionError while a transaction has it and no outcome."""
         if self.persistent.decides(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
-        return self.persistent.knows(found) or self.volatile.knows(found)
+        return self.persistent.knows(found) or self.non_persistent.knows(found)
 
     @property
     def held_bytes(self) -> int:
         """Recomputed from what is there. O(windows)."""
-        return self.persistent.held_bytes + self.volatile.held_bytes
+        return self.persistent.held_bytes + self.non_persistent.held_bytes
+
+
+def identity_of(destination: int, properties: bytes) -> Identity | None:
+    """Return what makes a message the same as another one sent to that destination. None: it has no id of its own."""
+    found = own_identity(properties)
+    return identity(destination, *found) if found is not None else None

@@ -11,20 +11,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from sys import maxsize
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from ...store.errors import Closed, MessageTooLarge, StoreFull
-from ..config.policy import DestinationPolicy, is_dead_letter_queue, policy_for
-from ..producer.dropping import drop_oldest
-
-if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
-    from ..engine.engine import Engine
+from ..config.policy import DestinationPolicy
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 """Whatever else than an ack makes room is noticed within this time."""
@@ -32,6 +28,34 @@ WARN_SECONDS: Final = 10.0
 """A sender that waits is logged after so long, and again whenever it has waited twice as long."""
 
 logger = logging.getLogger("forebay.dispatch")
+
+
+class LimitedDestination(ABC):
+    """A queue or topic, as far as its limits know it. The state lock guards it."""
+
+    is_queue: ClassVar[bool] = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dropped = 0
+        """Messages that the policy gave up for want of room."""
+        self.blocked_sends = 0
+        self.blocked_seconds = 0.0
+        """Time that sends had to wait for room, counted when the wait ends."""
+
+    @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Messages that are not acknowledged."""
+
+    @property
+    @abstractmethod
+    def depth_bytes(self) -> int:
+        """Bytes of their bodies and headers."""
+
+    @abstractmethod
+    def catch_up(self) -> None:
+        """Make the depth exact where it is computed late."""
 
 
 class Wakeable(Protocol):
@@ -42,7 +66,7 @@ class Wakeable(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Sender:
+class WaitingSender:
     """One that waits since `began`. `admitted` messages are reserved for it."""
 
     sizes: Sequence[int]
@@ -58,7 +82,7 @@ class DestinationLimits:
     """The limits of one queue. The state lock guards it."""
 
     def __init__(
-        self, area: QueueArea, policy: DestinationPolicy, lock: threading.Lock, monotonic: Callable[[], float]
+        self, area: LimitedDestination, policy: DestinationPolicy, lock: threading.Lock, monotonic: Callable[[], float]
     ) -> None:
         self._area = area
         self._policy = policy
@@ -67,7 +91,7 @@ class DestinationLimits:
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
-        self._waiting: deque[Sender] = deque()
+        self._waiting: deque[WaitingSender] = deque()
         self._is_closed = False
         self._closed_what = ""
 
@@ -109,9 +133,10 @@ class DestinationLimits:
         """They go to the dead-letter queue then."""
         return self._policy.when_full == "dead_letter"
 
-    def admit_or_drop(self, engine: Engine, sizes: Sequence[int]) -> int:
+    def admit_or_drop(self, sizes: Sequence[int], drop_oldest: Callable[[int, int], object]) -> int:
         """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
 
+        drop_oldest(messages, bytes): removes at least so much, as far as there is. Called under the lock.
         0: the first of these is to be given up itself; where it is lost with that, it is counted already. Raises
         MessageTooLarge, StoreFull and StoreFailed of the removals. REQUIRES: no lock.
         """
@@ -119,7 +144,7 @@ class DestinationLimits:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
         with self._lock:
             if self._policy.when_full == "drop_oldest" and self._area.is_queue:
-                drop_oldest(engine, self._area, *self._lacking(sizes))
+                drop_oldest(*self._lacking(sizes))
             admitted = self._reserve(sizes)
             if not admitted and not self.diverts:
                 self._area.dropped += 1
@@ -187,18 +212,18 @@ class DestinationLimits:
         finally:
             self._area.blocked_seconds += self._monotonic() - sender.began
 
-    def line_up(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> Sender:
+    def line_up(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> WaitingSender:
         """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
 
         REQUIRES: the lock.
         """
         now = self._monotonic()
-        sender = Sender(sizes, woken, now, deadline, now + WARN_SECONDS)
+        sender = WaitingSender(sizes, woken, now, deadline, now + WARN_SECONDS)
         self._waiting.append(sender)
         self._area.blocked_sends += 1
         return sender
 
-    def look(self, sender: Sender) -> float:
+    def look(self, sender: WaitingSender) -> float:
         """0: it is admitted; else seconds after which it must look again, if it is not woken before.
 
         Raises StoreFull when its time is up, Closed. REQUIRES: the lock.
@@ -220,7 +245,7 @@ class DestinationLimits:
             logger.warning("a send to %r has waited %.0f s: %s", self._area.name, waited, self._full(sender.sizes[0]))
         return min(left, LOOK_AGAIN_SECONDS)
 
-    def leave(self, sender: Sender) -> None:
+    def leave(self, sender: WaitingSender) -> None:
         """It waits no longer: its place and what was reserved for it are free. REQUIRES: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
@@ -254,13 +279,3 @@ class DestinationLimits:
             return StoreFull(size_bytes, 0, f"max_messages={policy.max_messages} of the {what} {area.name!r}")
         available = max(self._max_bytes - area.depth_bytes - self._reserved_bytes, 0)
         return StoreFull(size_bytes, available, f"max_bytes={policy.max_bytes} of the {what} {area.name!r}")
-
-
-def limit(engine: Engine, area: QueueArea) -> None:
-    """A queue or topic that is new to the engine: see whether its policy limits it. REQUIRES: the lock."""
-    policies = engine.settings.policies
-    policy = policy_for(policies, area.name)
-    if policy.when_full == "dead_letter" and is_dead_letter_queue(policies, area.name):
-        policy = replace(policy, when_full="fail")
-    if policy.is_limiting:
-        area.admission = DestinationLimits(area, policy, engine.lock, engine.monotonic)

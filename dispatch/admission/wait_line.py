@@ -12,16 +12,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...store.errors import Closed, SettingsError, StoreFull
-from ..config.policy import TIMEOUT_SECONDS_MAX, policy_for
-from ..config.settings import Settings
-from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, Wakeable
-
-if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
-    from ..engine.engine import Engine
+from ..config.policies import Policies
+from ..config.policy import TIMEOUT_SECONDS_MAX
+from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -41,7 +37,7 @@ def deadline_after(timeout: float | None, now: float) -> float | None:
 class Waiting:
     """One that waits since `began` for room that `full` names."""
 
-    area: QueueArea
+    area: LimitedDestination
     sizes: Sequence[int]
     full: StoreFull
     woken: Wakeable
@@ -56,7 +52,8 @@ class Waiting:
 class SpaceLine:
     """The state lock guards it."""
 
-    def __init__(self, lock: threading.Lock, monotonic: Callable[[], float]) -> None:
+    def __init__(self, lock: threading.Lock, monotonic: Callable[[], float], policies: Policies) -> None:
+        self._policies = policies
         self._lock = lock
         self._monotonic = monotonic
         self._waiting: deque[Waiting] = deque()
@@ -71,11 +68,11 @@ class SpaceLine:
     def is_empty(self) -> bool:
         return not self._waiting
 
-    def deadline(self, area: QueueArea, full: StoreFull, deadline: float | None, settings: Settings) -> float:
+    def deadline(self, area: LimitedDestination, full: StoreFull, deadline: float | None) -> float:
         """When a send there gives up that was just refused. Raises full where it does not wait at all."""
         now = self._monotonic()
         if deadline is None:
-            policy = policy_for(settings.policies, area.name)
+            policy = self._policies.of(area.name)
             if policy.when_store_full == "block":
                 seconds = policy.block_timeout_seconds
                 deadline = now + seconds if seconds is not None else _FOREVER
@@ -84,7 +81,7 @@ class SpaceLine:
         return deadline
 
     def line_up(
-        self, area: QueueArea, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
+        self, area: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
     ) -> Waiting:
         """Wait behind those who wait already, until `look` says that it may try, or `leave`. REQUIRES: the lock."""
         now = self._monotonic()
@@ -139,66 +136,3 @@ class SpaceLine:
         self._is_closed = True
         for waiting in self._waiting:
             waiting.woken.notify()
-
-
-class Space:
-    """Both lines of an engine."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.journal = SpaceLine(engine.lock, engine.monotonic)
-        self.tmp_storage = SpaceLine(engine.lock, engine.monotonic)
-        engine.overflow.storage.on_room(self.tmp_storage.room_came)
-        engine.store.cleaner.room_came = self.journal.room_came
-
-    def line(self, persistent: bool) -> SpaceLine:
-        return self.journal if persistent else self.tmp_storage
-
-    def free(self) -> None:
-        """Do what may make room, or have it done. REQUIRES: no lock."""
-        engine = self._engine
-        if not engine.housekeeper.ask_for_cleanup():
-            engine.store.delete_unneeded()
-            with engine.lock:
-                engine.overflow.compact()
-
-    def wait(
-        self,
-        line: SpaceLine,
-        area: QueueArea,
-        sizes: Sequence[int],
-        full: StoreFull,
-        deadline: float | None,
-        attempt: Callable[[], None],
-    ) -> None:
-        """Try again until attempt raises no StoreFull. REQUIRES: no lock. Raises full when the time is up, Closed."""
-        engine = self._engine
-        gives_up_at = line.deadline(area, full, deadline, engine.settings)
-        engine.after_write(engine.position())  # who waits may wait for its own messages to be acknowledged
-        woken = threading.Condition(engine.lock)
-        with engine.lock:
-            waiting = line.line_up(area, sizes, full, gives_up_at, woken)
-        try:
-            while True:
-                self.free()
-                with engine.lock:
-                    while wait_seconds := line.look(waiting):
-                        woken.wait(wait_seconds)
-                try:
-                    return attempt()
-                except StoreFull as again:
-                    with engine.lock:
-                        line.refused(waiting, again)
-        finally:
-            with engine.lock:
-                line.leave(waiting)
-
-    def room_came(self) -> None:
-        """REQUIRES: the lock."""
-        self.journal.room_came()
-        self.tmp_storage.room_came()
-
-    def close(self) -> None:
-        """REQUIRES: the lock."""
-        self.journal.close()
-        self.tmp_storage.close()

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...store.errors import Closed, SettingsError
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
-from ..core.delivery import Delivery
+from ..core.model import Delivery
 from .delivery import AsyncDelivery
 from .loop import LoopConfirmer
 from .transaction import AsyncTransaction, inner_transaction
 from .wakeups import FairWaiters, LoopWaker
 
 if TYPE_CHECKING:
-    from ..core.queue_area import ConsumerGroup
+    from ..core.model import ConsumerGroup
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
@@ -49,7 +49,7 @@ class AsyncConsumer:
     """Made by `subscribe`. Belongs to its loop; iterating it takes one message at a time."""
 
     def __init__(self, caller: LoopConfirmer, consumer: Consumer, lines: WaitingLines, bell: ConsumerWaker) -> None:
-        consumer._caller = caller  # so that what its acks owe does not make the loop wait
+        consumer.confirmer = caller  # so that what its acks owe does not make the loop wait
         bell.called = self.wake
         consumer.when_closed = partial(bell.bell.ring, self._end)
         consumer.when_moved = partial(bell.bell.ring, self._move)
@@ -94,11 +94,11 @@ class AsyncConsumer:
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         if timeout == 0 or not self._line.is_busy:
-            with engine.lock:
+            with engine.monitor.lock:
                 deliveries = self._consumer.take_direct(max_messages, max_bytes)
             if deliveries:
-                if engine.targets.ready:
-                    engine.call_ready()
+                if engine.monitor.deferred:
+                    engine.monitor.run_deferred()
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self._caller.loop.time() + timeout
@@ -114,14 +114,14 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_over = deadline is not None and self._caller.loop.time() >= deadline
-                with engine.lock:
+                with engine.monitor.lock:
                     found = consumer.look(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
                         consumer.arm()
                         self._line.is_armed |= search.has_credit
-                if engine.targets.ready:
-                    engine.call_ready()
+                if engine.monitor.deferred:
+                    engine.monitor.run_deferred()
                 if found is not None:
                     return [AsyncDelivery(self, delivery) for delivery in found]
                 if search.load is not None:
@@ -222,7 +222,7 @@ class AsyncConsumer:
         batch = _inner(deliveries)
         parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
         if len(parts) > 1:
-            with self._engine.lock:
+            with self._engine.monitor.lock:
                 self._consumer._check_held(batch)
         for part in parts:
             await self._ack(part)
@@ -232,19 +232,19 @@ class AsyncConsumer:
             await asyncio.sleep(0)
         self._consumer.ack(deliveries)
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
 
     async def ack_up_to(self, delivery: AsyncDelivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         self._consumer.ack_up_to(_inner(delivery))
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
 
     async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
         """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
         self._consumer.nack(_inner(deliveries), delay=delay)
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
 
     # ------------------------------------------------------------------ the rest
 
@@ -252,7 +252,7 @@ class AsyncConsumer:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         self._consumer.close()
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""

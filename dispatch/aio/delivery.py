@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ...store.message import HeaderValue, Message
-from ..core.delivery import Delivery
+from ..core.model import Delivery
 
 if TYPE_CHECKING:
     from .consumer import AsyncConsumer

@@ -58,16 +58,16 @@ class AsyncForebay:
 
     async def queue(self, name: str) -> AsyncQueue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
-        area = self._engine.queue_area(check_name(name), self._caller)
+        area = self._engine.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
         if area.admission is not None:
             return AsyncLimitedQueue(self, self._caller, area)
         return AsyncQueue(self, self._caller, Queue(self._engine, area))
 
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
-        self._engine.raise_closed()
+        self._engine.monitor.raise_if_closed()
         area = self._engine.topics.areas.get(check_name(name))
         if area is None:
             area = await self._caller.call(self._engine.topics.topic_area, name)

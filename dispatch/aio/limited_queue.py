@@ -10,14 +10,13 @@ from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import DestinationLimits
 from ..admission.wait_line import deadline_after
-from ..producer.limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
-from ..producer.once import fresh
+from ..limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
 from .loop import LoopConfirmer
 from .queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .transaction import AsyncTransaction, inner_transaction
 
 if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
+    from ..core.model import QueueArea
     from ..topics.state import TopicState
     from .forebay import AsyncForebay
 
@@ -56,18 +55,18 @@ class AsyncLimitedSender(AsyncSender):
         """
         message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
         sizes = (self._size(message),)
-        deadline = deadline_after(timeout, self._engine.monotonic())
+        deadline = deadline_after(timeout, self._engine.monitor.monotonic())
         if message_id is not None and not self._fresh((message,), transaction):
-            self._caller.after_write(self._engine.position())
+            self._caller.confirm(self._engine.publisher.position())
             if self._caller.owed:
-                await self._caller.confirm()
+                await self._caller.confirmed()
             return message_id
         if not await self._room(sizes, deadline, transaction):
             own_id = self._sender.gate.give_up(message)
             if self._admission.diverts:
-                self._caller.after_write(self._engine.position())
+                self._caller.confirm(self._engine.publisher.position())
             if self._caller.owed:
-                await self._caller.confirm()
+                await self._caller.confirmed()
             return own_id
 
         def send() -> str:
@@ -89,7 +88,7 @@ class AsyncLimitedSender(AsyncSender):
         except StoreFull as full:
             own_id = await self._in_line(full, persistent, sizes, lambda: self._admitted_again(sizes, send), deadline)
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
         return own_id
 
     async def _send_part(
@@ -119,9 +118,9 @@ class AsyncLimitedSender(AsyncSender):
             raise
         finally:
             if ids:
-                self._caller.after_write(self._engine.position())
+                self._caller.confirm(self._engine.publisher.position())
             if self._caller.owed:
-                await self._caller.confirm()
+                await self._caller.confirmed()
 
     async def _send_admitted(
         self, batch: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
@@ -155,7 +154,7 @@ class AsyncLimitedSender(AsyncSender):
         area = self._sender._area
         if not area.is_watched or transaction is not None:
             return len(messages)
-        return fresh(self._engine, area, [self._sender._content(message) for message in messages])
+        return self._engine.producers.fresh(area, [self._sender._content(message) for message in messages])
 
     def _size(self, message: Message) -> int:
         properties, body = self._sender._content(message)
@@ -179,30 +178,30 @@ class AsyncLimitedSender(AsyncSender):
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         if admission.drops and transaction is None:
-            return admission.admit_or_drop(engine, sizes)
+            return admission.admit_or_drop(sizes, self._sender.gate.drop_oldest)
         admitted = admission.admit_now(sizes, deadline)
         if admitted:
             return admitted
-        self._caller.after_write(engine.position())
+        self._caller.confirm(engine.publisher.position())
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
         woken = Woken(self._bay.bell)
-        with engine.lock:
+        with engine.monitor.lock:
             sender = admission.line_up(sizes, woken, deadline)
         try:
             while True:
-                with engine.lock:
+                with engine.monitor.lock:
                     wait_seconds = admission.look(sender)
                 if not wait_seconds:
                     return sender.admitted
                 await woken.wait(wait_seconds)
         except BaseException:
-            with engine.lock:
+            with engine.monitor.lock:
                 admission.leave(sender)
             raise
         finally:
-            with engine.lock:
-                self._sender._area.blocked_seconds += engine.monotonic() - sender.began
+            with engine.monitor.lock:
+                self._sender._area.blocked_seconds += engine.monitor.monotonic() - sender.began
 
 
 class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):

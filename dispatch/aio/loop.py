@@ -16,9 +16,9 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from ...store.errors import Closed
+from ..core.model import Load
 from ..core.publisher import Confirmer
 from ..engine.engine import Engine
-from ..loading.eager import Load
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class LoopConfirmer(Confirmer):
         self.engine = engine
         self.loop = loop
         self.owed = 0
-        """Not 0: the last call is confirmed by `confirm`, up to this position."""
+        """Not 0: the last call is confirmed by `confirmed`, up to this position."""
         self._calls = 0
         self._workers = workers
         self._waiting: list[asyncio.Future[None]] = []
@@ -46,19 +46,19 @@ class LoopConfirmer(Confirmer):
 
     # ------------------------------------------------------------------ what a write owes
 
-    def after_write(self, position: int) -> None:
+    def confirm(self, position: int) -> None:
         """Do what needs no wait, and note the rest in `owed`."""
         engine = self.engine
-        if engine.syncs_always and (engine.unpublished or position > engine.store.journal.durable):
+        if engine.publisher.syncs_always and (engine.publisher.unpublished or position > engine.store.journal.durable):
             self.owed = max(self.owed, position, 1)
             return
         store = engine.store
-        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not engine.leave_checkpoint():
+        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not engine.publisher.leave_checkpoint():
             self.owed = max(self.owed, 1)
-        if engine.targets.ready:
-            engine.call_ready()
+        if engine.monitor.deferred:
+            engine.monitor.run_deferred()
 
-    def confirm(self) -> asyncio.Future[None]:
+    def confirmed(self) -> asyncio.Future[None]:
         """Done when all that this tick owes is done; raises what doing it raised."""
         self._position, self.owed = max(self._position, self.owed), 0
         future: asyncio.Future[None] = self.loop.create_future()
@@ -76,10 +76,10 @@ class LoopConfirmer(Confirmer):
             self._end(waiting, Closed("the store"))
 
     def _settle(self, position: int, waiting: list[asyncio.Future[None]]) -> None:
-        """In a worker thread: what `after_write` does for a thread."""
+        """In a worker thread: what `confirm` does for a thread."""
         failure: BaseException | None = None
         try:
-            self.engine.after_write(position)
+            self.engine.publisher.confirm(position)
         except BaseException as error:
             failure = error
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more

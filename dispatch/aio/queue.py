@@ -36,7 +36,7 @@ class AsyncSender:
     """What queue and topic have in common: messages are sent there."""
 
     def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, sender: Sender) -> None:
-        sender._caller = caller  # so that what its sends owe does not make the loop wait
+        sender.confirmer = caller  # so that what its sends owe does not make the loop wait
         self._bay = bay
         self._caller = caller
         self._engine = caller.engine
@@ -68,7 +68,7 @@ class AsyncSender:
         it is not.
         """
         engine = self._engine
-        deadline = deadline_after(timeout, engine.monotonic()) if timeout is not None else None
+        deadline = deadline_after(timeout, engine.monitor.monotonic()) if timeout is not None else None
         if self._caller.ends_turn():
             await asyncio.sleep(0)
 
@@ -91,7 +91,7 @@ class AsyncSender:
             await self._send_part([message], ids, transaction, deadline)
             return ids[0]
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
         return own_id
 
     async def send_many(
@@ -109,7 +109,7 @@ class AsyncSender:
         if not isinstance(messages, Iterable):
             return self._sender.send_many(messages)  # which refuses it
         engine = self._engine
-        deadline = deadline_after(timeout, engine.monotonic())
+        deadline = deadline_after(timeout, engine.monitor.monotonic())
         ids: list[str] = []
         for part in _parts(messages):
             if ids or self._caller.ends_turn():
@@ -138,7 +138,7 @@ class AsyncSender:
             raise
         finally:
             if self._caller.owed:
-                await self._caller.confirm()
+                await self._caller.confirmed()
 
     async def _in_line(
         self,
@@ -151,12 +151,12 @@ class AsyncSender:
         """Try again until there is room. As Space.wait; cancelled, nothing of what is tried is stored."""
         engine = self._engine
         line = engine.space.line(persistent)
-        gives_up_at = line.deadline(self._sender._area, full, deadline, engine.settings)
-        self._caller.after_write(engine.position())
+        gives_up_at = line.deadline(self._sender._area, full, deadline)
+        self._caller.confirm(engine.publisher.position())
         if self._caller.owed:
-            await self._caller.confirm()
+            await self._caller.confirmed()
         woken = Woken(self._bay.bell)
-        with engine.lock:
+        with engine.monitor.lock:
             waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
         try:
             while True:
@@ -166,14 +166,14 @@ class AsyncSender:
                 try:
                     return send()
                 except StoreFull as again:
-                    with engine.lock:
+                    with engine.monitor.lock:
                         line.refused(waiting, again)
         finally:
-            with engine.lock:
+            with engine.monitor.lock:
                 line.leave(waiting)
 
     def _look(self, line: SpaceLine, waiting: Waiting) -> float:
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             return line.look(waiting)
 
     def _subscribe(self, subscribe: Callable[[ConsumerWaker], Consumer]) -> AsyncConsumer:

@@ -25,6 +25,23 @@ _EXPONENT_MAX: Final = 64
 """The delay is at its end long before, and floats are not."""
 
 
+FROM: Final = "dead_letter_from"
+"""Name of the destination that the message was sent to."""
+SUBSCRIPTION: Final = "dead_letter_subscription"
+"""Name of the durable subscription that could not digest it."""
+REASON: Final = "dead_letter_reason"
+ATTEMPTS: Final = "dead_letter_attempts"
+"""How often it was delivered there."""
+TIME: Final = "dead_letter_time"
+"""When it was given up, in ms since 1970 (UTC)."""
+MAX_ATTEMPTS: Final = "max_attempts"
+"""The reason: so often it was not acknowledged."""
+EXPIRED: Final = "expired"
+"""The reason: its time was over before anybody acknowledged it."""
+FULL: Final = "full"
+"""The reason: its destination had no room for it."""
+
+
 class RedeliveryRule(NamedTuple):
     """What a policy says for one destination. dead_letter_queue: None: what had its last attempt is discarded."""
 

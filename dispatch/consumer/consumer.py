@@ -6,20 +6,22 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ...store.errors import Closed, SettingsError, StoreFull
-from ..config.policy import check_prefetch, policy_for
+from ...store.errors import Closed, SettingsError, StoreFull, TransactionError
+from ...store.message_store import MessageStore
+from ..config.policies import Policies
+from ..config.policy import check_prefetch
 from ..config.sizes import is_number
-from ..core.delivery import Delivery
-from ..core.publisher import Confirmer
-from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
-from ..distribution import exclusive
-from ..loading.eager import Load
-from ..transactions.transaction import Transaction
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
+from ..core.delays import DueMessages
+from ..core.lists import TargetArea
+from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
+from ..core.monitor import Monitor
+from ..core.publisher import Confirmer, Publisher
+from ..core.redelivery import Redelivery
+from ..loading.eager import EagerLoader
+from ..selectors.selector import Selector
+from ..transactions.transaction import Transaction, TransactionRegistry
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -63,22 +65,31 @@ class Search:
     """It waits for messages, not for room to hold any."""
 
 
-class Consumer:
+class Consumer(Taker):
     """Made by `Queue.subscribe`. Thread-safe; a context manager; iterating it takes one message at a time."""
 
     def __init__(
         self,
-        engine: Engine,
+        makers: Consumers,
         queue: QueueArea,
         consumer_group: ConsumerGroup,
         prefetch: int,
         on_ready: Callable[[], None] | None,
     ) -> None:
-        self._engine = engine
-        self._caller: Confirmer = engine
-        self._queue = queue
+        """Requires: the lock."""
+        self.monitor = makers.monitor
+        self._lock = makers.monitor.lock
+        self._store = makers.store
+        self._journal = makers.store.journal
+        self._targets = makers.targets
+        self._loader = makers.loader
+        self._due = makers.due
+        self._redelivery = makers.redelivery
+        self._transactions = makers.transactions
+        self.confirmer: Confirmer = makers.publisher
+        self.queue = queue
         self.consumer_group = consumer_group
-        self._prefetch = prefetch
+        self.prefetch_limit = prefetch
         self._on_ready = on_ready
         self._is_armed = False
         self._is_closed = False
@@ -87,48 +98,50 @@ class Consumer:
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""
-        self._credited = threading.Condition(engine.lock)
+        self._credited = threading.Condition(self._lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
-        self._collect_one = engine.targets.collect_one
-        self._collect = engine.targets.collect
+        self._collect_one = self._targets.collect_one
+        self._collect = self._targets.collect
         self.priority = 0
         """Those of higher priority are served first. Read-only for callers."""
         self.is_exclusive = False
         """It gets all, or waits to take over. Read-only for callers."""
-        self.on_slow: Callable[[Consumer], None] | None = None
+        self.on_slow: Callable[[Any], None] | None = None
         """Called, never under a lock, when it has become slow."""
-        self.slow_seconds = policy_for(engine.settings.policies, queue.name).slow_consumer_seconds
+        self.slow_seconds = makers.policies.of(queue.name).slow_consumer_seconds
         self.is_slow = False
-        self.moved_at = engine.monotonic()
+        self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
         """What it had delivered and in flight when somebody last looked whether it is slow."""
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
         """Called under the lock, whoever closes it: what an event loop needs to hear."""
+        self._limits = queue.admission
+        self._is_settling_plain = self._limits is None
+        """An ack has nothing to do but to settle: no sender waits for room, and no take of this consumer for credit."""
         self.in_flight = 0
         """Deliveries not settled yet. Read-only for callers."""
         self.delivered = 0
         """Deliveries so far, which numbers them. Read-only for callers."""
-        self.equip()
+        self.reconfigure()
 
     # ------------------------------------------------------------------ taking
 
     @property
     def prefetch(self) -> int:
         """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
-        return self._prefetch
+        return self.prefetch_limit
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        engine = self._engine
-        with engine.lock:
-            self._prefetch = prefetch
+        with self._lock:
+            self.prefetch_limit = prefetch
             self.credit_came()
-            if self._queue.dealer is not None:
-                self._queue.dealer.woken()
-        engine.call_ready()
+            if self.queue.dealer is not None:
+                self.queue.dealer.woken()
+        self.monitor.run_deferred()
 
     def take(
         self, max_messages: int = 1, *, timeout: float | None = 0.0, max_bytes: int | None = None
@@ -141,27 +154,26 @@ class Consumer:
         one load, counted as misses. The loader stands back from a thread that
         takes and never pauses: that loads for itself. Raises Closed.
         """
-        engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
             raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
         if max_bytes is not None or (timeout and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
         if max_messages == 1:
-            with engine.lock:
-                if not self._is_closed and (self.in_flight < self._prefetch or not self._prefetch):
+            with self._lock:
+                if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                     one = self._collect_one(self)
                     if one is not None:
                         return [one]
-        with engine.lock:
+        with self._lock:
             if self._is_closed:
                 raise Closed("the consumer")
             most = self._credit(max_messages)
             deliveries = self._collect(self, most, max_bytes) if most > 0 else []
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
-        if engine.targets.ready:
-            engine.call_ready()
+        if self.monitor.deferred:
+            self.monitor.run_deferred()
         return deliveries
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
@@ -180,21 +192,20 @@ class Consumer:
         if self._is_held_up:
             self._stand_by()
             return 0
-        if self.in_flight and self._engine.targets.is_short:
+        if self.in_flight and self._targets.is_short:
             return 0
-        if not self._prefetch:
+        if not self.prefetch_limit:
             return max_messages
-        return min(max_messages, self._prefetch - self.in_flight)
+        return min(max_messages, self.prefetch_limit - self.in_flight)
 
     def _take_slowly(self, max_messages: int, timeout: float | None, max_bytes: int | None) -> list[Delivery]:
         """Nothing is in RAM: load it, or wait for it."""
-        engine = self._engine
         check_bounds(timeout, max_bytes)
-        deadline = None if timeout is None else engine.monotonic() + timeout
+        deadline = None if timeout is None else self.monitor.monotonic() + timeout
         search = Search(max_messages, max_bytes)
         while True:
-            with engine.lock:
-                search.is_over = deadline is not None and engine.monotonic() >= deadline
+            with self._lock:
+                search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
                 found = self.look(search)
                 if found is not None:
                     return found
@@ -203,14 +214,14 @@ class Consumer:
                     return []
             search.is_scanned = self.consumer_group.selector is not None
             if search.load is not None:
-                engine.loader.finish(search.load)
+                self._loader.finish(search.load)
 
     def look(self, search: Search) -> list[Delivery] | None:
         """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
-        engine, targets = self._engine, self._engine.targets
+        targets = self._targets
         if self._is_closed:
             raise Closed("the consumer")
-        engine.release_due()
+        self._due.release()
         search.load = None
         search.is_coming = search.has_credit = False
         most = self._credit(search.max_messages)
@@ -223,13 +234,13 @@ class Consumer:
             target = targets.starving(self.consumer_group)
             if search.is_scanned and search.is_over:
                 if target is not None:
-                    targets.feed(target)  # the loader may have given it up while memory was short
+                    targets.loads.feed(target)  # the loader may have given it up while memory was short
                 self.arm()
                 return []  # nothing matched so far: the scan goes on in the background, or with the next take
             if target is not None:
-                targets.read_ahead.missed(target)
+                targets.loads.missed(target)
             if target is not None and not target.is_loading:
-                search.load = engine.loader.begin(target, is_needed=True)
+                search.load = self._loader.begin(target, is_needed=True)
                 if search.load is None and not target.has_supply:
                     continue  # what it had is settled: look at the next list
             search.is_coming = target is not None and target.is_loading
@@ -238,7 +249,7 @@ class Consumer:
             search.is_missed |= search.is_coming and (search.load is None or bool(search.load.regions))
             break
         if not search.has_credit:
-            self._waits_for_credit = True
+            self._wait_for_credit(True)
             self.consumer_group.arrived.notify()  # it may have been called in the place of one that has credit
             if most > 0 or targets.is_short:
                 targets.waits_for_memory[self] = None
@@ -246,8 +257,7 @@ class Consumer:
 
     def _wait(self, deadline: float | None, is_coming: bool, has_credit: bool) -> bool:
         """Wait for something to change; False: the time is up. is_coming: a load is under way, whose end is near."""
-        engine = self._engine
-        now = engine.monotonic()
+        now = self.monitor.monotonic()
         if is_coming:
             wait_seconds: float | None = LOAD_WAIT_SECONDS
         elif deadline is None:
@@ -256,7 +266,7 @@ class Consumer:
             wait_seconds = deadline - now
             if wait_seconds <= 0:
                 return False
-        due = engine.next_due()
+        due = self._due.next_due
         if due is not None:
             due_seconds = max(due - now, 0.0)
             wait_seconds = due_seconds if wait_seconds is None else min(due_seconds, wait_seconds)
@@ -283,7 +293,8 @@ class Consumer:
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
-            self._is_armed = self.consumer_group.is_armed = True
+            self._is_armed = True
+            self.consumer_group.arm()
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""
@@ -301,7 +312,6 @@ class Consumer:
         was settled before, TransactionError when it is a transaction's; then
         none of them is settled. O(deliveries).
         """
-        engine = self._engine
         if transaction is not None:
             self._ack_in(transaction, deliveries)
             return
@@ -310,46 +320,59 @@ class Consumer:
         if type(deliveries) is Delivery:
             area, sequence = deliveries._area, deliveries.sequence
             try:
-                with engine.lock:
+                with self._lock:
                     if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
                         self._check_held((deliveries,))
                     area.acknowledged += area.store.remove_one(area.lane, sequence)
-                    engine.targets.settle(deliveries)
+                    self._targets.settle(deliveries)
                     if area.attempts is not None:
                         area.settled(sequence, sequence)
-                    if self._waits_for_credit:
-                        self.credit_came()
-                    position = engine.store.journal.end if area.syncs else 0
+                    if not self._is_settling_plain:
+                        self._after_ack()
+                    position = self._journal.end if area.syncs else 0
             except StoreFull as full:
                 self._make_disk_room(full)
                 if area.in_flight.get(sequence) is deliveries:
                     self.ack(deliveries)
                 return
-            self._caller.after_write(position)
+            self.confirmer.confirm(position)
             return
         rest = _batch(deliveries)
         while rest:
             try:
-                with engine.lock:
+                with self._lock:
                     self._check_held(rest)
                     try:
                         settled = self._ack_runs(rest)
                         rest = rest[settled:]
                     finally:
-                        self.credit_came()  # for what is settled, also where the rest is refused
-                    position = engine.store.journal.end
+                        self._after_ack()  # for what is settled, also where the rest is refused
+                    position = self._journal.end
             except StoreFull as full:
-                engine.call_ready()
+                self.monitor.run_deferred()
                 self._make_disk_room(full)
                 rest = tuple(held for held in rest if held._area.in_flight.get(held.sequence) is held)
                 continue
-            self._caller.after_write(position)
+            self.confirmer.confirm(position)
+
+    def _after_ack(self) -> None:
+        """Go on where the ack made room: for this consumer's takes, for senders. Requires: the lock."""
+        self.credit_came()
+        if self._limits is not None:
+            self._limits.room_came()
+
+    def _wait_for_credit(self, waits: bool) -> None:
+        self._waits_for_credit = waits
+        self._is_settling_plain = not waits and self._limits is None
 
     def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+        if not self.queue.takes_transactions:
+            raise TransactionError(
+                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
+            )
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        engine = self._engine
-        checked = engine.transactions.checked(transaction)
-        with engine.lock:
+        checked = self._transactions.checked(transaction)
+        with self._lock:
             self._check_held(batch)
             if not all(delivery.persistent for delivery in batch):
                 raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
@@ -360,12 +383,12 @@ class Consumer:
 
         REQUIRES: no lock.
         """
-        if not self._engine.store.cleanup().deleted:
+        if not self._store.cleanup().deleted:
             raise full
 
     def _ack_runs(self, ordered: Sequence[Delivery]) -> int:
         """Settle run by run; returns how many deliveries, fewer than all where the index wants a checkpoint first."""
-        targets, store = self._engine.targets, self._engine.store
+        targets, store = self._targets, self._store
         begin = 0
         while begin < len(ordered) and (not begin or not store.index.is_crowded):
             first = ordered[begin]
@@ -382,7 +405,7 @@ class Consumer:
 
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
-        with self._engine.lock:
+        with self._lock:
             self._check_held((delivery,))
             held = [other for other in self._held() if other._number <= delivery._number]
         self.ack(held)
@@ -394,14 +417,13 @@ class Consumer:
         `max_attempts` not again, but from the dead-letter queue. The attempts
         are in the journal when this returns. O(deliveries).
         """
-        engine = self._engine
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
-        with engine.lock:
+        with self._lock:
             self._check_held(batch)
-            engine.redelivery.take_back(batch, delay)
+            self._redelivery.take_back(batch, delay)
             self.credit_came()
-        engine.call_ready()
+        self.monitor.run_deferred()
 
     def _check_held(self, deliveries: Sequence[Delivery]) -> None:
         last_number = -1
@@ -412,7 +434,7 @@ class Consumer:
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
-                self._engine.transactions.raise_if_held(delivery)
+                self._transactions.raise_if_held(delivery)
                 raise SettingsError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number
@@ -424,26 +446,27 @@ class Consumer:
         """It may be able to take again, if that was what it waited for. REQUIRES: the lock."""
         if not self._waits_for_credit or self._credit(1) <= 0:
             return
-        self._waits_for_credit = False
-        targets = self._engine.targets
+        self._wait_for_credit(False)
+        targets = self._targets
         targets.waits_for_memory.pop(self, None)
         self._credited.notify_all()
         if self._is_armed:
             if targets.has_any(self.consumer_group):
-                self.become_ready(targets.ready)
+                self.become_ready(self.monitor.deferred)
             else:
-                self.consumer_group.is_armed = True
+                self.consumer_group.arm()
 
-    def equip(self) -> None:
+    def reconfigure(self) -> None:
         """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
 
         What does so stands in the place of what others call, so that no other take asks.
         """
-        queue, targets = self._queue, self._engine.targets
+        queue, targets = self.queue, self._targets
         self._collect = targets.collect if queue.dealer is None else queue.dealer.collect
         if queue.holds_up(self):
             self._collect_one = _nothing
-            self._is_held_up = self._waits_for_credit = True
+            self._is_held_up = True
+            self._wait_for_credit(True)
             return
         self._collect_one = targets.collect_one if queue.dealer is None else _nothing
         if self._is_held_up:
@@ -452,15 +475,15 @@ class Consumer:
 
     def _stand_by(self) -> None:
         """While another consumer is exclusive: what this one settles frees its groups."""
-        if self._queue.dealer is not None and not self._queue.is_paused and not self._is_closed:
-            self._queue.dealer.stand_back(self)
+        if self.queue.dealer is not None and not self.queue.is_paused and not self._is_closed:
+            self.queue.dealer.stand_back(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
         """Its messages come from there from now on. REQUIRES: the lock."""
         self.consumer_group = consumer_group
-        self.equip()
+        self.reconfigure()
         if self._is_armed:
-            consumer_group.is_armed = True
+            consumer_group.arm()
         if self.when_moved is not None:
             self.when_moved()
 
@@ -473,28 +496,27 @@ class Consumer:
 
     def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
-        engine = self._engine
-        with engine.lock:
+        with self._lock:
             self.close_locked()
-        engine.call_ready()
+        self.monitor.run_deferred()
 
     def close_locked(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        consumer_group, targets, dealer = self.consumer_group, self._engine.targets, self._queue.dealer
+        consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
         held = self._held()
         targets.waits_for_memory.pop(self, None)
-        self._queue.delivered += self.delivered
+        self.queue.delivered += self.delivered
         if dealer is not None:
             dealer.leave(self)
         else:
             consumer_group.consumers.remove(self)
             if not consumer_group.consumers:
-                targets.unsubscribe(self._queue, consumer_group)
-        self._engine.redelivery.take_back(held)
+                targets.unsubscribe(self.queue, consumer_group)
+        self._redelivery.take_back(held)
         if self.is_exclusive:
-            exclusive.leave(self._queue, self)
+            self.queue.leave_exclusive(self)
         if dealer is not None:
             dealer.woken()
         self._credited.notify_all()
@@ -503,7 +525,12 @@ class Consumer:
             self.when_closed()
         for other in consumer_group.consumers:
             if other is not self:
-                other.become_ready(targets.ready)
+                other.become_ready(self.monitor.deferred)
+        self.queue.on_consumer_closed()
+
+    def held_in_transactions(self) -> list[Delivery]:
+        """See Taker."""
+        return self._transactions.held_by(self)
 
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
@@ -511,7 +538,7 @@ class Consumer:
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
-        with self._engine.lock:
+        with self._lock:
             lists = list(self.consumer_group.in_turn())
             return ConsumerStatistics(
                 direct_entries=sum(len(target.direct) for target in lists),
@@ -531,7 +558,54 @@ class Consumer:
         self.close()
 
 
-def _nothing(consumer: Consumer) -> Delivery | None:
+class Consumers:
+    """Makes the consumers of an open store: what each of them reaches."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        loader: EagerLoader,
+        due: DueMessages,
+        redelivery: Redelivery,
+        transactions: TransactionRegistry,
+        publisher: Publisher,
+        policies: Policies,
+    ) -> None:
+        self.monitor = monitor
+        self.store = store
+        self.targets = targets
+        self.loader = loader
+        self.due = due
+        self.redelivery = redelivery
+        self.transactions = transactions
+        self.publisher = publisher
+        self.policies = policies
+
+    def attach(
+        self,
+        queue: QueueArea,
+        selector: Selector | None,
+        prefetch: int,
+        on_ready: Callable[[], None] | None,
+        priority: int = 0,
+        on_slow: Callable[[Consumer], None] | None = None,
+    ) -> Consumer:
+        """Make a consumer of a queue or subscription. Requires: the lock."""
+        group = self.targets.subscribe(queue, selector)
+        consumer = Consumer(self, queue, group, prefetch, on_ready)
+        consumer.priority, consumer.on_slow = priority, on_slow
+        group.consumers.append(consumer)
+        if queue.dealer is not None:
+            queue.dealer.join(consumer, group)
+        consumer.arm()
+        if self.targets.starving(consumer.consumer_group) is not None:
+            self.targets.wake(group)
+        return consumer
+
+
+def _nothing(consumer: Taker) -> Delivery | None:
     """As TargetArea.collect_one, of a queue that is paused."""
     return None
 

@@ -11,16 +11,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..core.lists import TargetArea
-    from .consumer import Consumer
+from ..core.lists import TargetArea
+from ..core.model import Taker
 
 logger = logging.getLogger("forebay.dispatch")
 
 
-def notice(targets: TargetArea, consumers: Iterable[Consumer], now: float) -> int:
+def notice(targets: TargetArea, consumers: Iterable[Taker], now: float) -> int:
     """Look at all of them; how many have become slow. Callbacks join those that are due. REQUIRES: the lock."""
     noticed = 0
     for consumer in consumers:
@@ -35,21 +33,21 @@ def notice(targets: TargetArea, consumers: Iterable[Consumer], now: float) -> in
     return noticed
 
 
-def _is_at_rest(targets: TargetArea, consumer: Consumer) -> bool:
+def _is_at_rest(targets: TargetArea, consumer: Taker) -> bool:
     """It holds nothing, and there is nothing for it."""
     if consumer.in_flight:
         return False
-    return consumer._queue.holds_up(consumer) or not targets.has_any(consumer.consumer_group)
+    return consumer.queue.holds_up(consumer) or not targets.has_any(consumer.consumer_group)
 
 
-def _has_moved(consumer: Consumer) -> bool:
+def _has_moved(consumer: Taker) -> bool:
     """It has taken or settled something since it was looked at last."""
     seen, consumer.seen = consumer.seen, (consumer.delivered, consumer.in_flight)
     return seen != consumer.seen
 
 
-def _tell(targets: TargetArea, consumer: Consumer) -> None:
-    queue = consumer._queue
+def _tell(targets: TargetArea, consumer: Taker) -> None:
+    queue = consumer.queue
     logger.warning(
         "a consumer of %r has neither taken nor settled anything for %g s and holds %d messages",
         queue.name,
@@ -60,4 +58,4 @@ def _tell(targets: TargetArea, consumer: Consumer) -> None:
         queue.dealer.stand_back(consumer)
         queue.dealer.woken()
     if consumer.on_slow is not None:
-        targets.ready.append(partial(consumer.on_slow, consumer))
+        targets.monitor.deferred.append(partial(consumer.on_slow, consumer))

@@ -8,79 +8,85 @@ the far end of the list with the most supply, which lowers its watermark.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.message_cache import CacheStatistics
+from ...cache.message_cache import WORTH_BYTES, CacheStatistics
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
 from ...cache.spill.overflow import Overflow
+from ...store.format.times import has_times, times_of
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NOWHERE
-from ..planning.observer import Watch
-from .delivery import Delivery
-from .list_pair import pair, turn
-from .load_requests import ReadAheadControl
-from .queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
-from .reclaim import make_room
-from .redelivery import count_hand_outs
-from .target_list import TargetList
-
-if TYPE_CHECKING:
-    from ..consumer.consumer import Consumer
-    from ..loading.warmer import CacheWarmer
-    from ..selectors.selector import Selector
+from ..selectors.selector import Selector
+from .load_requests import LoadRequests
+from .model import (
+    ConsumerGroup,
+    Delivery,
+    LaneState,
+    ListKeeper,
+    PersistentLaneState,
+    QueueArea,
+    Taker,
+    TargetList,
+    pair,
+    turn,
+)
+from .monitor import Monitor
+from .observer import ListObserver
 
 UNREADABLE_MAX: Final = 1024
 """Messages that could not be read and wait for somebody to look after them; the next open meets all others again."""
 
 
-class TargetArea:
+class TargetArea(ListKeeper):
     """The state lock guards it; every method requires it held."""
 
     def __init__(
         self,
+        monitor: Monitor,
         store: MessageStore,
         budget: Budget,
         shares: Shares,
-        state_lock: threading.Lock,
+        loads: LoadRequests,
         *,
         syncs_always: bool,
         overflow: Overflow,
+        observer: Callable[[TargetArea], ListObserver],
+        on_expired: Callable[[LaneState, int], None],
+        on_unread: Callable[[LaneState], None],
+        on_lane_gone: Callable[[LaneState], None],
     ) -> None:
+        """observer: makes what is told about lists. on_expired: called for a message that a list passed over because
+        it has expired. on_unread, on_lane_gone: see ListKeeper. All three are called under the lock."""
+        self.monitor = monitor
+        self.lock = monitor.lock
         self.store = store
         self.budget = budget
-        self.lock = state_lock
+        self.loads = loads
         self.syncs_always = syncs_always
         self.overflow = overflow
+        self._now_ms = store.steady.now_ms
+        self._on_expired = on_expired
+        self._on_unread = on_unread
+        self._on_lane_gone = on_lane_gone
         self.targets = budget.holder("target_lists")
         self.dispatch = budget.holder("dispatch_area")
         self.head_queue_cache = HeadQueueCache(budget.holder("head_queue_cache"), 0)
         self.pending_cache = PendingCache(budget.holder("pending_cache"), self.head_queue_cache, 0)
         overflow.caches = (self.pending_cache, self.head_queue_cache, overflow.buffer)
-        self.waits_for_memory: dict[Consumer | TargetList, None] = {}
-        """Those who can't take because others hold what was handed out to them, and lists that the loader gave up."""
+        self.waits_for_memory: dict[Taker | TargetList, None] = {}
+        """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
-        self.hungry: dict[TargetList, None] = {}
-        """Lists below half of their high watermark for which there is something to load."""
-        self.read_ahead = ReadAheadControl(self)
-        self.wake_loader: Callable[[], None] = lambda: None
-        self.heads: CacheWarmer
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
-        self.drop_expired: Callable[[TargetList, int], None]
-        self.note_times: Callable[[LaneState], None]
-        """Messages with times were added to a lane."""
-        self.ready: list[Callable[[], None]] = []
-        """Callbacks to call as soon as the lock is free."""
-        self.watch = Watch()
+        self.watch = observer(self)
         self.take_shares(shares)
 
     def take_shares(self, shares: Shares) -> None:
@@ -101,7 +107,7 @@ class TargetArea:
         self._move_high_watermarks()
         for target in self.lists:
             if target.direct_bytes < target.low_watermark_bytes:
-                self.feed(target)
+                self.loads.feed(target)
         self.relieve()
 
     # ------------------------------------------------------------------ consumer groups
@@ -137,7 +143,7 @@ class TargetArea:
             target.share()
         consumer_group.lists.append(target)
         self.adopt(target)
-        self.feed(target)
+        self.loads.feed(target)
 
     def adopt(self, target: TargetList) -> None:
         """A new list has its share of memory from now on."""
@@ -171,8 +177,7 @@ class TargetArea:
         del queue.consumer_groups[key]
         queue.misses += consumer_group.misses
         for target in consumer_group.lists:
-            self.hungry.pop(target, None)
-            self.read_ahead.forget(target)
+            self.loads.forget(target)
             self.waits_for_memory.pop(target, None)
             del self.lists[target]
             self.watch.end(target)
@@ -187,7 +192,7 @@ class TargetArea:
             target.area.keep(dropped)
             target.direct_bytes = 0
             if dropped or target.has_supply:
-                self.heads.begin(target.area)
+                self._on_unread(target.area)
         consumer_group.lists.clear()
         self.settle_consumer_groups(queue)
 
@@ -265,7 +270,7 @@ class TargetArea:
         for consumer_group in area.queue.consumer_groups.values():
             for target in consumer_group.lists:
                 if target.area is area:
-                    self.feed(target)
+                    self.loads.feed(target)
             self.wake(consumer_group)
 
     def arrive(self, area: LaneState, message: StoredMessage) -> bool:
@@ -306,23 +311,35 @@ class TargetArea:
             if not is_kept:
                 is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
                 is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
-            self.feed(target)
+            self.loads.feed(target)
             self.wake(consumer_group)
         return is_kept if is_behind else is_direct
 
     def wake(self, consumer_group: ConsumerGroup) -> None:
         """Something may be there for the consumers of a consumer group."""
-        consumer_group.wake(self.ready)
+        consumer_group.wake(self.monitor.deferred)
 
-    def feed(self, target: TargetList) -> None:
-        """Let the loader know that a list runs low, unless it stands back from it."""
-        if target not in self.hungry and target.has_supply and target not in self.read_ahead.lists:
-            self.hungry[target] = None
-            self.wake_loader()
+    def on_unread(self, area: LaneState) -> None:
+        """See ListKeeper."""
+        self._on_unread(area)
+
+    def on_lane_gone(self, area: LaneState) -> None:
+        """See ListKeeper."""
+        self._on_lane_gone(area)
+
+    def pass_unreadable(self, area: PersistentLaneState, sequence: int) -> None:
+        """See ListKeeper."""
+        self.unreadable.append((area, sequence))
+
+    def try_again(self, target: TargetList) -> None:
+        """See ListKeeper."""
+        if target.wanted_bytes <= OVERHEAD_BYTES or self.budget.free_bytes >= target.wanted_bytes:
+            self.waits_for_memory.pop(target, None)
+            self.loads.feed(target)
 
     # ------------------------------------------------------------------ handing out
 
-    def collect_one(self, consumer: Consumer) -> Delivery | None:
+    def collect_one(self, consumer: Taker) -> Delivery | None:
         """As collect, for one, where the list holds it and nothing needs a second look; else None."""
         lists = consumer.consumer_group.lists
         if not lists:
@@ -349,12 +366,12 @@ class TargetArea:
         area.in_flight[sequence] = delivery
         consumer.in_flight += 1
         if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-            self.read_ahead.runs_low(target)
+            self.loads.runs_low(target)
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return delivery
 
-    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out up to most direct messages in order, without reading any. Empty: see `starving`."""
         deliveries: list[Delivery] = []
         for target in consumer.consumer_group.lists:
@@ -369,7 +386,7 @@ class TargetArea:
             if target.direct:
                 max_bytes = self.hand_out(consumer, target, most, max_bytes, deliveries)
                 if target.direct_bytes < target.low_watermark_bytes and target.has_supply:
-                    self.read_ahead.runs_low(target)
+                    self.loads.runs_low(target)
                 if len(deliveries) >= most or target.direct:
                     break
             if target.has_supply:
@@ -377,7 +394,7 @@ class TargetArea:
         return deliveries
 
     def collect_by_turns(
-        self, consumer: Consumer, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: Taker, target: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """Hand out from a list and its twin by arrival: what is left of max_bytes, and whether both are empty now."""
         while True:
@@ -392,13 +409,13 @@ class TargetArea:
             count = len(direct)
             max_bytes = self.hand_out(consumer, chosen, most, max_bytes, deliveries, before)
             if chosen.direct_bytes < chosen.low_watermark_bytes and chosen.has_supply:
-                self.feed(chosen)
+                self.loads.feed(chosen)
             if len(direct) == count:
                 return max_bytes, False
 
     def hand_out(
         self,
-        consumer: Consumer,
+        consumer: Taker,
         target: TargetList,
         most: int,
         max_bytes: int | None,
@@ -463,10 +480,28 @@ class TargetArea:
         consumer.delivered = number
         consumer.in_flight += len(deliveries) - already
         if area.attempts is not None:
-            count_hand_outs(area, deliveries[already:])
+            area.count_hand_outs(deliveries[already:])
         if target.taken_bytes >= target.look_at:
             self.watch.look(target)
         return max_bytes
+
+    def drop_expired(self, target: TargetList, most: int) -> None:
+        """Take expired messages out of the next direct ones of a list, so that up to `most` others come next.
+
+        O(most + expired).
+        """
+        area, direct, now_ms = target.area, target.direct, self._now_ms()
+        kept: list[StoredMessage] = []
+        while direct and len(kept) < most:
+            message = direct.popleft()
+            if _is_over(area, message, now_ms):
+                charge = charge_bytes(message)
+                target.direct_bytes -= charge
+                self.targets.release(charge)
+                self._on_expired(area, message[0])
+            else:
+                kept.append(message)
+        direct.extendleft(reversed(kept))
 
     def _has_expired(self, target: TargetList, message: StoredMessage) -> bool:
         """Whether the first message of a list that shares has gone, because its time is over."""
@@ -544,7 +579,7 @@ class TargetArea:
             for target in consumer_group.lists:
                 if target.area is area and target.front > sequence:
                     target.returned.add(sequence, sequence)
-                    self.feed(target)
+                    self.loads.feed(target)
                     self.wake(consumer_group)
 
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
@@ -567,12 +602,45 @@ class TargetArea:
     def make_room(
         self, wanted_bytes: int, keep: TargetList | None, *, least: int = 1, least_seconds: float = 0.0
     ) -> None:
-        """Give back in the fixed order until wanted_bytes are free: see core/reclaim.py.
+        """Give back in the fixed order until `wanted_bytes` are free, or nobody has anything to give.
 
-        `keep` stays, and of each list `least` messages and least_seconds of supply. The last one: a list that gave
+        `keep` stays, and of each list `least` messages and `least_seconds` of supply. The last one: a list that gave
         more than it had above the taker would take it back, and so on for ever.
         """
-        make_room(self, wanted_bytes, keep, least, least_seconds)
+        budget = self.budget
+        if budget.free_bytes < wanted_bytes:
+            self.overflow.write_all()
+        if budget.free_bytes < wanted_bytes:
+            self.head_queue_cache.give_back(wanted_bytes - budget.free_bytes)
+        if budget.free_bytes < wanted_bytes:
+            self.pending_cache.give_back(wanted_bytes - budget.free_bytes)
+        while budget.free_bytes < wanted_bytes:
+            others = [target for target in self.lists if target is not keep and _can_give(target, least, least_seconds)]
+            richest = max(others, key=lambda target: target.supply_seconds, default=None)
+            if richest is None:
+                self.overflow.write_arriving()
+                return
+            stop = max(len(richest.direct) // 2, least)
+            missing_bytes = wanted_bytes - budget.free_bytes
+            if keep is None and not richest.area.is_persistent:  # else a load would fetch it back, and so on for ever
+                missing_bytes = max(missing_bytes, WORTH_BYTES)
+            evicted: list[StoredMessage] = []
+            while missing_bytes > 0 and _can_give(richest, stop, least_seconds):
+                evicted.append(richest.evict_last())
+                charge = charge_bytes(evicted[-1])
+                self.targets.release(charge)
+                missing_bytes -= charge
+            richest.area.give_back(evicted)
+
+    def reclaim_order(self) -> list[tuple[str, int]]:
+        """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""
+        kept = sum(charge_bytes(target.direct[0]) for target in self.lists if target.direct)
+        could_give = [
+            (self.head_queue_cache.holder.name, self.head_queue_cache.holder.held_bytes),
+            (self.pending_cache.holder.name, self.pending_cache.holder.held_bytes),
+            (self.targets.name, sum(target.direct_bytes for target in self.lists) - kept),
+        ]
+        return [(name, size_bytes) for name, size_bytes in could_give if size_bytes > 0]
 
     def cache_statistics(self) -> dict[str, CacheStatistics]:
         return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
@@ -588,7 +656,7 @@ class TargetArea:
                 charges_bytes(target.direct) + (target.load.reserved_bytes if target.load is not None else 0)
                 for target in self.lists
             ),
-            "head_queue_cache": self.head_queue_cache.audit() + self.heads.loading_bytes,
+            "head_queue_cache": self.head_queue_cache.audit(),
             "pending_cache": self.pending_cache.audit(),
             "dispatch_area": sum(
                 OVERHEAD_BYTES + (len(delivery._properties) + len(delivery._body) if delivery._body is not None else 0)
@@ -598,3 +666,23 @@ class TargetArea:
             "attempts": self.store.index.attempts.held_bytes,
             **self.overflow.audit(),
         }
+
+
+def _can_give(target: TargetList, least: int, least_seconds: float) -> bool:
+    """Return whether the list keeps `least` messages and `least_seconds` of supply when its last direct one goes."""
+    direct = target.direct
+    return (
+        len(direct) > least
+        and target.direct_bytes - charge_bytes(direct[-1]) >= least_seconds * target.bytes_per_second
+    )
+
+
+def _is_over(area: LaneState, message: StoredMessage, now_ms: int) -> bool:
+    """Return whether a message has expired."""
+    if message[2] is None:
+        times = area.lane.times_of(message[0])
+    elif has_times(message[1]):
+        times = times_of(message[1])
+    else:
+        return False
+    return 0 < times.expires_at <= now_ms

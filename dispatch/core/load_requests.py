@@ -18,13 +18,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from ...store.clock import Clock
-    from .lists import TargetArea
-    from .target_list import TargetList
+from ...store.clock import Clock
+from .model import TargetList
 
 TRIAL_SECONDS: Final = 0.01
 """A trial takes so long."""
@@ -71,25 +70,33 @@ class Grace:
     seconds: float
 
 
-class ReadAheadControl:
-    """The state lock guards it; every method requires it held."""
+class LoadRequests:
+    """Which lists want loading, and which are left to their consumers. The state lock guards it.
 
-    def __init__(self, targets: TargetArea) -> None:
-        self._targets = targets
-        self._clock: Clock | None = None
-        """None: the loader never stands back."""
+    Every method requires the lock.
+    """
+
+    def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
+        """wake_loader: wakes the thread that loads. clock: None, where the loader never stands back."""
+        self.wake_loader = wake_loader
+        # Where threads can compute at the same time, nothing would be gained.
+        self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
+        self.hungry: dict[TargetList, None] = {}
+        """Lists below half of their high watermark for which there is something to load."""
         self.lists: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
         self._fed: dict[TargetList, Grace] = {}
         self._look_at = 0.0
 
-    def switch_on(self, clock: Clock) -> None:
-        """There is a thread that loads. Where threads can compute at the same time, nothing would be gained."""
-        if getattr(sys, "_is_gil_enabled", lambda: True)():
-            self._clock = clock
+    def feed(self, target: TargetList) -> None:
+        """Let the loader know that a list runs low, unless the list is left to its consumer."""
+        if target not in self.hungry and target.has_supply and target not in self.lists:
+            self.hungry[target] = None
+            self.wake_loader()
 
     def forget(self, target: TargetList) -> None:
         """The list is gone."""
+        self.hungry.pop(target, None)
         self.lists.pop(target, None)
         self._fed.pop(target, None)
 
@@ -99,7 +106,7 @@ class ReadAheadControl:
         """A take left less than the low watermark in the list."""
         trial = self.lists.get(target)
         if trial is None:
-            self._targets.feed(target)
+            self.feed(target)
         elif target.taken_bytes >= trial.judge_at:
             trial.judge_at = target.taken_bytes + JUDGED_BYTES
             self._judge(target, trial)
@@ -159,8 +166,8 @@ class ReadAheadControl:
 
     def _leave(self, target: TargetList) -> None:
         self.lists[target] = Trial()
-        self._targets.hungry.pop(target, None)
-        self._targets.wake_loader()  # from now on it looks from time to time
+        self.hungry.pop(target, None)
+        self.wake_loader()  # from now on it looks from time to time
 
     def _end(self, target: TargetList, now: float) -> None:
         del self.lists[target]
@@ -168,7 +175,7 @@ class ReadAheadControl:
         seconds = FED_SECONDS if before is None else min(2 * before.seconds, FED_SECONDS_MAX)
         self._fed[target] = Grace(now + seconds, seconds)
         target.loaded_bytes = 0
-        self._targets.feed(target)
+        self.feed(target)
 
 
 def _is_sole(target: TargetList) -> bool:

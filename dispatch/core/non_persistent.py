@@ -1,4 +1,4 @@
-"""NonPersistentLaneState: the non-persistent messages of one lane as the dispatch floor sees them.
+"""SpillingLane: the non-persistent messages of one lane, in RAM first and in tmp-storage behind.
 
 It differs from its persistent neighbour in where messages are when RAM has
 no place for them (tmp-storage, not the journal) and in that an ack writes
@@ -7,8 +7,7 @@ nothing. What is kept in RAM, when and for whom is decided by the same code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes
 from ...cache.spill.overflow import Overflow
@@ -16,32 +15,35 @@ from ...store.errors import Closed
 from ...store.format.times import Times
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.non_persistent_lane import NonPersistentLane
-from .queue_area import LaneState, QueueArea
-
-if TYPE_CHECKING:
-    from ..loading.eager import Load
-    from .target_list import TargetList
+from .model import LaneState, Load, NonPersistentLaneState, QueueArea, TargetList
 
 
-class NonPersistentLaneState(LaneState):
+class SpillingLane(NonPersistentLaneState):
     """The state lock guards it."""
 
-    __slots__ = ("overflow", "persistent", "store_lane")
-    is_persistent = False
-    delivery_mode = "NON_PERSISTENT"
+    __slots__ = ("overflow", "note_times")
 
-    def __init__(self, queue: QueueArea, lane: NonPersistentLane, id_prefix: str, overflow: Overflow) -> None:
+    def __init__(
+        self,
+        queue: QueueArea,
+        lane: NonPersistentLane,
+        id_prefix: str,
+        overflow: Overflow,
+        note_times: Callable[[LaneState], None],
+    ) -> None:
+        """note_times: registers a lane that got messages with times."""
         super().__init__(queue, lane, id_prefix)
-        self.store_lane = lane
         self.overflow = overflow
-        self.persistent: LaneState | None = None
-        """The persistent messages of the same queue and priority, once there is such a lane."""
-        self.syncs = False
+        self.note_times = note_times
         self.store = overflow
         target_area = queue.target_area
         self.caches = overflow.caches
         for cache in (target_area.pending_cache, target_area.head_queue_cache):
             cache.keepers[lane.number] = self.give_back
+
+    def drop(self) -> None:
+        """See LaneState."""
+        self.overflow.drop(self.store_lane)
 
     # ------------------------------------------------------------------ arrivals
 
@@ -91,7 +93,7 @@ class NonPersistentLaneState(LaneState):
         if not times.due_at:
             sequence = self.add(timestamp, properties, body)
             lane.put_times(sequence, times)
-            self.queue.target_area.note_times(self)
+            self.note_times(self)
             return sequence
         before = self.persistent.published if self.persistent is not None else lane.newest_turn
         if before != lane.newest_turn:
@@ -103,7 +105,7 @@ class NonPersistentLaneState(LaneState):
             self.store_lane.retract()
             raise
         lane.put_times(sequence, times)
-        self.queue.target_area.note_times(self)
+        self.note_times(self)
         self.arrive_unloaded(sequence + 1)
         return sequence
 

@@ -1,16 +1,92 @@
-"""Caller: on whose behalf queues and consumers call the engine: a thread, which may wait, or an event loop."""
+"""Publishing and confirming: what a write still owes before its caller may rely on it.
+
+With sync "always" a stored message is dispatched once it is durable, in the
+order in which messages were stored, so that no consumer sees what a power cut
+could take back.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from ...store.journal.reading import StoredMessage
+from ...store.message_store import MessageStore
+from .lists import TargetArea
+from .model import LaneState, QueueArea
+from .monitor import Monitor
 
-class Confirmer:
-    """Threads are all one, the Engine itself; each event loop is a LoopConfirmer."""
+
+class Confirmer(ABC):
+    """Confirms calls on behalf of a thread, which may wait, or of an event loop, which may not."""
 
     may_wait: ClassVar[bool] = True
-    """For room, and for the disk."""
+    """Whether a call may wait for room and for the disk."""
 
-    def after_write(self, position: int) -> None:
-        """See that the call is confirmed, which wrote up to this position in the journal. REQUIRES: no lock."""
-        raise NotImplementedError
+    @abstractmethod
+    def confirm(self, position: int) -> None:
+        """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
+
+
+class Publisher(Confirmer):
+    """Confirms for threads; makes stored messages visible to consumers."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        *,
+        syncs_always: bool,
+        leave_checkpoint: Callable[[], bool],
+    ) -> None:
+        """leave_checkpoint: leaves the checkpoint that is due to another thread, or returns False."""
+        self._monitor = monitor
+        self._store = store
+        self._journal = store.journal
+        self._targets = targets
+        self.syncs_always = syncs_always
+        self.leave_checkpoint = leave_checkpoint
+        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
+        """With sync "always": stored messages that may be dispatched once they are durable."""
+
+    def confirm(self, position: int) -> None:
+        """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
+
+        Requires: no lock.
+        """
+        if self.syncs_always:
+            self._journal.sync(position)
+            if self.unpublished:
+                self._publish()
+        store = self._store  # asked here, not by a call: each message comes by twice
+        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not self.leave_checkpoint():
+            store.checkpoint()
+        if self._monitor.deferred:
+            self._monitor.run_deferred()
+
+    def position(self) -> int:
+        """Return where the journal ends now. Requires: no lock."""
+        with self._monitor.lock:
+            return self._journal.end
+
+    def arrive(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
+        """Dispatch stored messages as soon as that is safe. Requires: the lock."""
+        if self.syncs_always:
+            self.unpublished.append((self._journal.end, area, messages))
+        else:
+            self._targets.publish(area, messages)
+
+    def forget(self, queue: QueueArea) -> None:
+        """Drop what waits for a sync in a queue that is deleted. Requires: the lock."""
+        self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+
+    def _publish(self) -> None:
+        """Dispatch what has become durable, in the order in which it was stored."""
+        with self._monitor.lock:
+            durable = self._journal.durable
+            while self.unpublished and self.unpublished[0][0] <= durable:
+                _, area, messages = self.unpublished.popleft()
+                self._targets.publish(area, messages)

@@ -8,29 +8,40 @@ which nothing ever came back has no counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Sequence
 
 from ...store.index.delivery_counts import CountedRun
-from ...store.returns import count
-from ..admin.dead_letters import DeadLetters
+from ..config.policies import Policies
 from ..config.redelivery import RedeliveryRule
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from .delivery import Delivery
-    from .queue_area import LaneState
-
-ATTEMPTS_BYTES: Final = 1 << 15
-"""For the counts of returned messages, 1,200 runs; beyond it they take what is free."""
+from .delays import DelayedRedelivery
+from .lists import TargetArea
+from .model import Delivery, LaneState, counted_runs
 
 
 class Redelivery:
     """The state lock guards it; every method requires it held."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.dead_letters = DeadLetters(engine)
+    def __init__(
+        self,
+        targets: TargetArea,
+        delayed: DelayedRedelivery,
+        policies: Policies,
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        self._targets = targets
+        self._delayed = delayed
+        self._policies = policies
+        self._wake_maintenance = wake_maintenance
+        self.dead: dict[LaneState, None] = {}
+        """Lanes with dead letters that are about to leave, whoever waits longest first."""
+
+    def dead_letter(self, area: LaneState, first: int, last: int) -> None:
+        """Give a run to no consumer any more: it had its last attempt, and leaves soon."""
+        area.dead.add(first, last)
+        if area.queue.dealer is not None:
+            area.queue.dealer.settled(area, first, last - first + 1)
+        self.dead[area] = None
+        self._wake_maintenance()
 
     def take_back(self, deliveries: Sequence[Delivery], delay: float | None = None) -> None:
         """They are in flight no longer, and each has its place again, after delay seconds or what its policy says.
@@ -39,17 +50,17 @@ class Redelivery:
         """
         for area, held in _by_area(deliveries).items():
             self._count(area, held)
-            rule = self.dead_letters.rule(area.queue)
+            rule = self._policies.redelivery(area.queue.name)
             for delivery in held:
                 self._put_back(area, delivery, rule, delay)
 
     def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, delay: float | None) -> None:
-        engine, sequence = self._engine, delivery.sequence
+        sequence = delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
-        engine.targets.give_back(delivery)
+        self._targets.give_back(delivery)
         if rule.is_last(delivery.attempts):
             area.keep((message,))
-            self.dead_letters.dead_letter(area, sequence, sequence)
+            self.dead_letter(area, sequence, sequence)
             return
         area.redelivered += 1
         seconds = 0.0 if delay is None else max(delay, rule.wait_seconds(delivery.attempts))
@@ -57,22 +68,22 @@ class Redelivery:
             area.queue.dealer.comes_back(delivery, is_delayed=bool(seconds))
         if seconds:
             area.keep((message,))
-            engine.park(seconds, area, sequence)
+            self._delayed.schedule(seconds, area, sequence)
         else:
-            engine.targets.offer_again(area, message)
+            self._targets.offer_again(area, message)
 
     def release(self, area: LaneState, first: int, last: int) -> None:
         """A prepared transaction gives back what it wanted gone. At least one attempt was made at each."""
         known = area.attempts
         never = [sequence for sequence in range(first, last + 1) if known is None or not known.get(sequence)]
-        _record(area, [CountedRun(*run, 1) for run in _runs(never)])
-        rule, known = self.dead_letters.rule(area.queue), area.attempts
+        area.record_attempts([CountedRun(*run, 1) for run in _runs(never)])
+        rule, known = self._policies.redelivery(area.queue.name), area.attempts
         for sequence in range(first, last + 1):
             if known is not None and rule.is_last(known.get(sequence)):
-                self.dead_letters.dead_letter(area, sequence, sequence)
+                self.dead_letter(area, sequence, sequence)
             else:
                 area.redelivered += 1
-                self._engine.targets.offer_again(area, (sequence, b"", None, 0))
+                self._targets.offer_again(area, (sequence, b"", None, 0))
         if area.queue.dealer is not None:
             area.queue.dealer.make_way()
 
@@ -85,27 +96,7 @@ class Redelivery:
         known = area.attempts
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
         if fresh and not area.queue.is_deleted:
-            _record(area, _counted(fresh))
-
-
-def count_hand_outs(area: LaneState, deliveries: Sequence[Delivery]) -> None:
-    """Messages of a lane of which something came back were just handed out.
-
-    Of those that came back themselves, and of those that a killed process may
-    have had, it is written now: so that one which kills this process, too,
-    does not do it for ever.
-    """
-    known = area.attempts
-    assert known is not None
-    counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
-    if counted:
-        _record(area, _counted(counted))
-
-
-def _record(area: LaneState, runs: Sequence[CountedRun]) -> None:
-    store = area.queue.target_area.store
-    count(store, area.lane.number, runs)
-    area.attempts = store.index.attempts.find(area.lane.number)
+            area.record_attempts(counted_runs(fresh))
 
 
 def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
@@ -113,17 +104,6 @@ def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:
     for delivery in deliveries:
         found.setdefault(delivery._area, []).append(delivery)
     return found
-
-
-def _counted(deliveries: Iterable[Delivery]) -> list[CountedRun]:
-    """As few runs as can be. O(deliveries log deliveries)."""
-    runs: list[CountedRun] = []
-    for sequence, attempts in sorted((delivery.sequence, delivery.attempts) for delivery in deliveries):
-        if runs and runs[-1].last == sequence - 1 and runs[-1].attempts == attempts:
-            runs[-1] = runs[-1]._replace(last=sequence)
-        else:
-            runs.append(CountedRun(sequence, sequence, attempts))
-    return runs
 
 
 def _runs(sequences: Iterable[int]) -> list[tuple[int, int]]:

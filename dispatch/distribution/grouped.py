@@ -15,45 +15,205 @@ hands stays with it until that is settled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
 
 from ...cache.charge import charge_bytes
 from ...store.errors import Closed
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
+from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
-from ..core.list_pair import pair, turn
-from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
-from ..core.target_list import TargetList
-from . import ranks
+from ..core.lists import TargetArea
+from ..core.model import ConsumerGroup, Delivery, Distribution, LaneState, QueueArea, Taker, TargetList, pair, turn
+from ..core.monitor import Monitor
+from ..selectors.selector import Selector
 from .message_groups import Groups, bucket_of, put_aside
-from .stock import AssignedMessages, UnassignedMessages
-
-if TYPE_CHECKING:
-    from ..consumer.consumer import Consumer
-    from ..core.delivery import Delivery
-    from ..engine.engine import Engine
-    from ..selectors.selector import Selector
 
 NOTHING_BEHIND = 1 << 62
 """The frontier of a list that looks for nothing by itself."""
+UNLIMITED: Final = 1 << 62
 
 
-class GroupAssigner:
+_Passed = dict[LaneState, SequenceSet]
+
+
+class _Promise:
+    """A message was left to a consumer of another consumer group: those behind it in groups of its bucket wait."""
+
+    __slots__ = ("consumer", "waiting")
+
+    def __init__(self, consumer: Taker) -> None:
+        self.consumer = consumer
+        self.waiting: _Passed = {}
+
+
+class UnassignedMessages(ConsumerGroup):
+    """What the consumers with one selector share, from which is dealt."""
+
+    __slots__ = ("dealer", "withheld", "left", "promises", "_hungry")
+    notes_groups = True
+
+    def __init__(self, dealer: GroupAssigner, selector: Selector | None) -> None:
+        super().__init__(selector, dealer.targets.monitor.lock)
+        self.dealer = dealer
+        self.withheld: dict[Taker, _Passed] = {}
+        """What it has passed because another consumer group's consumer owns the group."""
+        self.left: dict[Taker, _Passed] = {}
+        """What it has passed because another consumer group's consumer of higher priority comes first."""
+        self.promises: dict[int, _Promise] = {}
+        """By bucket of groups that nobody owns."""
+        self._hungry: dict[int, dict[Taker, None]] = {}
+        """By priority, those who found nothing since something came."""
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """What has an owner is dealt at once; for the rest everybody is woken who found nothing."""
+        self.dealer.deal_owned(self)
+        if self._hungry and any(target.direct or target.has_supply for target in self.lists):
+            for priority in sorted(self._hungry, reverse=True):
+                if self.dealer.left(self, priority):
+                    self._call(self._hungry.pop(priority), ready)
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        self.dealer.deal_owned(self)
+        hungry, self._hungry = self._hungry, {}
+        for priority in sorted(hungry, reverse=True):
+            self._call(hungry[priority], ready)
+
+    def _call(self, consumers: Iterable[Taker], ready: list[Callable[[], None]]) -> None:
+        # Whoever was served last comes last: no other is passed over twice for it.
+        for consumer in sorted(consumers, key=lambda consumer: self.dealer.hands[consumer].served):
+            consumer.consumer_group.wake(ready)
+
+    def is_hungry(self, consumer: Taker) -> None:
+        """It has found nothing. A closed one is not asked again, though a transaction may still give it credit."""
+        if consumer in self.dealer.hands:
+            self._hungry.setdefault(consumer.priority, {})[consumer] = None
+
+    def is_fed(self, consumer: Taker) -> None:
+        """It has got something, or wants nothing more."""
+        if self._hungry:
+            self._hungry.get(consumer.priority, {}).pop(consumer, None)
+
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
+        self.dealer.note(area, message)
+
+    def list_over(self, area: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.area is area)
+
+    # ------------------------------------------------------------------ what was passed, and is looked at again
+
+    def offer(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
+        """These are to be dealt, of those before the front."""
+        target = self.list_over(area)
+        front = target.front
+        for first, last in runs:
+            if first < front:
+                target.returned.add(first, min(last, front - 1))
+        self.dealer.targets.loads.feed(target)
+        self.dealer.targets.wake(self)
+
+    def withhold(self, owner: Taker, area: LaneState, first: int, last: int) -> None:
+        """These are in its groups."""
+        put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, SequenceSet()), first, last)
+
+    def leave(self, consumer: Taker, group: str | None, area: LaneState, sequence: int) -> None:
+        """A message that nobody owns is for this consumer, if it takes it: it has a higher priority than who asks."""
+        put_aside(area, self.left.setdefault(consumer, {}).setdefault(area, SequenceSet()), sequence, sequence)
+        if group is not None:
+            self.promises[bucket_of(group)] = _Promise(consumer)
+
+    def waits(self, group: str | None, area: LaneState, sequence: int) -> bool:
+        """Whether a message must wait because one before it in its group was left to somebody; then it does."""
+        promise = self.promises.get(bucket_of(group)) if group is not None else None
+        if promise is not None:
+            put_aside(area, promise.waiting.setdefault(area, SequenceSet()), sequence, sequence)
+        return promise is not None
+
+    def end_promise(self, bucket: int) -> None:
+        """Who waited behind it looks again."""
+        promise = self.promises.pop(bucket, None)
+        if promise is not None:
+            self._offer_lanes(promise.waiting)
+
+    def offer_withheld(self, consumer: Taker) -> None:
+        """All that was passed because of it."""
+        self._offer_lanes(self.withheld.pop(consumer, {}))
+        self._offer_left(consumer)
+
+    def offer_left(self, priority: int) -> None:
+        """A consumer of this priority asks for what was left to others of no higher one."""
+        for consumer in [consumer for consumer in self.left if consumer.priority <= priority]:
+            self._offer_left(consumer)
+
+    def _offer_left(self, consumer: Taker) -> None:
+        self._offer_lanes(self.left.pop(consumer, {}))
+        for bucket in [bucket for bucket, promise in self.promises.items() if promise.consumer is consumer]:
+            self.end_promise(bucket)
+
+    def _offer_lanes(self, lanes: _Passed) -> None:
+        for area, runs in lanes.items():
+            self.offer(area, runs)
+
+
+class AssignedMessages(ConsumerGroup):
+    """What is one consumer's own, before it has taken it."""
+
+    __slots__ = ("stock", "owner", "is_hungry", "served")
+    notes_groups = True
+
+    def __init__(self, stock: UnassignedMessages, owner: Taker) -> None:
+        self.stock = stock
+        self.owner = owner
+        super().__init__(stock.selector, stock.dealer.targets.monitor.lock)
+        self.consumers.append(owner)
+        self.is_hungry = False
+        """Its last take found nothing."""
+        self.served = 0
+        """How many takes of the queue had been served when one of its own was, the last time."""
+
+    def arm(self) -> None:
+        """See ConsumerGroup."""
+        self.is_armed = True
+        self.stock.is_hungry(self.owner)
+
+    def in_turn(self) -> Iterable[TargetList]:
+        return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
+
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+        """What lies between its own messages is loaded with them, and is for others."""
+        group = self.stock.dealer.group_of(area, message)
+        return (group is None or self.stock.dealer.groups.owner(group) is self.owner) and super().wants(area, message)
+
+    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
+        return super().is_free(area, message) and self.stock.dealer.is_own(self.owner, area, message)
+
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
+        self.stock.dealer.note(area, message)
+
+    def list_over(self, area: LaneState) -> TargetList:
+        return next(target for target in self.lists if target.area is area)
+
+
+class GroupAssigner(Distribution):
     """The state lock guards it."""
 
-    def __init__(self, queue: QueueArea) -> None:
+    def __init__(self, queue: QueueArea, targets: TargetArea) -> None:
         self.queue = queue
-        self.targets = queue.target_area
+        self.targets = targets
         self.groups = Groups()
-        self.ranked: list[Consumer] = []
+        self.ranked: list[Taker] = []
         """Its consumers, those of the highest priority first."""
         self._highest = self._lowest = 0
         """Their priorities."""
         self._served = 0
         """Takes that got something."""
-        self.hands: dict[Consumer, AssignedMessages] = {}
+        self.hands: dict[Taker, AssignedMessages] = {}
         self._known: dict[tuple[LaneState, int], str | None] = {}
         """Groups of messages of which the body is not in RAM, and of those that are just handed out."""
 
@@ -76,10 +236,10 @@ class GroupAssigner:
             consumer_group.arrived.notify_all()
         self.targets.settle_consumer_groups(self.queue)
 
-    def make_stock(self, selector: Selector | None) -> UnassignedMessages:
+    def make_group(self, selector: Selector | None) -> UnassignedMessages:
         return UnassignedMessages(self, selector)
 
-    def join(self, consumer: Consumer, stock: ConsumerGroup) -> None:
+    def join(self, consumer: Taker, stock: ConsumerGroup) -> None:
         """A consumer of the stock gets a hand."""
         assert isinstance(stock, UnassignedMessages)
         hand = self.hands[consumer] = AssignedMessages(stock, consumer)
@@ -104,15 +264,14 @@ class GroupAssigner:
         hand.lists.append(target)
         self.targets.adopt(target)
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: Taker) -> None:
         """It is closed: others may have what it was not handed. What it was handed is given back after this."""
         hand = self.hands[consumer]
         stock = hand.stock
-        for transaction in consumer._engine.transactions.undecided.values():
-            for delivery in transaction.held:
-                group = self._group_in_flight(delivery) if delivery._consumer is consumer else None
-                if group is not None:
-                    self.groups.halt(delivery._area, delivery.sequence, group)
+        for delivery in consumer.held_in_transactions():
+            group = self._group_in_flight(delivery)
+            if group is not None:
+                self.groups.halt(delivery._area, delivery.sequence, group)
         if self.groups.owned(consumer):
             self.groups.release(consumer, list(self.groups.owned(consumer)))
         self._empty(hand)
@@ -132,21 +291,21 @@ class GroupAssigner:
         self.ranked = sorted(self.hands, key=lambda consumer: -consumer.priority)
         self._highest, self._lowest = (self.ranked[0].priority, self.ranked[-1].priority) if self.ranked else (0, 0)
 
-    def stand_back(self, consumer: Consumer) -> None:
+    def stand_back(self, consumer: Taker) -> None:
         """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
-        self._release(consumer, ranks.UNLIMITED)
+        self._release(consumer, UNLIMITED)
 
     def woken(self) -> None:
         """Who was passed over may have something now."""
         for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
-            if consumer.is_slow or ranks.credit(self.queue, consumer) <= 0:
+            if consumer.is_slow or credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
         for consumer_group in self.queue.consumer_groups.values():
             self.targets.wake(consumer_group)
 
     # ------------------------------------------------------------------ dealing
 
-    def collect(self, consumer: Consumer, most: int, max_bytes: int | None) -> list[Delivery]:
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
         """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
         deliveries: list[Delivery] = []
         hand = self.hands[consumer]
@@ -185,7 +344,7 @@ class GroupAssigner:
                 return
 
     def _hand_out(
-        self, consumer: Consumer, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
+        self, consumer: Taker, own: TargetList, most: int, max_bytes: int | None, deliveries: list[Delivery]
     ) -> tuple[int | None, bool]:
         """From one list of a hand, and its twin: what is left of max_bytes, and whether they are empty now."""
         targets = self.targets
@@ -194,7 +353,7 @@ class GroupAssigner:
         if own.direct and not (own.returned.count and own.returned.first < own.direct[0][0]):
             max_bytes = targets.hand_out(consumer, own, most, max_bytes, deliveries)
         if own.has_supply and own.direct_bytes < own.low_watermark_bytes:
-            targets.feed(own)
+            targets.loads.feed(own)
         return max_bytes, not own.direct and not own.has_supply
 
     def _deal(self, hand: AssignedMessages, stock: TargetList, most: int) -> bool:
@@ -249,9 +408,9 @@ class GroupAssigner:
         if target in self.targets.waits_for_memory:
             return  # each load that ends comes by here: the loader would try it again, and take from others for it
         if target.has_supply and (target.direct_bytes < target.low_watermark_bytes or not target.is_ready):
-            self.targets.feed(target)
+            self.targets.loads.feed(target)
 
-    def _give(self, group: str, consumer: Consumer) -> None:
+    def _give(self, group: str, consumer: Taker) -> None:
         """Nobody owned it so far. Who waited for that to be decided looks again."""
         self.groups.give(group, consumer)
         for stock in self._stocks():
@@ -261,7 +420,7 @@ class GroupAssigner:
         """Nobody owns the group, and it need not wait."""
         return self.groups.owner(group) is None and not self.groups.is_halted(area, sequence, group)
 
-    def _move(self, hand: AssignedMessages | None, source: TargetList, group: str | None) -> Consumer | None:
+    def _move(self, hand: AssignedMessages | None, source: TargetList, group: str | None) -> Taker | None:
         """Move the first direct message of the stock to where it belongs: whose hand got it. hand: who asks."""
         message, area = source.direct[0], source.area
         stock = source.consumer_group
@@ -293,12 +452,12 @@ class GroupAssigner:
         else:
             self._drop(source, keeps=True)
             put_aside(area, own.returned, message[0], message[0])
-            self.targets.feed(own)
+            self.targets.loads.feed(own)
         if found is not hand:
             self.targets.wake(found)
         return owner
 
-    def _is_withheld(self, stock: UnassignedMessages, owner: Consumer) -> bool:
+    def _is_withheld(self, stock: UnassignedMessages, owner: Taker) -> bool:
         """Whether what is this owner's is not dealt from that stock, or not now."""
         return self.hands[owner].stock is not stock or self.queue.exclusive not in (None, owner)
 
@@ -317,7 +476,7 @@ class GroupAssigner:
         if message[2] is not None and not self.targets.pending_cache.put(area.lane.number, message):
             area.keep((message,))
 
-    def is_own(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
+    def is_own(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that stands in a consumer's hand, and is free, is to be handed out to it now."""
         group = self.group_of(area, message)
         if group is None:
@@ -331,7 +490,7 @@ class GroupAssigner:
         self._known[area, message[0]] = group
         return True
 
-    def may_have(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
+    def may_have(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that is free would be this consumer's if it took now."""
         group = self.group_of(area, message)
         owner = None
@@ -350,32 +509,75 @@ class GroupAssigner:
 
     def left(self, stock: UnassignedMessages, priority: int) -> int:
         """How many messages without an owner a consumer of this priority may take beside the others of its stock."""
-        return ranks.UNLIMITED if priority == self._highest else ranks.left(self, stock, priority)
+        return UNLIMITED if priority == self._highest else self._quota(stock, priority)
 
-    def _wanted_above(self, hand: AssignedMessages, area: LaneState, message: StoredMessage) -> Consumer | None:
+    def _above(self, priority: int) -> Iterator[Taker]:
+        """Yield consumers of higher priority that could take something now, the highest first. O(consumers above)."""
+        if self.queue.exclusive is not None:
+            return
+        for other in self.ranked:
+            if other.priority <= priority:
+                return
+            # Whose prefetch is used up is passed over without a call: with many consumers those are most.
+            if (
+                (not other.prefetch_limit or other.in_flight < other.prefetch_limit)
+                and not other.is_slow
+                and _own_credit(other) > 0
+            ):
+                yield other
+
+    def _quota(self, stock: UnassignedMessages, priority: int) -> int:
+        """How many messages of a stock those of higher priority have no credit for.
+
+        With a selector only those count that are known to match. O(lanes + consumers of higher priority).
+        """
+        available: int | None = None
+        for other in self._above(priority):
+            if self.hands[other].stock is stock:
+                if available is None:
+                    available = self._available(stock)
+                available -= _own_credit(other)
+                if available <= 0:
+                    return 0
+        return UNLIMITED if available is None else available
+
+    def _available(self, stock: UnassignedMessages) -> int:
+        if stock.selector is not None:
+            return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in stock.lists)
+        available = 0
+        for area in self.queue.lane_areas():
+            taken = len(area.in_flight) + len(area.parked)
+            unpublished = max(area.lane.next_sequence - area.published, 0)
+            available += area.lane.pending_messages - taken - unpublished
+        if self.groups.has_owners:
+            for hand in self.hands.values():
+                available -= sum(len(own.direct) + own.returned.count for own in hand.lists)
+        return available
+
+    def _wanted_above(self, hand: AssignedMessages, area: LaneState, message: StoredMessage) -> Taker | None:
         """Who of another consumer group comes first and wants it."""
         if hand.owner.priority == self._highest or len(self.queue.consumer_groups) < 2:
             return None
-        for other in ranks.above(self, hand.owner.priority):
+        for other in self._above(hand.owner.priority):
             if self.hands[other].stock is not hand.stock and (
                 message[2] is None or self._matches(other, area, message)
             ):
                 return other
         return None
 
-    def _matches(self, consumer: Consumer, area: LaneState, message: StoredMessage) -> bool:
+    def _matches(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
         try:
             return self.hands[consumer].stock.wants(area, message)
         except RecordDamaged:
             return False
 
-    def _neediest(self, hand: AssignedMessages) -> Consumer:
+    def _neediest(self, hand: AssignedMessages) -> Taker:
         """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
         best, fewest = hand.owner, len(self.groups.owned(hand.owner))
         for other in hand.stock.consumers:
             if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
                 count = len(self.groups.owned(other))
-                if count < fewest and ranks.credit(self.queue, other) > 0:
+                if count < fewest and credit(self.queue, other) > 0:
                     best, fewest = other, count
         return best
 
@@ -391,13 +593,13 @@ class GroupAssigner:
         # A list: each of them is asked.
         return any([self._release(other, count - part) for other, count in counts.items() if count > part])
 
-    def _release(self, consumer: Consumer, most: int) -> bool:
+    def _release(self, consumer: Taker, most: int) -> bool:
         """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
         hand = self.hands[consumer]
         owned = self.groups.owned(consumer)
         in_use = self._in_use(consumer) if owned else set()
         idle = [bucket for bucket in owned if bucket not in in_use][:most]
-        if not idle and (most < ranks.UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
+        if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
             return False
         if idle:
             self.groups.release(consumer, idle)
@@ -405,11 +607,10 @@ class GroupAssigner:
         self._offer_withheld(consumer)
         return True
 
-    def _in_use(self, consumer: Consumer) -> set[int]:
+    def _in_use(self, consumer: Taker) -> set[int]:
         """Buckets of which it holds a message. O(in flight)."""
         held = [delivery for area in self.queue.lane_areas() for delivery in area.in_flight.values()]
-        for transaction in consumer._engine.transactions.undecided.values():
-            held += transaction.held
+        held += consumer.held_in_transactions()
         groups = (self._group_in_flight(delivery) for delivery in held if delivery._consumer is consumer)
         return {bucket_of(group) for group in groups if group is not None}
 
@@ -423,7 +624,7 @@ class GroupAssigner:
                 continue
             messages = list(own.direct)
             self.targets.targets.release(own.direct_bytes)
-            self.targets.hungry.pop(own, None)
+            self.targets.loads.forget(own)
             del self.targets.lists[own]
             dealt = own.returned
             for first, last in own.references:
@@ -441,7 +642,7 @@ class GroupAssigner:
         for consumer in self.groups.owners():
             self._empty(self.hands[consumer])
 
-    def _offer_withheld(self, consumer: Consumer) -> None:
+    def _offer_withheld(self, consumer: Taker) -> None:
         """What stocks passed because of it they look at again."""
         for stock in self._stocks():
             stock.offer_withheld(consumer)
@@ -479,7 +680,7 @@ class GroupAssigner:
         if self.groups.is_ahead(area, first, group):
             own = hand.list_over(area)
             put_aside(area, own.returned, first, last)
-            self.targets.feed(own)
+            self.targets.loads.feed(own)
         else:
             hand.stock.offer(area, ((first, last),))
         for stock in self._stocks():
@@ -538,36 +739,46 @@ class GroupAssigner:
             self._go_on(other, sequence, self.groups.delayed[other, sequence])
 
 
+def credit(queue: QueueArea, consumer: Taker) -> int:
+    """How many messages it could take. One that pulls (prefetch 0) could take one, while it waits for it."""
+    return 0 if queue.holds_up(consumer) else _own_credit(consumer)
+
+
+def _own_credit(consumer: Taker) -> int:
+    prefetch = consumer.prefetch_limit
+    return prefetch - consumer.in_flight if prefetch else int(consumer.consumer_group.is_awaited)
+
+
 def _next(target: TargetList) -> TargetList | None:
     """Of a list of a stock and its twin, the one that has the next message in RAM."""
     source = target if target.twin is None else turn(target)[0]
     return source if source.is_ready else None
 
 
-def use_groups(engine: Engine, queue: QueueArea) -> None:
-    """The first message with a group is about to be sent to a queue. REQUIRES: no lock."""
+def use_groups(monitor: Monitor, store: MessageStore, targets: TargetArea, queue: QueueArea) -> None:
+    """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
     if queue.is_queue:
-        with engine.lock:
-            engine.raise_closed()
+        with monitor.lock:
+            monitor.raise_if_closed()
             if queue.is_deleted:
                 raise Closed("the queue")
-            note_groups(engine, queue)
+            note_groups(store, targets, queue)
 
 
-def note_groups(engine: Engine, queue: QueueArea) -> None:
-    """A queue has such messages from now on, also after a restart: one record, once for ever. REQUIRES: the lock."""
+def note_groups(store: MessageStore, targets: TargetArea, queue: QueueArea) -> None:
+    """Record that a queue has messages with groups, also after a restart: one record, once. Requires: the lock."""
     if not queue.has_groups:
-        engine.store.note_groups(queue.number)
-        know_groups(queue)
+        store.note_groups(queue.number)
+        know_groups(targets, queue)
 
 
-def know_groups(queue: QueueArea) -> None:
-    """A queue has, or had, messages with groups: they are dealt from now on. REQUIRES: the lock."""
+def know_groups(targets: TargetArea, queue: QueueArea) -> None:
+    """Assign the messages of a queue that has, or had, messages with groups. Requires: the lock."""
     queue.has_groups = True
-    deal(queue)
+    assign(targets, queue)
 
 
-def deal(queue: QueueArea) -> None:
-    """The queue's messages are dealt from now on. REQUIRES: the lock."""
+def assign(targets: TargetArea, queue: QueueArea) -> None:
+    """Assign messages of a queue to its consumers from now on. Requires: the lock."""
     if queue.dealer is None:
-        GroupAssigner(queue).take_over()
+        GroupAssigner(queue, targets).take_over()

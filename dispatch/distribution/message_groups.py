@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from ...store.sequence_set import SequenceSet
-
-if TYPE_CHECKING:
-    from ..consumer.consumer import Consumer
-    from ..core.non_persistent import NonPersistentLaneState
-    from ..core.queue_area import LaneState
+from ..core.model import LaneState, NonPersistentLaneState, Taker
 
 BUCKETS: Final = 4096
 RUNS_MAX: Final = 1024
@@ -59,8 +55,8 @@ class Groups:
     """The state lock guards it."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, Consumer] = {}
-        self._buckets: dict[Consumer, set[int]] = {}
+        self._owners: dict[int, Taker] = {}
+        self._buckets: dict[Taker, set[int]] = {}
         self._dealt: dict[int, dict[int, tuple[int, int, int]]] = {}
         """By bucket that is owned and priority: the last place that was dealt to its owner's hand, as it is now."""
         self.delayed: dict[tuple[LaneState, int], str] = {}
@@ -70,29 +66,29 @@ class Groups:
 
     # ------------------------------------------------------------------ owners
 
-    def owner(self, group: str) -> Consumer | None:
+    def owner(self, group: str) -> Taker | None:
         return self._owners.get(bucket_of(group))
 
     @property
     def has_owners(self) -> bool:
         return bool(self._owners)
 
-    def owners(self) -> Collection[Consumer]:
+    def owners(self) -> Collection[Taker]:
         """Who owns something."""
         return self._buckets.keys()
 
-    def give(self, group: str, consumer: Consumer) -> None:
+    def give(self, group: str, consumer: Taker) -> None:
         """Nobody owned it so far."""
         bucket = bucket_of(group)
         self._owners[bucket] = consumer
         self._dealt[bucket] = {}
         self._buckets.setdefault(consumer, set()).add(bucket)
 
-    def owned(self, consumer: Consumer) -> Collection[int]:
+    def owned(self, consumer: Taker) -> Collection[int]:
         """Its buckets."""
         return self._buckets.get(consumer, ())
 
-    def release(self, consumer: Consumer, buckets: Iterable[int]) -> None:
+    def release(self, consumer: Taker, buckets: Iterable[int]) -> None:
         """Nobody owns these from now on."""
         own = self._buckets[consumer]
         for bucket in buckets:
@@ -116,7 +112,7 @@ class Groups:
         dealt = self._dealt[bucket_of(group)].get(area.lane.priority)
         return dealt is not None and _place(area, sequence) <= dealt
 
-    def deal_again(self, consumer: Consumer) -> None:
+    def deal_again(self, consumer: Taker) -> None:
         """What was in its hand is in the stock again."""
         for bucket in self.owned(consumer):
             self._dealt[bucket].clear()

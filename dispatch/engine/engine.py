@@ -1,21 +1,16 @@
-"""The engine behind one open directory: the wiring of the floors, the one state lock, the two background threads.
+"""The engine of one open directory: makes the parts, opens and closes them in order.
 
-Three locks, always taken in this order: checkpoint lock, sync lock, state
-lock. Callbacks of users are called under none of them. Everything in the
-background is a step that can be called by hand (`background=False`).
+Three locks, always taken in this order: checkpoint lock (MessageStore), sync
+lock (Journal), state lock (Monitor). Callbacks of users are called under none
+of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import heapq
-import logging
-import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard
@@ -24,61 +19,58 @@ from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
-from ...store.errors import Closed, ForebayError, StoreFailed
-from ...store.format.record import SLICE_MESSAGES_MAX
-from ...store.format.state import QUEUE
-from ...store.index.lane import LANE_SHIFT
 from ...store.ingest.ingest import open_and_take_over
-from ...store.journal.reading import StoredMessage
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore
 from ...store.metadata.sqlite import MetadataStore
-from ...store.sequence_set import SequenceSet
 from ..admin.browse import Browsers
-from ..admin.expiry import Timing
+from ..admin.dead_letters import DeadLetterMover
+from ..admin.expiry import ExpirySweeper
+from ..admin.move import Mover
+from ..admin.queue_admin import QueueAdmin
 from ..admission.deduplication import DuplicateWindows
-from ..admission.limits import limit
-from ..admission.overhead import QUEUE_BYTES, DestinationOverhead
-from ..admission.wait_line import Space
+from ..config.memory_plan import (
+    ATTEMPTS_BYTES,
+    DIRECTORY_BYTES_MAX,
+    READ_BUFFER_BYTES,
+    RELOCATION_BYTES,
+    WRITE_BUFFER_BYTES,
+    shares_of,
+    temp_limit_bytes,
+)
+from ..config.policies import Policies
 from ..config.settings import Settings
-from ..consumer.consumer import Consumer
+from ..consumer.consumer import Consumers
+from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
+from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.load_requests import LOOK_SECONDS
-from ..core.non_persistent import NonPersistentLaneState
-from ..core.publisher import Confirmer
-from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
-from ..core.redelivery import ATTEMPTS_BYTES, Redelivery
-from ..distribution import exclusive
-from ..distribution.grouped import deal, know_groups
+from ..core.load_requests import LoadRequests
+from ..core.model import LaneState, Taker
+from ..core.monitor import Monitor
+from ..core.overhead import DestinationOverhead, overhead_bytes
+from ..core.publisher import Publisher
+from ..core.redelivery import Redelivery
+from ..core.removal import Removals
+from ..distribution.grouped import know_groups
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
 from ..planning.recorder import RecordedTargetArea, Recorder
-from ..producer.limited_queue import LimitedConsumer
-from ..selectors.selector import Selector
+from ..producer.sender import Producers
+from ..producer.space import Space
 from ..topics.registry import Topics
-from ..topics.state import TopicState
-from ..transactions.registry import TransactionRegistry
+from ..transactions.transaction import TransactionRegistry
+from .background import Background, Wakeups
 from .maintenance import Maintenance
-from .resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES, Resizing, shares_of, temp_limit_bytes
-from .statistics import Statistics, TopicStatistics, destination_statistics, statistics_of_topic
-
-if TYPE_CHECKING:
-    from ..topics.fan_out import FanOut
-
-logger = logging.getLogger("forebay.dispatch")
-
-DIRECTORY_BYTES_MAX: Final = 1 << 20
+from .resizing import Resizing
+from .statistics import Statistics, destination_statistics, statistics_of_topic
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
-"""Of each engine that still is: what a child does with its copy behind a fork."""
+"""Per live engine, the hook that disables its copy in a forked child."""
 
 
-class Engine(Confirmer):
-    """Made by Forebay; what queues and consumers call. See the module."""
-
-    guard: MemoryGuard | None = None
-    _is_stopping = False
+class Engine:
+    """The composition root. Made by `open_forebay`; queue.py, topic.py and forebay.py take its parts."""
 
     def __init__(
         self,
@@ -88,32 +80,85 @@ class Engine(Confirmer):
         clock: Clock,
         archive_disk: Disk | None = None,
         trace: File | None = None,
+        guard: MemoryGuard | None = None,
     ) -> None:
-        """metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
+        """Open the store. Requires: the directory lock is held.
 
-        trace: an empty file to record in. REQUIRES: the directory lock is held.
+        metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
+        trace: an empty file to record in. guard: watches the memory of the process.
         """
         self.settings = settings
-        self.lock = threading.Lock()
-        self.clock_ms, self.monotonic = clock.time_ms, clock.monotonic
-        self.syncs_always = settings.sync == "always"
-        self.is_closed = False
-        self.budget = Budget(settings.memory_limit_bytes)
+        self.guard = guard
+        self.monitor = Monitor(clock)
+        self.policies = Policies(settings.policies)
+        self.wakeups = Wakeups()
         shares = shares_of(settings)
-        index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
-        self._charge_whole(shares)
+        self._make_memory(settings, shares)
+        self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares)
+        self.overflow = self._make_overflow(disk, clock)
+        assert self.budget.free_bytes == shares.available_bytes
+        self.recorder: Recorder | None = None
+        if trace is not None:
+            self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
+        self._make_targets(shares, clock)
+        self.recovery = open_and_take_over(
+            disk,
+            self.store,
+            self.monitor.lock,
+            self.budget.holders["read_buffers"],
+            message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
+        )
+        self._make_core()
+        self._make_clients()
+        self._make_admin()
+        self.resizing = Resizing(self, shares)
+        self.maintenance = Maintenance(self)
+        self.background = Background(
+            self.monitor,
+            self.store,
+            self.wakeups,
+            self.loads,
+            self.load,
+            self.maintenance.step,
+            self.maintenance.pause,
+        )
+        self._restore()
+        if settings.background:
+            self.background.start()
+
+    # ------------------------------------------------------------------ the parts
+
+    def _make_memory(self, settings: Settings, shares: Shares) -> None:
+        """Make the budget, and charge the fixed parts to it, whatever they hold now."""
+        self.budget = Budget(settings.memory_limit_bytes)
+        self._index_holder = self.budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
+        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
+            reserved = self.budget.holder(name).reserve(charge)
+            assert reserved, "the smallest memory limit has room for the fixed parts"
+
+    def _make_store(
+        self,
+        disk: Disk,
+        metadata: Callable[[bytes, int], MetadataStore],
+        settings: Settings,
+        clock: Clock,
+        archive_disk: Disk | None,
+        shares: Shares,
+    ) -> MessageStore:
         self.metadata_store: MetadataStore
 
         def make_metadata_store(store_id: bytes) -> MetadataStore:
             self.metadata_store = metadata(store_id, shares.metadata_bytes)
             return self.metadata_store
 
-        self.windows = DuplicateWindows(settings, self.budget.holder("duplicates"), shares)
-        self.store = MessageStore(
+        self.windows = DuplicateWindows(
+            settings, self.policies, self.budget.holder("duplicates"), shares, self._make_room
+        )
+        store = MessageStore(
             disk,
             make_metadata_store,
-            state_lock=self.lock,
-            account=index_holder,
+            state_lock=self.monitor.lock,
+            account=self._index_holder,
             index_cache_bytes=shares.index_cache_bytes,
             max_file_bytes=settings.max_file_length_bytes,
             max_checkpoint_adds=settings.max_checkpoint_adds,
@@ -128,35 +173,11 @@ class Engine(Confirmer):
             duplicates=self.windows.persistent,
             attempts_account=self.budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES),
         )
-        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
-        self.limit_messages(settings)
-        self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
-        """With sync "always": stored messages that may be dispatched once they are durable."""
-        reading = self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
-        self.overflow = self._make_overflow(disk, clock)
-        assert self.budget.free_bytes == shares.available_bytes
-        self.recorder = Recorder(trace, settings, self.lock) if trace is not None else None
-        self.targets = self._make_targets(shares, clock)
-        self.loader = EagerLoader(self.targets, reading)
-        self._queues_by_number: dict[int, QueueArea] = {}
-        self.resizing = Resizing(self, shares)
-        self.transactions = TransactionRegistry(self, self.budget.holder("transactions"))
-        self.redelivery = Redelivery(self)
-        self.queues: dict[str, QueueArea] = {}
-        self.topics = Topics(self, reading)
-        self.timing = Timing(self)
-        self.browsers = Browsers(self, self.budget.holder("browsers"), reading)
-        self._parked: list[tuple[float, int, LaneState, int]] = []
-        self._parked_count = 0
-        self._threads: list[threading.Thread] = []
-        self._load_wanted = threading.Event()
-        self._housekeeping_wanted = threading.Event()
-        message_bytes_max = self.max_message_bytes
-        self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
-        self._begin()
+        self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
+        return store
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
-        """tmp-storage, emptied."""
+        """Make tmp-storage, emptied."""
         overflow = Overflow(
             disk,
             self.budget,
@@ -165,427 +186,278 @@ class Engine(Confirmer):
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
         )
-        overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
+        overflow.make_room = self._make_room
         return overflow
 
-    def _make_targets(self, shares: Shares, clock: Clock) -> TargetArea:
+    def _make_targets(self, shares: Shares, clock: Clock) -> None:
+        settings = self.settings
+        self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
         make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
-        targets: TargetArea = make(
-            self.store, self.budget, shares, self.lock, syncs_always=self.syncs_always, overflow=self.overflow
+        self.targets: TargetArea = make(
+            self.monitor,
+            self.store,
+            self.budget,
+            shares,
+            self.loads,
+            syncs_always=settings.sync == "always",
+            overflow=self.overflow,
+            observer=lambda targets: CurveWatch(targets, shares.limit_bytes, partial(shares_of, settings)),
+            on_expired=lambda area, sequence: self.timed.meet(area, sequence),
+            on_unread=lambda area: self.warmer.begin(area),
+            on_lane_gone=lambda area: self.warmer.forget(area),
         )
-        if self.settings.background:
-            targets.read_ahead.switch_on(clock)
-        targets.watch = CurveWatch(targets, shares.limit_bytes, partial(shares_of, self.settings))
-        return targets
 
-    def _charge_whole(self, shares: Shares) -> None:
-        """What the metadata store has in RAM, and the buffers of writing, whatever they hold now."""
-        for name, charge in (("metadata_store", shares.metadata_bytes), ("write_buffers", WRITE_BUFFER_BYTES)):
-            reserved = self.budget.holder(name).reserve(charge)
-            assert reserved, "the smallest memory limit has room for the fixed parts"
+    def _make_core(self) -> None:
+        """Make what stands on a store that is open."""
+        monitor, store, wakeups = self.monitor, self.store, self.wakeups
+        settings, policies, reading = self.settings, self.policies, self.budget.holders["read_buffers"]
+        self.delayed = DelayedRedelivery(monitor, self.targets, wakeups.wake_maintenance)
+        self.timed = TimedLanes(
+            monitor,
+            store,
+            self.targets,
+            lambda name: policies.of(name).expiry_sweep_seconds,
+            wakeups.wake_maintenance,
+        )
+        self.due = DueMessages(monitor, self.delayed, self.timed)
+        self.publisher = Publisher(
+            monitor,
+            store,
+            self.targets,
+            syncs_always=settings.sync == "always",
+            leave_checkpoint=lambda: self.background.leave_checkpoint(),
+        )
+        self.removals = Removals(store, self.targets, self.delayed)
+        self.redelivery = Redelivery(self.targets, self.delayed, policies, wakeups.wake_maintenance)
+        self.overhead = DestinationOverhead(self.budget.holder("destinations"), self.targets)
+        self.destinations = Destinations(
+            monitor,
+            store,
+            self.targets,
+            self.overflow,
+            self.publisher,
+            self.timed,
+            self.overhead,
+            self.windows,
+            policies,
+        )
+        self.loader = EagerLoader(self.targets, reading)
+        self.warmer = CacheWarmer(self.targets, reading, self.destinations.by_number)
 
-    def limit_messages(self, settings: Settings) -> None:
-        """How large a message may be."""
-        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
-        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+    def _make_clients(self) -> None:
+        """Make what transactions, consumers, topics and senders share."""
+        monitor, store, targets, publisher = self.monitor, self.store, self.targets, self.publisher
+        self.transactions = TransactionRegistry(
+            monitor,
+            store,
+            targets,
+            publisher,
+            self.destinations,
+            self.redelivery,
+            self.timed,
+            self.windows,
+            self.budget.holder("transactions"),
+        )
+        self.consumers = Consumers(
+            monitor,
+            store,
+            targets,
+            self.loader,
+            self.due,
+            self.redelivery,
+            self.transactions,
+            publisher,
+            self.policies,
+        )
+        self.topics = Topics(
+            monitor,
+            store,
+            targets,
+            self.overflow,
+            publisher,
+            self.destinations,
+            self.overhead,
+            self.removals,
+            self.timed,
+            self.consumers,
+            self.policies,
+            self.budget.holders["read_buffers"],
+        )
+        self.space = Space(
+            monitor,
+            store,
+            self.overflow,
+            publisher,
+            self.policies,
+            lambda: self.maintenance.ask_for_cleanup(),
+        )
+        self.producers = Producers(
+            monitor,
+            store,
+            targets,
+            publisher,
+            self.destinations,
+            self.topics,
+            self.transactions,
+            self.removals,
+            self.timed,
+            self.windows,
+            self.space,
+            self.policies,
+            self.settings,
+        )
 
-    def _begin(self) -> None:
-        self.open_epoch = self.store.journal.epoch
-        self.space = Space(self)
-        self.windows.ask_for_room(lambda wanted_bytes: self.targets.make_room(wanted_bytes, None))
-        reading = self.budget.holders["read_buffers"]
-        self.heads = self.targets.heads = CacheWarmer(self.targets, reading, self._queues_by_number)
-        self.overhead = DestinationOverhead(self, self.budget.holder("destinations"))
-        with self.lock:
-            for destination in self.store.destinations.values():
-                if destination.kind == QUEUE:
-                    known = self._add_queue(destination.number, destination.name)
-                    if destination.has_groups:
-                        know_groups(known)
+    def _make_admin(self) -> None:
+        monitor, store, targets, publisher = self.monitor, self.store, self.targets, self.publisher
+        self.browsers = Browsers(
+            monitor,
+            targets,
+            self.timed.is_expired,
+            self.budget.holder("browsers"),
+            self.budget.holders["read_buffers"],
+        )
+        self.mover = Mover(
+            monitor,
+            store,
+            targets,
+            publisher,
+            self.destinations,
+            self.removals,
+            self.timed,
+            self.browsers,
+            self.producers.slice_messages_max,
+        )
+        self.dead_letters = DeadLetterMover(
+            monitor,
+            store,
+            targets,
+            publisher,
+            self.destinations,
+            self.removals,
+            self.redelivery,
+            self.topics,
+            self.browsers,
+            self.mover,
+            self.policies,
+            self.wakeups.wake_maintenance,
+        )
+        self.sweeper = ExpirySweeper(
+            monitor, store, self.timed, self.removals, self.browsers, self.dead_letters, self.policies
+        )
+        self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
+
+    def _make_room(self, wanted_bytes: int) -> None:
+        """Take memory from lists and caches. Requires: the state lock."""
+        self.targets.make_room(wanted_bytes, None)
+
+    # ------------------------------------------------------------------ opening and closing
+
+    def _restore(self) -> None:
+        """Take over what opening found, and begin."""
+        with self.monitor.lock:
+            for queue in self.destinations.restore():
+                know_groups(self.targets, queue)
             self.topics.restore()
-            self.overhead.restore()
-            for lane in list(self.store.index.lanes.values()):
-                queue = self._queues_by_number.get(lane.destination)
-                if queue is not None:
-                    area = queue.areas[lane.priority] = queue.make_lane_area(lane.priority)
-                    if lane.pending_messages:
-                        self.heads.begin(area)
+            self.overhead.restore(*self._counts())
+            for area in self.destinations.restore_lanes():
+                if area.lane.pending_messages:
+                    self.warmer.begin(area)
             self.transactions.recover()
             if self.recorder is not None:
-                self.recorder.begin(area for queue in self.queues.values() for area in queue.lane_areas())
-                self.recorder.wants_writing = self._housekeeping_wanted.set
-            self.redelivery.dead_letters.recover(was_killed=not self.recovery.clean)
-            self.timing.restore()
-        self.housekeeper = Maintenance(self)
+                self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
+            self.dead_letters.recover(was_killed=not self.recovery.clean)
+            self.timed.restore(self._lanes())
         self._die = partial(Engine.die_in_child, self)
         _in_child.add(self._die)
-        if self.settings.background:
-            self.targets.wake_loader = self._load_wanted.set
-            self._load_wanted.set()
-            for name, loop in (("loader", self._load_loop), ("housekeeper", self._housekeeping_loop)):
-                thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
-                thread.start()
-                self._threads.append(thread)
 
-    # ------------------------------------------------------------------ destinations
+    def _lanes(self) -> Iterator[LaneState]:
+        for queue in (*self.destinations.queues.values(), *self.topics.areas.values()):
+            yield from queue.lane_areas()
 
-    def queue_area(self, name: str, caller: Confirmer | None = None) -> QueueArea:
-        """The queue of that name; a new one is recorded in the journal. caller: None is a thread."""
-        self.raise_closed()
-        area = self.queues.get(name)
-        if area is not None:
-            return area
-        with self.lock:
-            self.raise_closed()
-            area = self.queue_locked(name)
-            position = self.store.journal.end
-        (caller or self).after_write(position)
-        return area
+    def _counts(self) -> tuple[int, int, int]:
+        """Return how many queues, topics and subscriptions there are."""
+        return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
 
-    def queue_locked(self, name: str) -> QueueArea:
-        """As queue_area, without a sync. REQUIRES: the lock."""
-        area = self.queues.get(name)
-        if area is None:
-            with self.overhead.one_more(QUEUE_BYTES):
-                area = self._add_queue(self.store.create_destination(name).number, name)
-        return area
+    def close(self, timeout: float | None = None) -> None:
+        """Stop the threads, return what consumers hold, close the store. Twice is once."""
+        monitor = self.monitor
+        with monitor.lock:
+            if monitor.is_closed:
+                return
+            monitor.is_closed = True
+            self.transactions.close()
+            self.overflow.close()
+            for consumer in list(self.all_consumers()):
+                consumer.close_locked()
+            for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
+                if queue.admission is not None:
+                    queue.admission.close()
+            self.space.close()
+            monitor.deferred.clear()
+        self.background.stop(timeout)
+        if self.recorder is not None:
+            self.recorder.close()
+        self.store.close()
 
-    def _add_queue(self, number: int, name: str) -> QueueArea:
-        area = self.queues[name] = self._queues_by_number[number] = QueueArea(self.targets, number, name)
-        self.windows.watch(area)
-        limit(self, area)
-        return area
+    def die_in_child(self) -> None:
+        """Disable the copy of a forked child, which must never write: the parent owns the directory."""
+        made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
+        if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
+            made_anew()
+        self.monitor.is_closed = True
+        self.background.forget()
+        self.store.journal.stop()
+        for consumer in self.all_consumers():
+            consumer.die()
 
-    def remove_queue(self, queue: QueueArea) -> None:
-        """It is deleted: nothing that was sent to it arrives any more. REQUIRES: the lock."""
-        del self.queues[queue.name], self._queues_by_number[queue.number]
-        self.timing.forget(queue)
-        self.windows.forget(queue)
-        self.overhead.one_less(QUEUE_BYTES)
-        self.unpublished = deque(entry for entry in self.unpublished if entry[1].queue is not queue)
+    def all_consumers(self) -> Iterator[Taker]:
+        """Yield every consumer of every queue and topic. Requires: the lock."""
+        yield from (consumer for queue in self.destinations.queues.values() for consumer in queue.consumers())
+        yield from self.topics.consumers()
 
-    def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
-        with self.lock:
-            if queue.is_deleted:
-                raise Closed("the queue")
-            return queue.areas[priority] or self._add_lane(queue, priority)
+    # ------------------------------------------------------------------ work and reports
 
-    def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
-        area = queue.areas[priority] = queue.make_lane_area(priority)
-        self.targets.add_lane(area)
-        volatile = queue.non_persistent_lanes[priority]
-        if volatile is not None:
-            volatile.persistent = area
-        return area
-
-    def lane_area(self, number: int) -> PersistentLaneState:
-        """The lane of that number, of a queue that exists. REQUIRES: the lock."""
-        destination, priority = number >> LANE_SHIFT, number & ((1 << LANE_SHIFT) - 1)
-        queue = self._queues_by_number[destination]
-        return queue.areas[priority] or self._add_lane(queue, priority)
-
-    def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
-        """The same for non-persistent messages."""
-        with self.lock:
-            if queue.is_deleted:
-                raise Closed("the queue")
-            return self.non_persistent_lane(queue, priority)
-
-    def non_persistent_lane(
-        self, queue: QueueArea, priority: int, fan_out: FanOut | None = None
-    ) -> NonPersistentLaneState:
-        """Made on first use. fan_out: what a subscription's lane is part of. REQUIRES: the lock."""
-        area = queue.non_persistent_lanes[priority]
-        if area is None:
-            lane = self.overflow.lane(queue.number, priority, fan_out.pool if fan_out is not None else None)
-            prefix = fan_out.id_prefix if fan_out is not None else self.volatile_prefix(queue.number, priority)
-            area = queue.non_persistent_lanes[priority] = NonPersistentLaneState(queue, lane, prefix, self.overflow)
-            area.persistent = queue.areas[priority]
-            self.targets.add_lane(area)
-        return area
-
-    def volatile_prefix(self, destination: int, priority: int) -> str:
-        """Of ids of non-persistent messages: they carry the epoch, because each open counts from 0."""
-        return f"{self.store.id_prefix(destination, priority)}e{self.open_epoch}-"
-
-    def subscribe(
-        self,
-        queue: QueueArea,
-        selector: Selector | None,
-        prefetch: int,
-        on_ready: Callable[[], None] | None,
-        *,
-        is_exclusive: bool = False,
-        priority: int = 0,
-        on_slow: Callable[[Consumer], None] | None = None,
-    ) -> Consumer:
-        with self.lock:
-            self.raise_closed()
-            if queue.is_deleted:
-                raise Closed("the queue")
-            kind = Consumer if queue.admission is None else LimitedConsumer
-            if priority:
-                deal(queue)
-            consumer = self.attach(queue, selector, prefetch, on_ready, kind, priority=priority, on_slow=on_slow)
-            if is_exclusive:
-                exclusive.line_up(queue, consumer)
-        if self.targets.ready:
-            self.call_ready()
-        return consumer
-
-    def attach(
-        self,
-        queue: QueueArea,
-        selector: Selector | None,
-        prefetch: int,
-        on_ready: Callable[[], None] | None,
-        consumer_type: type[Consumer] = Consumer,
-        priority: int = 0,
-        on_slow: Callable[[Consumer], None] | None = None,
-    ) -> Consumer:
-        """REQUIRES: the lock."""
-        consumer_group = self.targets.subscribe(queue, selector)
-        consumer = consumer_type(self, queue, consumer_group, prefetch, on_ready)
-        consumer.priority, consumer.on_slow = priority, on_slow
-        consumer_group.consumers.append(consumer)
-        if queue.dealer is not None:
-            queue.dealer.join(consumer, consumer_group)
-        consumer.arm()
-        if self.targets.starving(consumer.consumer_group) is not None:
-            self.targets.wake(consumer_group)
-        return consumer
-
-    # ------------------------------------------------------------------ after a write
-
-    def after_write(self, position: int) -> None:
-        """What a confirmed call still owes: the sync, publication, a checkpoint that is due. REQUIRES: no lock."""
-        if self.syncs_always:
-            self.store.journal.sync(position)
-            if self.unpublished:
-                self._publish()
-        store = self.store  # asked here, not by a call: each message comes by twice
-        if (store.adds >= store.checkpoint_adds or store.index.is_filling) and not self.leave_checkpoint():
-            store.checkpoint()
-        if self.targets.ready:
-            self.call_ready()
-
-    def position(self) -> int:
-        """Where the journal ends now. REQUIRES: no lock."""
-        with self.lock:
-            return self.store.journal.end
-
-    def _publish(self) -> None:
-        """Dispatch what has become durable, in the order in which it was stored."""
-        with self.lock:
-            durable = self.store.journal.durable
-            while self.unpublished and self.unpublished[0][0] <= durable:
-                _, area, messages = self.unpublished.popleft()
-                self.targets.publish(area, messages)
-
-    def arrive(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
-        """Stored by a commit: dispatch them as soon as that is safe. REQUIRES: the lock."""
-        if self.syncs_always:
-            self.unpublished.append((self.store.journal.end, area, messages))
-        else:
-            self.targets.publish(area, messages)
-
-    def leave_checkpoint(self) -> bool:
-        """Leave the checkpoint that is due to the housekeeper; False: nobody else does it, or not in time."""
-        if not self._threads or self.store.is_checkpoint_urgent:
-            return False
-        if not self._housekeeping_wanted.is_set():  # asked first: while it comes, each message asks again
-            self._housekeeping_wanted.set()
-        return True
-
-    def call_ready(self) -> None:
-        """Call the callbacks that are due; one that raises is logged and hurts nobody else. REQUIRES: no lock."""
-        with self.lock:
-            ready, self.targets.ready = deque(self.targets.ready), []
-        try:
-            while ready:
-                try:
-                    ready.popleft()()
-                except Exception:
-                    logger.exception("an on_ready callback raised")
-        finally:
-            if ready:  # interrupted: the others are called with those of the next call
-                with self.lock:
-                    self.targets.ready[:0] = ready
-
-    # ------------------------------------------------------------------ parked messages
-
-    def park(self, delay: float, area: LaneState, sequence: int) -> None:
-        """Offer a message again only after delay seconds. Meanwhile RAM has its number only. REQUIRES: the lock."""
-        self._parked_count += 1
-        area.parked.add(sequence)
-        heapq.heappush(self._parked, (self.monotonic() + delay, self._parked_count, area, sequence))
-        if self._parked[0][1] == self._parked_count:
-            self._housekeeping_wanted.set()  # it sleeps until something that is due later
-
-    def unpark(self, area: LaneState, gone: SequenceSet) -> None:
-        """These are gone and wait for nothing. O(parked). REQUIRES: the lock."""
-        if not area.parked:
-            return
-        area.parked = {sequence for sequence in area.parked if sequence not in gone}
-        self._parked = [entry for entry in self._parked if entry[2] is not area or entry[3] not in gone]
-        heapq.heapify(self._parked)
-
-    def parked(self) -> Iterator[tuple[float, LaneState, int]]:
-        """When each is due, its lane and its sequence, in no order. REQUIRES: the lock."""
-        return ((due, area, sequence) for due, _, area, sequence in self._parked)
-
-    def next_due(self) -> float | None:
-        """When the next message is due, of those that were put off by a nack or by their senders."""
-        parked = self._parked[0][0] if self._parked else None
-        seconds = self.timing.due_seconds
-        if seconds is None:
-            return parked
-        due = self.monotonic() + seconds
-        return due if parked is None else min(due, parked)
-
-    def release_due(self) -> int:
-        """Offer the messages whose time has come. REQUIRES: the lock."""
-        released = self.timing.release_due()
-        while self._parked and self._parked[0][0] <= self.monotonic():
-            _, _, area, sequence = heapq.heappop(self._parked)
-            area.parked.discard(sequence)
-            self.targets.offer_again(area, (sequence, b"", None, 0))
-            released += 1
-        return released
-
-    # ------------------------------------------------------------------ background
-
-    def wake_housekeeper(self) -> None:
-        """There is something to do in the background now."""
-        self._housekeeping_wanted.set()
+    def load(self) -> bool:
+        """Load for a list that runs low; where there is none, for the head of a queue. Return whether there was one."""
+        return self.loader.step() or self.warmer.step()
 
     def step(self) -> int:
-        """Do the background work that is due now, in the caller's thread; how many things were done."""
-        self.raise_closed()
-        done = self.housekeep()
-        while self.redelivery.dead_letters.step() or self.topics.unmatched_sweeper.step() or self._load():
+        """Do the background work that is due, in the caller's thread; return how many things were done."""
+        self.monitor.raise_if_closed()
+        done = self.maintenance.step()
+        while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.load():
             done += 1
-        if self.targets.ready:
-            self.call_ready()
+        if self.monitor.deferred:
+            self.monitor.run_deferred()
         return done
 
-    def housekeep(self) -> int:
-        """What is due now; how many things were done. REQUIRES: no lock."""
-        return self.housekeeper.step()
-
-    def _load(self) -> bool:
-        """Load for a list that runs low; where there is none, for the head of a queue."""
-        return self.loader.step() or self.heads.step()
-
-    def _load_loop(self) -> None:
-        while not self._is_stopping:
-            self._load_wanted.wait(LOOK_SECONDS if self.targets.read_ahead.lists else None)
-            self._load_wanted.clear()
-            while not self._is_stopping and self._guarded(self._load):
-                if self.targets.ready:
-                    self.call_ready()
-            if self.targets.ready:
-                self.call_ready()
-
-    def _housekeeping_loop(self) -> None:
-        while not self._is_stopping:
-            self._housekeeping_wanted.wait(self.housekeeper.pause())
-            self._housekeeping_wanted.clear()
-            if not self._is_stopping:
-                self._guarded(self.housekeep)
-                if self.targets.ready:
-                    self.call_ready()
-
-    def _guarded(self, work: Callable[[], int]) -> int:
-        """A background thread outlives what its work raises; a failed store tells its callers itself."""
-        try:
-            return work()
-        except StoreFailed:
-            self._is_stopping = True
-        except ForebayError as error:
-            logger.warning("background work: %s", error)
-        except Exception:
-            if not self._is_stopping:
-                logger.exception("background work failed")
-        return 0
-
-    # ------------------------------------------------------------------ the rest
-
-    def raise_closed(self) -> None:
-        if self.is_closed:
-            raise Closed("the store")
-
     def statistics(self) -> Statistics:
-        with self.lock:
-            destinations = {name: destination_statistics(queue) for name, queue in self.queues.items()}
-            topics = {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()}
+        """Return a snapshot. O(destinations + data logs), no disk."""
+        with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
-                destinations,
-                topics,
+                {name: destination_statistics(queue) for name, queue in self.destinations.queues.items()},
+                {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
                 self.targets.cache_statistics(),
                 self.guard.statistics if self.guard is not None else None,
             )
 
-    def topic_statistics(self, topic: TopicState) -> TopicStatistics:
-        with self.lock:
-            return statistics_of_topic(topic)
-
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""
-        with self.lock:
+        with self.monitor.lock:
             self.browsers.settle()
             self.budget._check()
             audited = self.targets.audit()
-            audited["destinations"] = self.overhead.audit()
+            audited["head_queue_cache"] += self.warmer.loading_bytes
+            audited["destinations"] = overhead_bytes(*self._counts())
             audited["transactions"], held_bytes = self.transactions.audit()
             audited["dispatch_area"] += held_bytes
             audited["duplicates"] = self.windows.held_bytes
             for name, found in audited.items():
                 held = self.budget.holders[name].held_bytes
                 assert found == held, f"{name} holds {found} bytes, the ledger says {held}"
-
-    def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once."""
-        with self.lock:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self.transactions.close()
-            self.overflow.close()
-            for consumer in list(self.all_consumers()):
-                consumer.close_locked()
-            for queue in [*self.queues.values(), *self.topics.areas.values()]:
-                if queue.admission is not None:
-                    queue.admission.close()
-            self.space.close()
-            self.targets.ready.clear()
-        self._is_stopping = True
-        self._load_wanted.set()
-        self._housekeeping_wanted.set()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(timeout)
-        if self.recorder is not None:
-            self.recorder.close()
-        self.store.close()
-
-    def die_in_child(self) -> None:
-        """After a fork the child's copy must never write: the parent owns the directory."""
-        made_anew = getattr(self.lock, "_at_fork_reinit", None)
-        if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
-            made_anew()
-        self.is_closed = True
-        self._is_stopping = True
-        self.store.journal.stop()
-        for consumer in self.all_consumers():
-            consumer.die()
-
-    def all_consumers(self) -> Iterator[Consumer]:
-        yield from (consumer for queue in self.queues.values() for consumer in queue.consumers())
-        yield from self.topics.consumers()
 
 
 def _die_in_child() -> None:

@@ -25,7 +25,7 @@ class Maintenance:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        now, settings = engine.monotonic(), engine.settings
+        now, settings = engine.monitor.monotonic(), engine.settings
         self._checkpoint_at = now + settings.checkpoint_interval_seconds
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
@@ -34,15 +34,15 @@ class Maintenance:
     def step(self) -> int:
         """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
         engine, done = self._engine, 0
-        now = engine.monotonic()
+        now = engine.monitor.monotonic()
         if engine.store.is_full:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        with engine.lock:
-            done += engine.release_due()
+        with engine.monitor.lock:
+            done += engine.due.release()
             engine.browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 engine.targets.measure(now - self._measured_at)
-                engine.heads.look()
+                engine.warmer.look()
                 self._measured_at = now
                 done += notice(engine.targets, engine.all_consumers(), now)
             done += engine.overflow.compact()
@@ -52,14 +52,14 @@ class Maintenance:
             engine.guard.look(now, engine.budget.held_bytes)
         if engine.resizing.is_under_way:
             done += engine.resizing.go_on()
-        done += engine.timing.sweep_due()
-        done += engine.redelivery.dead_letters.steps()
+        done += engine.sweeper.sweep_due()
+        done += engine.dead_letters.steps()
         if engine.topics.sift():
             done += 1
-            engine.wake_housekeeper()
+            engine.wakeups.wake_maintenance()
         if engine.settings.sync == "interval" and now >= self._sync_at:
             self._sync_at = now + engine.settings.sync_interval_seconds
-            with engine.lock:
+            with engine.monitor.lock:
                 position = engine.store.journal.end
             engine.store.journal.sync(position)
             done += 1
@@ -67,8 +67,8 @@ class Maintenance:
         if is_due or now >= self._checkpoint_at:
             self._checkpoint_at = now + engine.settings.checkpoint_interval_seconds
             done += engine.store.checkpoint()
-            with engine.lock:
-                done += engine.timing.release_due()  # what found no room in the index before
+            with engine.monitor.lock:
+                done += engine.timed.release_due()  # what found no room in the index before
         done += engine.store.relocation.run_due(now, engine.store.checkpoint)
         if now >= self._cleanup_at or engine.store.relocation.wants_cleanup:
             self._cleanup_at = now + engine.settings.cleanup_interval_seconds
@@ -85,7 +85,7 @@ class Maintenance:
         if not self._engine.settings.background:
             return False
         self._cleanup_at = 0.0
-        self._engine.wake_housekeeper()
+        self._engine.wakeups.wake_maintenance()
         return True
 
     def _quarantine(self) -> int:
@@ -95,7 +95,7 @@ class Maintenance:
             area, sequence = engine.targets.unreadable.popleft()
             if sequence not in area.in_flight and engine.store.quarantine(area.index_lane, sequence):
                 done += 1
-                with engine.lock:
+                with engine.monitor.lock:
                     area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
@@ -103,13 +103,13 @@ class Maintenance:
     def pause(self) -> float:
         """Seconds until something is due."""
         engine = self._engine
-        now = engine.monotonic()
-        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, engine.timing.next_sweep)
+        now = engine.monitor.monotonic()
+        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, engine.timed.next_sweep)
         if engine.settings.sync == "interval":
             due = min(due, self._sync_at)
         if engine.store.relocation.is_wanted:
             due = min(due, now + RELOCATION_PAUSE_SECONDS)
         if engine.store.wants_attest:
             due = min(due, now + ATTEST_SECONDS)
-        parked = engine.next_due()
+        parked = engine.due.next_due
         return max(min(due, parked) if parked is not None else due, now + 0.001) - now

@@ -17,45 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
-from ...store.disk.disk import Disk
-from ..config.settings import MIN_TEMP_LIMIT_BYTES, Settings, index_cache_bytes
-from ..core.redelivery import ATTEMPTS_BYTES
+from ..config.memory_plan import shares_of
 
 if TYPE_CHECKING:
     from .engine import Engine
-
-RELOCATION_BYTES: Final = 1 << 16
-WRITE_BUFFER_BYTES: Final = (3 << 19) - RELOCATION_BYTES - ATTEMPTS_BYTES
-"""A slice and its parts while they are joined, and the directory of the newest data log."""
-READ_BUFFER_BYTES: Final = 1 << 19
-VOLATILE_INDEX_SHARE: Final = 1 / 8
-"""Of the memory limit, for the rows of an index that is not on disk."""
 
 CHECKPOINTS_MAX: Final = 3
 """So many are made for the index to become smaller; under load each finds new dirty blocks."""
 PAUSES_MAX: Final = 25
 PAUSE_SECONDS: Final = 0.01
 """Loads that are under way end within milliseconds: worth waiting for."""
-
-
-def shares_of(settings: Settings, limit_bytes: int | None = None) -> Shares:
-    """What follows from these settings, or would with that limit. SettingsError: it is too small for the index."""
-    limit_bytes = limit_bytes or settings.memory_limit_bytes
-    index_bytes = index_cache_bytes(settings.index_cache_size, limit_bytes)
-    return Shares.of(
-        limit_bytes,
-        index_bytes=index_bytes,
-        metadata_bytes=index_bytes // 4 if settings.persistent_index else int(limit_bytes * VOLATILE_INDEX_SHARE),
-        fixed_bytes=RELOCATION_BYTES + ATTEMPTS_BYTES + WRITE_BUFFER_BYTES + READ_BUFFER_BYTES,
-    )
-
-
-def temp_limit_bytes(settings: Settings, disk: Disk) -> int:
-    """Most that tmp-storage may take of the disk."""
-    if settings.temp_limit_bytes is not None:
-        return settings.temp_limit_bytes
-    assert settings.temp_limit_share is not None
-    return max(int(disk.free_bytes() * settings.temp_limit_share), MIN_TEMP_LIMIT_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,35 +56,37 @@ class Resizing:
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """See Forebay.resize. REQUIRES: no lock."""
         engine = self._engine
-        engine.raise_closed()
-        began = engine.monotonic()
+        engine.monitor.raise_if_closed()
+        began = engine.monitor.monotonic()
         settings = dataclasses.replace(engine.settings, memory_limit=memory_limit)
         shares = shares_of(settings)
-        with engine.lock:
-            engine.raise_closed()
+        with engine.monitor.lock:
+            engine.monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < engine.budget.limit_bytes
             self._shares = shares
             self.is_under_way = True
             engine.settings = settings
-            engine.limit_messages(settings)
+            engine.producers.limit_messages(settings)
             engine.budget.resize(shares.limit_bytes)
             engine.targets.take_shares(shares)
             engine.windows.resize(shares)
         self._settle()
         if self._is_lowered:
             return_free_memory()
-        if engine.targets.ready:
-            engine.call_ready()
-        with engine.lock:
+        if engine.monitor.deferred:
+            engine.monitor.run_deferred()
+        with engine.monitor.lock:
             memory = engine.budget.statistics()
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
-        return ResizeReport(memory.limit_bytes, memory.held_bytes, is_settled, awaited, engine.monotonic() - began)
+        return ResizeReport(
+            memory.limit_bytes, memory.held_bytes, is_settled, awaited, engine.monitor.monotonic() - began
+        )
 
     def go_on(self) -> bool:
         """Look again whether all has come free; whether it has. REQUIRES: no lock."""
         self._fit_index()
-        with self._engine.lock:
+        with self._engine.monitor.lock:
             is_settled = self._is_settled()
         if is_settled and self._is_lowered:
             self._is_lowered = False
@@ -125,8 +98,8 @@ class Resizing:
         engine = self._engine
         checkpoints = pauses = 0
         while not self.go_on():
-            with engine.lock:
-                engine.raise_closed()
+            with engine.monitor.lock:
+                engine.monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
                 is_read = any(target.is_loading for target in engine.targets.lists)
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
@@ -142,8 +115,8 @@ class Resizing:
         """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
         engine = self._engine
         with engine.store.checkpoint_lock:
-            with engine.lock:
-                if engine.is_closed:
+            with engine.monitor.lock:
+                if engine.monitor.is_closed:
                     return
                 shares, budget = self._shares, engine.budget
                 budget.follow()
@@ -161,7 +134,7 @@ class Resizing:
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
             taken_bytes = engine.metadata_store.resize_cache(shares.metadata_bytes)
-            with engine.lock:
+            with engine.monitor.lock:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 

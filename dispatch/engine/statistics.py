@@ -12,7 +12,7 @@ from ...store.store_statistics import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 
 if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
+    from ..core.model import QueueArea
     from ..topics.state import TopicState
 
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...store.format.state import QUEUE, TOPIC
 from ...store.maintenance.retention import PENDING_MESSAGE
+from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
+from ..core.model import QueueArea
+from ..engine.engine import Engine
 from ..topics.state import SubscriptionState, TopicState
 from .disk import Cause, age_text, explain_whole, plural, size_text
-
-if TYPE_CHECKING:
-    from ..core.queue_area import QueueArea
-    from ..engine.engine import Engine
 
 BLOCKED_SEND: Final = "blocked_send"
 
 
 class _Blocked(NamedTuple):
-    area: QueueArea
+    area: LimitedDestination
     limit: str
     sizes: Sequence[int]
     seconds: float
@@ -44,7 +43,7 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
 
     REQUIRES: no lock. While something waits: as much as explaining the whole store.
     """
-    with engine.lock:
+    with engine.monitor.lock:
         of_own = list(_at_admissions(engine, queue))
         of_store = list(_in_line(engine, engine.space.journal, queue))
         of_tmp = list(_in_line(engine, engine.space.tmp_storage, queue))
@@ -71,8 +70,8 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
 
 
 def _at_admissions(engine: Engine, queue: QueueArea | None) -> Iterator[_Blocked]:
-    areas = [queue] if queue is not None else [*engine.queues.values(), *engine.topics.areas.values()]
-    now = engine.monotonic()
+    areas = [queue] if queue is not None else [*engine.destinations.queues.values(), *engine.topics.areas.values()]
+    now = engine.monitor.monotonic()
     for area in areas:
         if area.admission is not None:
             for limit, sizes, began in area.admission.blocked():
@@ -80,7 +79,7 @@ def _at_admissions(engine: Engine, queue: QueueArea | None) -> Iterator[_Blocked
 
 
 def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterator[_Blocked]:
-    now = engine.monotonic()
+    now = engine.monitor.monotonic()
     for waiting in line:
         if queue is None or waiting.area is queue:
             yield _Blocked(waiting.area, waiting.full.limit, waiting.sizes, now - waiting.began)
@@ -88,7 +87,7 @@ def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterat
 
 def _journal_causes(engine: Engine) -> list[Cause]:
     """Who has pending messages, whoever keeps most of the journal first."""
-    whole = explain_whole(engine.store.sizes(), engine.store.pins().all(), engine.clock_ms())
+    whole = explain_whole(engine.store.sizes(), engine.store.pins().all(), engine.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
@@ -96,7 +95,7 @@ def _most_spilled(engine: Engine) -> _Holder | None:
     """REQUIRES: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.areas.values())
-    names = {area.number: destination_text(area) for area in (*engine.queues.values(), *subscriptions)}
+    names = {area.number: destination_text(area) for area in (*engine.destinations.queues.values(), *subscriptions)}
     for lane in engine.overflow.lanes.values():
         held[names[lane.destination]] += lane.pending_bytes
     for name, size_bytes in held.most_common(1):
@@ -105,7 +104,7 @@ def _most_spilled(engine: Engine) -> _Holder | None:
     return None
 
 
-def destination_text(queue: QueueArea) -> str:
+def destination_text(queue: LimitedDestination) -> str:
     """As other explanations name it: "0:orders", "1:prices/audit"."""
     if isinstance(queue, SubscriptionState) and queue.is_durable:
         return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"

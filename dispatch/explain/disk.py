@@ -25,7 +25,6 @@ from ...store.maintenance.retention import (
 )
 from ...store.sequence_set import SequenceSet
 from ..config.sizes import GIB, KIB, MIB
-from ..core.reclaim import givers
 
 if TYPE_CHECKING:
     from ..engine.engine import Engine
@@ -86,14 +85,14 @@ class Explanation:
 
 def explain(engine: Engine, subject: object) -> Explanation:
     """See Forebay.explain. REQUIRES: no lock."""
-    engine.raise_closed()
+    engine.monitor.raise_if_closed()
     pins = engine.store.pins()
     sizes = engine.store.sizes()
     if subject is None:
-        with engine.lock:
+        with engine.monitor.lock:
             memory = engine.budget.statistics()
-            could_give = givers(engine.targets)
-        whole = explain_whole(sizes, pins.all(), engine.clock_ms(), memory, could_give)
+            could_give = engine.targets.reclaim_order()
+        whole = explain_whole(sizes, pins.all(), engine.monitor.clock_ms(), memory, could_give)
         from .blocked import explain_blocked  # which speaks in these words
 
         blocked = explain_blocked(engine)
@@ -107,7 +106,7 @@ def explain(engine: Engine, subject: object) -> Explanation:
         )
     if subject not in sizes:
         raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
-    return explain_data_log(subject, sizes[subject], pins.of(subject), engine.clock_ms())
+    return explain_data_log(subject, sizes[subject], pins.of(subject), engine.monitor.clock_ms())
 
 
 def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[RetentionReason], now_ms: int) -> Explanation:
@@ -130,7 +129,7 @@ def explain_whole(
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
-    """What holds the disk, and who holds memory. pins: of each data log. could_give: see givers."""
+    """What holds the disk, and who holds memory. pins: of each data log. could_give: see TargetArea.reclaim_order."""
     kept: dict[tuple[str, str], list[int]] = {}
     """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
     parts: dict[tuple[str, str], list[RetentionReason]] = {}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...store.index.block import BLOCK_MESSAGES
+from ..consumer.consumer import Consumer
+from ..core.model import LaneState, QueueArea, Taker
+from ..distribution.grouped import GroupAssigner
 from .disk import Cause, plural
-
-if TYPE_CHECKING:
-    from ..consumer.consumer import Consumer
-    from ..core.queue_area import LaneState, QueueArea
-    from ..distribution.grouped import GroupAssigner
 
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"
@@ -25,8 +23,8 @@ def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
 
 def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
     """What of so many free messages others come first for. REQUIRES: the lock; nothing is within its reach."""
-    dealer = consumer._queue.dealer
-    if dealer is None:
+    dealer = consumer.queue.dealer
+    if not isinstance(dealer, GroupAssigner):
         return []
     causes: list[Cause] = []
     owners = {other: _in_hand(dealer, other) for other in dealer.hands if other is not consumer}
@@ -40,7 +38,7 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
         count = sum(map(bool, owners.values()))
         holder = f"{count} other consumer{plural(count)}"
         causes.append(Cause(GROUP, holder, owned, 0, None, "their takes, or their close"))
-    waiting = min(waiting_messages(consumer._queue), free - owned)
+    waiting = min(waiting_messages(consumer.queue), free - owned)
     if waiting:
         causes.append(group_delayed_cause(waiting))
     rest = free - owned - waiting
@@ -51,16 +49,17 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
 
 def waiting_messages(queue: QueueArea) -> int:
     """Those behind a message of their group that comes back later."""
-    if queue.dealer is None:
+    dealer = queue.dealer
+    if not isinstance(dealer, GroupAssigner):
         return 0
-    return sum(queue.dealer.groups.waiting(area) for area in queue.lane_areas())
+    return sum(dealer.groups.waiting(area) for area in queue.lane_areas())
 
 
 def group_delayed_cause(messages: int) -> Cause:
     return Cause(GROUP_DELAYED, "a delayed message", messages, 0, None, "time, or the message before them")
 
 
-def _in_hand(dealer: GroupAssigner, consumer: Consumer) -> int:
+def _in_hand(dealer: GroupAssigner, consumer: Taker) -> int:
     lists = dealer.hands[consumer].lists
     direct = sum(len(target.direct) for target in lists)
     return direct + sum(_pending(own.area, [*own.returned, *own.references]) for own in lists)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
@@ -19,18 +19,13 @@ from ...store.format.record import RecordDamaged
 from ...store.format.times import DUE, NEVER, runs_of
 from ...store.index.block import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery
-from ..core.list_pair import turn
-from ..core.queue_area import LaneState, QueueArea
-from ..core.target_list import TargetList
+from ..core.model import Delivery, LaneState, QueueArea, Taker, TargetList, turn
+from ..engine.engine import Engine
 from ..queue import Queue
 from ..topics.state import SubscriptionLaneState
 from .blocked import destination_text, explain_blocked
 from .disk import MEMORY, Cause, Explanation, memory_causes, plural, size_text
 from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
@@ -77,7 +72,7 @@ class _Places:
 
     depth: int
     bytes: int
-    in_flight: dict[Consumer, _Part] = field(default_factory=dict)
+    in_flight: dict[Taker, _Part] = field(default_factory=dict)
     """By who holds them."""
     delayed: _Part = field(default_factory=_Part)
     due: float | None = None
@@ -104,19 +99,19 @@ class _Places:
 
 def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
     """See Forebay.explain. REQUIRES: no lock."""
-    engine.raise_closed()
-    if subject._engine.lock is not engine.lock:
+    engine.monitor.raise_if_closed()
+    if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
     return explain_queue(engine, subject._area) if isinstance(subject, Queue) else explain_consumer(engine, subject)
 
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
     """Why it gets nothing, or that it would get something. REQUIRES: no lock."""
-    with engine.lock:
-        engine.release_due()
+    with engine.monitor.lock:
+        engine.due.release()
         causes = tuple(_consumer_causes(engine, consumer))
-    engine.call_ready()
-    name = destination_text(consumer._queue)
+    engine.monitor.run_deferred()
+    name = destination_text(consumer.queue)
     if causes[0].reason == READY:
         count = causes[0].messages
         return Explanation(f"Nothing keeps the consumer of {name} from {count:,} message{plural(count)}.", causes)
@@ -126,11 +121,11 @@ def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
 
 def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     """Who holds its messages, and what senders wait for. REQUIRES: no lock."""
-    with engine.lock:
-        engine.release_due()
+    with engine.monitor.lock:
+        engine.due.release()
         places = _places(engine, queue)
         causes = (*_holders(engine, places, None), *_free_causes(engine, queue, places))
-    engine.call_ready()
+    engine.monitor.run_deferred()
     blocked = explain_blocked(engine, queue)
     name = destination_text(queue)
     if not causes and not blocked:
@@ -155,7 +150,7 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
         places.unreadable += area.unreadable
         if area.is_timed:
             _count_timed(engine, area, places)
-    for due, area, sequence in engine.parked():
+    for due, area, sequence in engine.delayed.entries():
         if area in areas:
             _count(places.delayed, area, [(sequence, sequence)])
             places.due = due if places.due is None else min(due, places.due)
@@ -181,7 +176,7 @@ def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
             at = found[1] + 1
     for number in timed.store.timetable.expired_blocks(timed.lane, now_ms):
         runs = list(timed.store.timetable.expired(timed.lane, number, now_ms))
-        free = engine.timing.free([area], runs)
+        free = engine.sweeper.free([area], runs)
         for first, last in free:
             for low, high in runs_of(area.lane.waiting(first, last), first):
                 free.remove(low, high)
@@ -205,7 +200,7 @@ def _count(part: _Part, area: LaneState, runs: Iterable[tuple[int, int]]) -> Non
 
 def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     """At least one, the first the most important."""
-    queue, targets = consumer._queue, engine.targets
+    queue, targets = consumer.queue, engine.targets
     name = destination_text(queue)
     if consumer._is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
@@ -220,7 +215,7 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     target, is_direct = found
     if queue.is_paused:
         return [Cause(PAUSED, name, places.free, 0, None, f"queue({queue.name!r}).resume()")]
-    if consumer.prefetch and consumer.in_flight >= consumer.prefetch:
+    if consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit:
         return _prefetch_causes(engine, consumer, places)
     if consumer.in_flight and targets.is_short:
         return _in_flight_memory(engine)
@@ -232,10 +227,10 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     return [_loading(engine, name, target)]
 
 
-def _within_reach(engine: Engine, consumer: Consumer) -> tuple[TargetList, bool] | None:
+def _within_reach(engine: Engine, consumer: Taker) -> tuple[TargetList, bool] | None:
     """The list that its next take would serve it from, and whether that needs no load; None: from none."""
     is_behind = False
-    dealer = consumer._queue.dealer
+    dealer = consumer.queue.dealer
     for target in _in_turn(consumer.consumer_group.in_turn()):
         able = (message for message in target.direct if _is_free(target.area, message[0]))
         if dealer is not None:
@@ -346,8 +341,8 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
     """Nothing is within its reach: who has what it could get, and what it does not want."""
     consumer_group, unmatched = consumer.consumer_group, places.free
     if consumer_group.selector is not None:
-        wanted: dict[Consumer, _Part] = {}
-        for delivery in (held for area in consumer._queue.lane_areas() for held in area.in_flight.values()):
+        wanted: dict[Taker, _Part] = {}
+        for delivery in (held for area in consumer.queue.lane_areas() for held in area.in_flight.values()):
             if _may_match(consumer, delivery):
                 wanted.setdefault(delivery._consumer, _Part()).add(delivery)
             else:
@@ -359,10 +354,10 @@ def _elsewhere(engine: Engine, consumer: Consumer, places: _Places) -> list[Caus
     unmatched -= sum(cause.messages for cause in dealt)
     unreadable = min(unmatched, places.unreadable) if consumer_group.selector is not None else unmatched
     if unreadable:
-        causes.append(_unreadable(consumer._queue, unreadable))
+        causes.append(_unreadable(consumer.queue, unreadable))
     if unmatched > unreadable:
         frees = "a message that it matches, or a consumer with another selector"
-        causes.append(Cause(SELECTOR, destination_text(consumer._queue), unmatched - unreadable, 0, None, frees))
+        causes.append(Cause(SELECTOR, destination_text(consumer.queue), unmatched - unreadable, 0, None, frees))
     return causes
 
 
@@ -392,7 +387,7 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
             causes.append(_cause(engine, IN_FLIGHT, holder, _sum(parts), "acknowledging them, or giving them back"))
     if places.delayed.messages:
         assert places.due is not None
-        seconds = max(places.due - engine.monotonic(), 0.0)
+        seconds = max(places.due - engine.monitor.monotonic(), 0.0)
         causes.append(
             _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )
@@ -437,7 +432,8 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     able = [
         (consumer, target, is_direct)
         for consumer, (target, is_direct) in reached
-        if not (consumer.prefetch and consumer.in_flight >= consumer.prefetch) and queue.exclusive in (None, consumer)
+        if not (consumer.prefetch_limit and consumer.in_flight >= consumer.prefetch_limit)
+        and queue.exclusive in (None, consumer)
     ]
     holder = f"{len(reached)} consumer{plural(len(reached))}"
     if queue.is_paused:
@@ -455,7 +451,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
 
 
 def _cause(engine: Engine, reason: str, holder: str, part: _Part, frees: str) -> Cause:
-    age = max((engine.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
+    age = max((engine.monitor.clock_ms() - part.oldest_ms) / 1000, 0.0) if part.oldest_ms is not None else None
     return Cause(reason, holder, part.messages, part.bytes, age, frees)
 
 

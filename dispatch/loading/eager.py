@@ -10,7 +10,6 @@ when it meets a reference before the loader did, which is a miss.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -19,56 +18,16 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import RecordDamaged
 from ...store.index.block import BLOCK_MASK, BLOCK_SHIFT
-from ...store.journal.reading import Region, StoredMessage
+from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
-from ..core.target_list import TargetList
+from ..core.model import Load, TargetList
 
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
 CACHED_MESSAGES_MIN: Final = 64
 """So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
-
-
-@dataclass(slots=True)
-class Load:
-    """One load under way.
-
-    held: messages by sequence; those too large to hold have no body. messages: in order, those of a *plain* load,
-    which brings what it chose as it is: the usual case, and one pass less over all of them.
-    """
-
-    target: TargetList
-    runs: list[tuple[int, int]]
-    """What is loaded, in order, all in one block."""
-    last: int
-    """What lies behind it is not loaded after all."""
-    is_scan: bool
-    """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
-    is_return: bool
-    purges: int
-    """Of the lane, when the load began."""
-    was_shared: bool = False
-    """Its list was, when the load began."""
-    is_plain: bool = False
-    messages: list[StoredMessage] = field(default_factory=list)
-    held: dict[int, StoredMessage] = field(default_factory=dict)
-    from_cache: set[int] = field(default_factory=set)
-    regions: list[Region] = field(default_factory=list)
-    reserved_bytes: int = 0
-    buffer_bytes: int = 0
-    unwanted: set[int] = field(default_factory=set)
-    unreadable: list[tuple[int, str]] = field(default_factory=list)
-
-    @property
-    def first(self) -> int:
-        return self.runs[0][0]
-
-    @property
-    def is_stale(self) -> bool:
-        """Some of it may be gone, which nobody but a purge takes from a list that loads."""
-        return self.purges != self.target.area.purges
 
 
 class EagerLoader:
@@ -102,7 +61,7 @@ class EagerLoader:
             self.install(load)
 
     def _next(self) -> Load | None:
-        hungry, read_ahead = self._area.hungry, self._area.read_ahead
+        hungry, read_ahead = self._area.loads.hungry, self._area.loads
         if read_ahead.lists:
             read_ahead.look()
         while hungry:
@@ -364,7 +323,7 @@ class EagerLoader:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
         area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
         if was_begun:
-            load.target.consumer_group.load_ended(self._area.ready)
+            load.target.consumer_group.load_ended(self._area.monitor.deferred)
             self._area.relieve()  # others may have found nothing because this load had it
 
     # ------------------------------------------------------------------ read and install
@@ -447,11 +406,11 @@ class EagerLoader:
                 place = f"{target.area.id_prefix}{sequence}"
                 logger.error("message %s can't be read and is passed over: %s", place, problem)
                 target.area.give_up(sequence)
-        target.consumer_group.load_ended(area.ready)
+        target.consumer_group.load_ended(area.monitor.deferred)
         if area.waits_for_memory:
             area.relieve()
         if is_alive and target.direct_bytes * 2 < target.high_watermark_bytes:
-            area.feed(target)
+            area.loads.feed(target)
 
     def _let_go(self, load: Load, kept: set[int]) -> None:
         """What came from the caches and did not get into the list."""

@@ -12,17 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
 from ...store.index.block import BLOCK_MESSAGES
 from ...store.index.lane import LANE_MASK, LANE_SHIFT
 from ...store.journal.reading import Region, StoredMessage
-
-if TYPE_CHECKING:
-    from ..core.lists import TargetArea
-    from ..core.queue_area import LaneState, QueueArea
+from ..core.lists import TargetArea
+from ..core.model import LaneState, QueueArea
 
 logger = logging.getLogger("forebay.dispatch.loader")
 
@@ -68,7 +66,7 @@ class CacheWarmer:
             return
         self._area.head_queue_cache.stop(area.lane.number)
         self._lanes[area] = 0
-        self._area.wake_loader()
+        self._area.loads.wake_loader()
 
     def forget(self, area: LaneState) -> None:
         """Its queue is deleted, or its subscription has ended. REQUIRES: the lock."""
@@ -90,7 +88,7 @@ class CacheWarmer:
                 self.begin(area)
         if self._lanes:
             self._is_full = False
-            targets.wake_loader()
+            targets.loads.wake_loader()
 
     def step(self) -> bool:
         """REQUIRES: no lock."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.charge import OVERHEAD_BYTES
 from ...cache.curve import Curve, CurveSampler, Track, quantum_bytes
 from ...cache.shares import Shares
 from ...store.errors import SettingsError
 from ..config.settings import MIN_MEMORY_LIMIT_BYTES
-
-if TYPE_CHECKING:
-    from ..core.lists import TargetArea
-    from ..core.target_list import TargetList
+from ..core.lists import TargetArea
+from ..core.model import TargetList
+from ..core.observer import ListObserver
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
 """Of the memory limit with which the store was opened: the limits of the live curve."""
@@ -23,26 +22,7 @@ LISTS_MAX: Final = 256
 """Beyond it each list is taken to have an equal part: to share by rates takes 1 µs a list and limit."""
 
 
-class Watch:
-    """What a TargetArea tells about its lists. This one looks away. REQUIRES: the state lock."""
-
-    def begin(self, target: TargetList) -> None:
-        """A list came into being."""
-
-    def look(self, target: TargetList) -> None:
-        """It reached its `look_at`, or a second has passed."""
-
-    def measured(self) -> None:
-        """A second has passed, and the rates of all lists are new."""
-
-    def end(self, target: TargetList) -> None:
-        """It is about to go."""
-
-    def curve(self) -> Curve:
-        return Curve()
-
-
-class CurveWatch(Watch):
+class CurveWatch(ListObserver):
     """The one of a store. RAM: about 1 KiB a list, where every limit is too small for it."""
 
     def __init__(self, targets: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:

@@ -19,6 +19,7 @@ from ...cache.budget import Budget, Holder
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.account import Unlimited
+from ...store.clock import SteadyClock, SystemClock
 from ...store.disk.simulated_disk import SimulatedDisk
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
 from ...store.index.block import BLOCK_MASK, Extent, Singles
@@ -28,15 +29,14 @@ from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery
 from ..core.lists import TargetArea
-from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
-from ..core.redelivery import ATTEMPTS_BYTES
-from ..core.target_list import TargetList
-from ..engine.resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
+from ..core.load_requests import LoadRequests
+from ..core.model import ConsumerGroup, Delivery, LaneState, PersistentLaneState, QueueArea, TargetList
+from ..core.monitor import Monitor
+from ..core.observer import ListObserver
 from ..loading.eager import EagerLoader
-from ..loading.warmer import CacheWarmer
 from ..selectors.selector import Selector, compile_selector
 
 ARRIVED: Final = 0
@@ -61,6 +61,7 @@ class PlayedStore(MessageStore):
 
     def __init__(self) -> None:
         self.index = PlayedIndex()
+        self.steady = SteadyClock(lambda: 0, lambda: 0.0)
         self._bodies: dict[int, bytes] = {}
         self.reads = 0
         self.read_messages = 0
@@ -130,7 +131,7 @@ class PlayedLane:
         self.is_new = True
         """So far it has what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
-        self.area = PlayedLaneState(QueueArea(targets, number, str(number)), self.lane)
+        self.area = PlayedLaneState(QueueArea(targets.monitor, targets, number, str(number)), self.lane)
         self.area.queue.areas[0] = self.area
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
@@ -152,7 +153,7 @@ class PlayedLane:
 
 
 class PlayedConsumerGroup(ConsumerGroup):
-    """An consumer group of which is known only what it took: it wants that, and without a selector everything."""
+    """A consumer group of which is known only what it took: it wants that, and without a selector everything."""
 
     __slots__ = ("taken", "lane")
 
@@ -187,7 +188,8 @@ class TracePlayer:
         self.strays = 0
         """Deliveries that the trace does not have in this place."""
         self.store = PlayedStore()
-        self.lock = threading.Lock()
+        self.monitor = Monitor(SystemClock())
+        self.lock = self.monitor.lock
         self.budget = Budget(shares.limit_bytes)
         reading = _hold_fixed_parts(self.budget, shares)
         overflow = Overflow(
@@ -198,8 +200,19 @@ class TracePlayer:
             random_salt=lambda: 0,
             paid_buffer_bytes=0,
         )
-        self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
-        self.targets.heads = CacheWarmer(self.targets, reading, {})  # never stepped: what it reads is no hit
+        self.targets = TargetArea(
+            self.monitor,
+            self.store,
+            self.budget,
+            shares,
+            LoadRequests(_do_nothing, None),
+            syncs_always=False,
+            overflow=overflow,
+            observer=lambda targets: ListObserver(),
+            on_expired=_ignore,
+            on_unread=_ignore,  # what would be read for the HeadQueueCache is no hit
+            on_lane_gone=_ignore,
+        )
         self.loader = EagerLoader(self.targets, reading)
         self._wanted = wanted
         self._milliseconds = 0
@@ -227,7 +240,7 @@ class TracePlayer:
         """One event, and what the loader does after it."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
-        if self.targets.hungry:
+        if self.targets.loads.hungry:
             while self.loader.step():
                 pass
 
@@ -360,3 +373,11 @@ def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
     reading = budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
     assert budget.free_bytes == shares.available_bytes
     return reading
+
+
+def _do_nothing() -> None:
+    """Stand in for a callback."""
+
+
+def _ignore(*_: object) -> None:
+    """Stand in for a callback."""

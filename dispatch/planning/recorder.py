@@ -42,12 +42,12 @@ from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.settings import Settings
-from ..consumer.consumer import Consumer
-from ..core.delivery import Delivery
 from ..core.lists import TargetArea
-from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
-from ..core.target_list import TargetList
-from ..distribution.stock import AssignedMessages
+from ..core.load_requests import LoadRequests
+from ..core.model import ConsumerGroup, Delivery, LaneState, QueueArea, Taker, TargetList
+from ..core.monitor import Monitor
+from ..core.observer import ListObserver
+from ..distribution.grouped import AssignedMessages
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
 
@@ -76,7 +76,10 @@ class _Lane:
 class Recorder:
     """One recording. `write` and `close` take the lock themselves, all others REQUIRE it."""
 
-    def __init__(self, file: File, settings: Settings, state_lock: threading.Lock) -> None:
+    def __init__(
+        self, file: File, settings: Settings, state_lock: threading.Lock, wants_writing: Callable[[], None]
+    ) -> None:
+        """wants_writing: called under the lock when a block is full."""
         """file: new and empty."""
         self._file: File | None = file
         self._lock = state_lock
@@ -87,8 +90,7 @@ class Recorder:
         self._lanes: dict[LaneState, _Lane] = {}
         self._lists: dict[TargetList, int] = {}
         self._lane_count = self._list_count = self._takes = self._milliseconds = 0
-        self.wants_writing: Callable[[], None] = lambda: None
-        """Called under the lock when a block is full."""
+        self._wants_writing = wants_writing
 
     @property
     def is_recording(self) -> bool:
@@ -195,7 +197,7 @@ class Recorder:
         if encoder.is_full:
             self._blocks.append(encoder.block())
             if len(self._blocks) < UNWRITTEN_BLOCKS_MAX:
-                self.wants_writing()
+                self._wants_writing()
             else:
                 self._write_here()
 
@@ -281,17 +283,34 @@ class RecordedTargetArea(TargetArea):
     def __init__(
         self,
         recorder: Recorder,
+        monitor: Monitor,
         store: MessageStore,
         budget: Budget,
         shares: Shares,
-        state_lock: threading.Lock,
+        loads: LoadRequests,
         *,
         syncs_always: bool,
         overflow: Overflow,
+        observer: Callable[[TargetArea], ListObserver],
+        on_expired: Callable[[LaneState, int], None],
+        on_unread: Callable[[LaneState], None],
+        on_lane_gone: Callable[[LaneState], None],
     ) -> None:
         self._recorder = recorder
         self._is_giving_back = False
-        super().__init__(store, budget, shares, state_lock, syncs_always=syncs_always, overflow=overflow)
+        super().__init__(
+            monitor,
+            store,
+            budget,
+            shares,
+            loads,
+            syncs_always=syncs_always,
+            overflow=overflow,
+            observer=observer,
+            on_expired=on_expired,
+            on_unread=on_unread,
+            on_lane_gone=on_lane_gone,
+        )
 
     def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
         for area in queue.lane_areas():
@@ -325,7 +344,7 @@ class RecordedTargetArea(TargetArea):
             self._recorder.unloaded(area, end)
         super().arrive_unloaded(area, end)
 
-    def collect_one(self, consumer: Consumer) -> Delivery | None:
+    def collect_one(self, consumer: Taker) -> Delivery | None:
         delivery = super().collect_one(consumer)
         if delivery is not None:
             self._recorder.taken(consumer.consumer_group.lists[0], delivery.sequence, 1)
@@ -333,7 +352,7 @@ class RecordedTargetArea(TargetArea):
 
     def hand_out(
         self,
-        consumer: Consumer,
+        consumer: Taker,
         target: TargetList,
         most: int,
         max_bytes: int | None,

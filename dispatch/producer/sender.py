@@ -6,29 +6,35 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...store.errors import Closed, ForebayError, MessageTooLarge, SettingsError, StoreFull
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
-from ...store.format.record import SLICE_CONTENT_BYTES_MAX
+from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.state import NAME_BYTES_MAX
-from ...store.format.times import encode_times, has_times, times_of
+from ...store.format.times import Times, encode_times, has_times, times_of
+from ...store.identified import add_identified
+from ...store.index.deduplication import Identity
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ...store.message_store import MessageStore
 from ...store.topic_store import TopicStore
+from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.wait_line import deadline_after
+from ..config.policies import Policies
+from ..config.settings import Settings
 from ..consumer.consumer import check_seconds
-from ..core.non_persistent import NonPersistentLaneState
-from ..core.publisher import Confirmer
-from ..core.queue_area import PersistentLaneState, QueueArea
+from ..core.delays import TimedLanes
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Confirmer, Publisher
+from ..core.removal import Removals
 from ..distribution.grouped import use_groups
-from ..transactions.transaction import Transaction
-from .once import keep_once, store_once
-from .timed import store_timed
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
-    from ..topics.fan_out import FanOut
+from ..topics.registry import Topics
+from ..topics.state import FanOut
+from ..transactions.transaction import Transaction, TransactionRegistry
+from .space import Space
 
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
@@ -68,14 +74,200 @@ def encoded_properties(
     return encode_properties(headers, message_id, group, producer if message_id is not None else None)
 
 
+class Producers:
+    """What the senders of an open store share. The state lock guards what changes."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        publisher: Publisher,
+        destinations: Destinations,
+        topics: Topics,
+        transactions: TransactionRegistry,
+        removals: Removals,
+        timed: TimedLanes,
+        windows: DuplicateWindows,
+        space: Space,
+        policies: Policies,
+        settings: Settings,
+    ) -> None:
+        self.monitor = monitor
+        self.lock = monitor.lock
+        self.clock_ms = monitor.clock_ms
+        self.store = store
+        self.journal = store.journal
+        self.targets = targets
+        self.publisher = publisher
+        self.syncs_always = publisher.syncs_always
+        self.destinations = destinations
+        self.topics = topics
+        self.transactions = transactions
+        self.removals = removals
+        self.timed = timed
+        self.windows = windows
+        self.space = space
+        self.policies = policies
+        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
+        self.limit_messages(settings)
+
+    def limit_messages(self, settings: Settings) -> None:
+        """Take over how large a message may be. Requires: the lock, or nobody else."""
+        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
+        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+
+    # ------------------------------------------------------------------ ids that count once, times
+
+    def fresh(self, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]) -> int:
+        """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
+
+        TransactionError as DuplicateWindows.is_stored.
+        """
+        seen: set[Identity] = set()
+        with self.lock:
+            for count, (properties, _) in enumerate(batch):
+                found = identity_of(queue.number, properties)
+                if found is None:
+                    continue
+                if found in seen or self.windows.is_stored(found):
+                    return count
+                seen.add(found)
+        return len(batch)
+
+    def store_once(
+        self,
+        messages: MessageStore | TopicStore,
+        area: PersistentLaneState,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write of a slice what is not stored yet; ids gets the ids of all. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        identities = [identity_of(area.queue.number, properties) for properties, _ in batch]
+        with self.lock:
+            if has_times(batch[0][0]):
+                timestamp = self.store.steady.now_ms()
+            seen: set[Identity] = set()
+            fresh: list[int] = []
+            for at, found in enumerate(identities):
+                if found is None or not (found in seen or self.windows.is_stored(found)):
+                    fresh.append(at)
+                    if found is not None:
+                        seen.add(found)
+            done = 0
+            while fresh:
+                room = area.index_lane.slice_room
+                part, fresh = fresh[:room], fresh[room:]
+                first = self._write_fresh(
+                    messages, area, timestamp, [batch[at] for at in part], _known(identities, part)
+                )
+                sequences = dict(zip(part, range(first, first + len(part)), strict=True))
+                behind = fresh[0] if fresh else len(batch)
+                ids += [own_ids[at] or f"{area.id_prefix}{sequences[at]}" for at in range(done, behind)]
+                done = behind
+            ids += [own_id for own_id in own_ids[done:] if own_id is not None]
+
+    def _write_fresh(
+        self,
+        messages: MessageStore | TopicStore,
+        area: PersistentLaneState,
+        timestamp: int,
+        part: list[tuple[bytes, bytes]],
+        identities: list[Identity],
+    ) -> int:
+        """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
+        times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
+        if isinstance(messages, TopicStore):
+            first = messages.add_identified(area.index_lane, timestamp, part, identities, times)
+        else:
+            first = add_identified(messages, area.index_lane, timestamp, part, identities, times)
+        if times:
+            self.arrive_timed(area, timestamp, first, part, times)
+            return first
+        arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
+        self.publisher.arrive(area, arrived)
+        return first
+
+    def keep_once(
+        self,
+        area: NonPersistentLaneState | FanOut,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """As store_once, of non-persistent messages. What no crash leaves, no id outlives. REQUIRES: the lock."""
+        for (properties, body), own_id in zip(batch, own_ids, strict=True):
+            found = identity_of(area.queue.number, properties)
+            if found is not None and own_id is not None and self.windows.is_stored(found):
+                ids.append(own_id)
+                continue
+            if has_times(properties):
+                sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+            else:
+                sequence = area.add(timestamp, properties, body)
+            if found is not None:
+                self.windows.non_persistent.note(found)
+            ids.append(own_id if own_id is not None else f"{area.id_prefix}{sequence}")
+
+    def store_timed(
+        self,
+        messages: MessageStore | TopicStore,
+        area: PersistentLaneState,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write one slice of messages with times, or two where it meets the end of a block. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        begin = 0
+        with self.lock:
+            timestamp = self.store.steady.now_ms()
+            while begin < len(batch):
+                part = list(batch[begin : begin + area.index_lane.slice_room])
+                times = [times_of(properties) for properties, _ in part]
+                if isinstance(messages, TopicStore):
+                    first = messages.add_timed(area.index_lane, timestamp, part, times)
+                else:
+                    first = messages.timetable.add(area.index_lane, timestamp, part, times)
+                self.arrive_timed(area, timestamp, first, part, times)
+                behind = begin + len(part)
+                ids += [
+                    own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
+                ]
+                begin = behind
+
+    def arrive_timed(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        first: int,
+        part: Sequence[tuple[bytes, bytes]],
+        times: Sequence[Times],
+    ) -> None:
+        """They are stored, the first with that sequence. REQUIRES: the lock."""
+        self.timed.note(area)
+        if any(due_at for _, due_at in times):
+            self.publisher.arrive(area, range(first, first + len(part)))
+        else:
+            self.publisher.arrive(area, [(first + at, *content, timestamp) for at, content in enumerate(part)])
+
+
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, engine: Engine, area: QueueArea) -> None:
-        self._engine = engine
+    def __init__(self, producers: Producers, area: QueueArea, messages: MessageStore | TopicStore) -> None:
+        self.producers = producers
         self._area = area
-        self._messages: MessageStore | TopicStore = engine.store
-        self._caller: Confirmer = engine
+        self._messages = messages
+        self.confirmer: Confirmer = producers.publisher
 
     @property
     def name(self) -> str:
@@ -117,7 +309,7 @@ class Sender:
                 transaction,
                 timeout,
             )
-        engine = self._engine
+        producers = self.producers
         if type(body) is not bytes:
             raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         if timeout is not None:
@@ -125,12 +317,12 @@ class Sender:
         if headers or message_id is not None or group is not None:
             properties = encoded_properties(headers, message_id, group, producer)
             if group is not None and not self._area.has_groups:
-                use_groups(engine, self._area)
+                self._use_groups()
             if self._area.is_watched and message_id is not None and transaction is None:
                 return self._send_once(priority, persistent, properties, body, message_id, timeout)
         else:
             properties = b""
-        if len(body) + len(properties) > engine.max_message_bytes:
+        if len(body) + len(properties) > producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         try:
             if persistent is not True:
@@ -139,27 +331,27 @@ class Sender:
             area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if area is None:
                 area = self._lane_area(priority)
-            timestamp = engine.clock_ms()
+            timestamp = producers.clock_ms()
             if transaction is not None:
                 ids: list[str] = []
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
-            with engine.lock:
+            with producers.lock:
                 sequence = self._messages.add(area.index_lane, timestamp, properties, body)
                 message = (sequence, properties, body, timestamp)
-                if engine.syncs_always:
-                    engine.unpublished.append((engine.store.journal.end, area, (message,)))
+                if producers.syncs_always:
+                    producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
                 else:
                     area.arrive(message)
-                position = engine.store.journal.end if engine.syncs_always else 0
+                position = producers.journal.end if producers.syncs_always else 0
         except StoreFull as full:
             return self._send_later(full, timeout, persistent, priority, properties, body, message_id, transaction)
-        self._caller.after_write(position)
+        self.confirmer.confirm(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
     def _send_timed(self, message: Message, transaction: Transaction | None, timeout: float | None) -> str:
         """As send, of a message that has times."""
-        engine = self._engine
+        producers = self.producers
         checked = self._checked(transaction) if transaction is not None else None
         content = self._content(message, checked)
         ids: list[str] = []
@@ -168,7 +360,7 @@ class Sender:
         deadline = self._deadline(timeout)
         store(message.priority, message.persistent, [content], [message.message_id], ids, checked, deadline)
         if checked is None:
-            self._caller.after_write(engine.position())
+            self.confirmer.confirm(producers.publisher.position())
         return ids[0]
 
     def _send_later(
@@ -183,7 +375,7 @@ class Sender:
         transaction: Transaction | None,
     ) -> str:
         """One message for which there was no room: wait for it, or raise full."""
-        engine = self._engine
+        producers = self.producers
         ids: list[str] = []
 
         def attempt() -> None:
@@ -191,11 +383,11 @@ class Sender:
 
         self._wait_for_room(full, persistent, (len(properties) + len(body),), attempt, self._deadline(timeout))
         if transaction is None:
-            self._caller.after_write(engine.position())
+            self.confirmer.confirm(producers.publisher.position())
         return ids[0]
 
     def _deadline(self, timeout: float | None) -> float | None:
-        return deadline_after(timeout, self._engine.monotonic()) if timeout is not None else None
+        return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
 
     def _wait_for_room(
         self,
@@ -206,9 +398,9 @@ class Sender:
         deadline: float | None,
     ) -> None:
         """Try again until there is room. In a loop the task waits, not this call."""
-        if not self._caller.may_wait:
+        if not self.confirmer.may_wait:
             raise full
-        space = self._engine.space
+        space = self.producers.space
         space.wait(space.line(persistent), self._area, sizes, full, deadline, attempt)
 
     def _send_once(
@@ -221,29 +413,29 @@ class Sender:
         timeout: float | None,
     ) -> str:
         """Store it, unless the duplicate window knows its id."""
-        if len(body) + len(properties) > self._engine.max_message_bytes:
+        if len(body) + len(properties) > self.producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         self._store(priority, persistent, [(properties, body)], [message_id], [], None, self._deadline(timeout))
-        self._caller.after_write(self._engine.position())
+        self.confirmer.confirm(self.producers.publisher.position())
         return message_id
 
     def _add_volatile(
         self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
     ) -> tuple[int, str]:
         """Keep one non-persistent message; its sequence, and what its id begins with."""
-        engine = self._engine
+        producers = self.producers
         area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
             area = self._area.non_persistent_lanes[priority]
         if area is None or persistent is not False or transaction is not None:
             area = self._volatile_area(persistent, priority, transaction)
-        timestamp = engine.clock_ms()
-        with engine.lock:
-            if engine.is_closed:
+        timestamp = producers.clock_ms()
+        with producers.lock:
+            if producers.monitor.is_closed:
                 raise Closed("the store")
             sequence = area.add(timestamp, properties, body)
-        if engine.targets.ready:
-            engine.call_ready()
+        if producers.monitor.deferred:
+            producers.monitor.run_deferred()
         return sequence, area.id_prefix
 
     def send_many(
@@ -264,11 +456,11 @@ class Sender:
         self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> None:
         """As send_many; ids gets those of what is in."""
-        engine = self._engine
+        producers = self.producers
         before = len(ids)
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, engine.slice_messages_max
+        priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, producers.slice_messages_max
         was_timed = False
         if not isinstance(messages, Iterable):
             raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
@@ -291,7 +483,9 @@ class Sender:
                     self._store(priority, is_persistent, batch, batch_ids, ids, checked, deadline)
                     batch, batch_ids, batch_bytes = [], [], 0
                 if is_persistent and not message.persistent and len(ids) > before:
-                    self._caller.after_write(engine.position())  # what needs no sync must not overtake what does
+                    self.confirmer.confirm(
+                        producers.publisher.position()
+                    )  # what needs no sync must not overtake what does
                 priority, is_persistent, was_timed = message.priority, message.persistent, is_timed
                 batch.append(content)
                 batch_ids.append(message.message_id)
@@ -304,14 +498,14 @@ class Sender:
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
             if ids and checked is None:
-                self._caller.after_write(engine.position())
+                self.confirmer.confirm(producers.publisher.position())
 
     def _send_plain(
         self, messages: list[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
     ) -> int:
         """Send, as _send_all, slices of messages that have a body and nothing else; returns how many of the first."""
-        engine = self._engine
-        slice_messages, size_max = engine.slice_messages_max, engine.max_message_bytes
+        producers = self.producers
+        slice_messages, size_max = producers.slice_messages_max, producers.max_message_bytes
         sent = 0
         while sent < len(messages):
             part = messages[sent : sent + slice_messages]
@@ -339,7 +533,7 @@ class Sender:
 
     def _checked(self, transaction: Transaction) -> Transaction:
         """TransactionError unless it is open and of this store."""
-        return self._engine.transactions.checked(transaction)
+        return self.producers.transactions.checked(transaction)
 
     def _content(self, message: Message, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
         """Properties and body, as they are stored."""
@@ -351,12 +545,12 @@ class Sender:
         if headers or message_id is not None or message.group is not None:
             properties = encoded_properties(headers, message_id, message.group, message.producer)
             if message.group is not None and not self._area.has_groups:
-                use_groups(self._engine, self._area)
+                self._use_groups()
         else:
             properties = b""
         if message.delay or message.expires_in is not None:
             properties = self._times(message, transaction is not None) + properties
-        if len(body) + len(properties) > self._engine.max_message_bytes:
+        if len(body) + len(properties) > self.producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
         return properties, body
 
@@ -368,7 +562,7 @@ class Sender:
             check_seconds("expires_in", expires_in)
             if not expires_in:
                 raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
-        now_ms = self._engine.store.steady.now_ms()
+        now_ms = self.producers.store.steady.now_ms()
         expires_at = 0 if expires_in is None else now_ms + max(int(expires_in * 1000), 1)
         delay_ms = ceil(delay * 1000)
         return encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
@@ -406,41 +600,41 @@ class Sender:
         transaction: Transaction | None,
     ) -> None:
         """Write one slice, or two where it meets the end of a block; or leave it to the transaction."""
-        engine = self._engine
+        producers = self.producers
         if persistent is not True:
             self._store_volatile(persistent, priority, transaction, batch, batch_ids, ids)
             return
         area = self._lane_area(priority)
-        timestamp = engine.clock_ms()
+        timestamp = producers.clock_ms()
         if transaction is not None:
             transaction.add(area, timestamp, batch, batch_ids, ids)
             return
         if self._area.is_watched:
-            store_once(engine, self._messages, area, timestamp, batch, batch_ids, ids)
+            producers.store_once(self._messages, area, timestamp, batch, batch_ids, ids)
             batch = []
         elif has_times(batch[0][0]):
-            store_timed(engine, self._messages, area, batch, batch_ids, ids)
+            producers.store_timed(self._messages, area, batch, batch_ids, ids)
             batch = []
         begin = 0
-        with engine.lock:
+        with producers.lock:
             while begin < len(batch):
                 part = batch[begin : begin + area.index_lane.slice_room]
                 first = self._messages.add_slice(area.index_lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]
-                if engine.syncs_always:
-                    engine.unpublished.append((engine.store.journal.end, area, arrived))
+                if producers.syncs_always:
+                    producers.publisher.unpublished.append((producers.journal.end, area, arrived))
                 else:
-                    engine.targets.arrive_many(area, arrived)
+                    producers.targets.arrive_many(area, arrived)
                 prefix = area.id_prefix
                 ids += [
                     own if own is not None else f"{prefix}{sequence}"
                     for sequence, own in enumerate(batch_ids[begin : begin + len(part)], first)
                 ]
                 begin += len(part)
-        if engine.store.is_checkpoint_urgent or len(engine.unpublished) >= UNPUBLISHED_SLICES_MAX:
-            self._caller.after_write(engine.position())
+        if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
+            self.confirmer.confirm(producers.publisher.position())
 
     def _store_volatile(
         self,
@@ -452,15 +646,15 @@ class Sender:
         ids: list[str],
     ) -> None:
         """Keep non-persistent messages, one after the other; ids says how many are in."""
-        engine = self._engine
+        producers = self.producers
         area = self._volatile_area(persistent, priority, transaction)
-        timestamp = engine.clock_ms()
+        timestamp = producers.clock_ms()
         prefix = area.id_prefix
-        with engine.lock:
-            if engine.is_closed:
+        with producers.lock:
+            if producers.monitor.is_closed:
                 raise Closed("the store")
             if self._area.is_watched:
-                keep_once(engine, area, timestamp, batch, batch_ids, ids)
+                producers.keep_once(area, timestamp, batch, batch_ids, ids)
                 return
             is_timed = has_times(batch[0][0])
             for (properties, body), own in zip(batch, batch_ids, strict=True):
@@ -470,16 +664,21 @@ class Sender:
                     sequence = area.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")
 
+    def _use_groups(self) -> None:
+        """Prepare the queue for its first message with a group."""
+        producers = self.producers
+        use_groups(producers.monitor, producers.store, producers.targets, self._area)
+
     def _too_large(self, size: int) -> MessageTooLarge:
-        engine = self._engine
-        limit = "max_message_bytes" if engine.is_limited_by_setting else "memory_limit"
-        return MessageTooLarge(size, engine.max_message_bytes, limit)
+        producers = self.producers
+        limit = "max_message_bytes" if producers.is_limited_by_setting else "memory_limit"
+        return MessageTooLarge(size, producers.max_message_bytes, limit)
 
     def _lane_area(self, priority: int) -> PersistentLaneState:
         if type(priority) is not int or not 0 <= priority <= 9:
             raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
         area = self._area.areas[priority]
-        return area if area is not None else self._engine.create_lane(self._area, priority)
+        return area if area is not None else self.producers.destinations.create_lane(self._area, priority)
 
     def _volatile_area(
         self, persistent: object, priority: int, transaction: Transaction | None
@@ -493,4 +692,8 @@ class Sender:
         return self._area.non_persistent_lanes[priority] or self._make_volatile(priority)
 
     def _make_volatile(self, priority: int) -> NonPersistentLaneState | FanOut:
-        return self._engine.create_non_persistent_lane(self._area, priority)
+        return self.producers.destinations.create_non_persistent_lane(self._area, priority)
+
+
+def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:
+    return [found for at in part if (found := identities[at]) is not None]

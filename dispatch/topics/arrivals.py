@@ -9,16 +9,14 @@ subscriber does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...store.index.block import BLOCK_MESSAGES
-
-if TYPE_CHECKING:
-    from ..core.queue_area import LaneState
+from ..core.model import LaneState
 
 SPARE_RUNS: Final = 64
 
-Run = tuple["LaneState", int, int]
+Run = tuple[LaneState, int, int]
 """(lane, first, last)."""
 
 

@@ -8,39 +8,29 @@ stays. Nothing of it is in the journal, as nothing of such a subscription is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ...store.index.lane import Lane
 from ...store.index.topic_lane import NO_RECORD
 from ...store.journal.reading import StoredMessage
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.policy import Eviction
-from ..core.non_persistent import NonPersistentLaneState
-from ..core.queue_area import LaneState
+from ..core.model import LaneState, NonPersistentLaneState
+from ..core.removal import Removals
 from .arrivals import ArrivalOrder, Run
 from .latest_keys import NewestPerKey, Place, key_of
-from .state import (
-    SubscriptionLaneState,
-    SubscriptionState,
-    TopicLaneState,
-    TopicState,
-    remove_unrecorded,
-)
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
+from .state import EvictionRule, SubscriptionLaneState, SubscriptionState, TopicLaneState
 
 SLACK: Final = 8
 """Old messages are evicted together: when one part in so many waits above the limit."""
 
 
-class Evictor:
+class Evictor(EvictionRule):
     """The rule of one topic. The state lock guards it."""
 
-    def __init__(self, engine: Engine, max_messages: int, eviction: Eviction, key_name: str) -> None:
+    def __init__(self, removals: Removals, max_messages: int, eviction: Eviction, key_name: str) -> None:
         """key_name: of the header that is a message's key, for "latest_per_key"."""
-        self._engine = engine
+        self._removals = removals
         self._max_messages = max_messages
         self._eviction = eviction
         self._key_name = key_name
@@ -97,6 +87,12 @@ class Evictor:
         area.subscription.topic.evicted += area.subscription_lane.remove(first, last, NO_RECORD)
         area.published = last + 1
 
+    def limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
+        """See EvictionRule."""
+        if end <= last:
+            self.pass_over(area, end, last)
+        self.came(area.subscription, area, first, last)
+
     def came(self, subscription: SubscriptionState, area: LaneState, first: int, last: int) -> None:
         """A subscriber has just got these: evict what is above the limit, if it is enough to be worth it."""
         if subscription.is_durable or self._eviction == "newest":
@@ -110,15 +106,14 @@ class Evictor:
         gone: dict[LaneState, SequenceSet] = {}
         for area, first, last in self._candidates(subscription, subscription.arrivals):
             last = min(last, first + excess - 1)
-            removed = remove_unrecorded(area, first, last)
+            removed = area.store.remove(area.lane, first, last)
             gone.setdefault(area, SequenceSet()).add(first, last)
             subscription.topic.evicted += removed
             excess -= removed
             if excess <= 0:
                 break
         for area, runs in gone.items():
-            self._engine.unpark(area, runs)
-            self._engine.targets.forget(area, runs)
+            self._removals.forget(area, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
         """What waits, as consecutive ones of a lane, in the order in which it goes."""
@@ -136,61 +131,3 @@ class Evictor:
             unwanted = area.unwanted.count if area.unwanted is not None else 0
             waiting -= len(area.in_flight) + unwanted + area.lane.next_sequence - area.published
         return waiting
-
-
-class EvictingLaneState(TopicLaneState):
-    """A lane of a topic whose subscribers lose messages when they are slow."""
-
-    __slots__ = ("evictor",)
-
-    def __init__(self, topic: TopicState, lane: Lane, id_prefix: str, evictor: Evictor) -> None:
-        super().__init__(topic, lane, id_prefix)
-        self.evictor = evictor
-
-    def arrive(self, message: StoredMessage) -> None:
-        """See TopicLaneState."""
-        self.arrive_each((message,))
-
-    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
-        """See TopicLaneState."""
-        first, last = messages[0][0], messages[-1][0]
-        readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
-        self.published = last + 1
-        self.evictor.note_keys(self, readers, messages)
-        admitted = [(area, self.evictor.admitted(area, len(messages))) for area in readers]
-        for area, count in admitted:
-            if count and area.sole is not None:
-                area.queue.target_area.arrive_many(area, messages[:count])
-        for at, message in enumerate(messages):
-            one_by_one = [area for area, count in admitted if at < count and area.sole is None]
-            if one_by_one:
-                self._offer(message, one_by_one)
-        for area, count in admitted:
-            self._limit(area, first, first + count, last)
-
-    def arrive_unloaded(self, end: int) -> None:
-        """See TopicLaneState."""
-        first, readers = self.published, list(self._readers(end - 1))
-        self.published = end
-        for area in readers:
-            count = self.evictor.admitted(area, end - first)
-            if count:
-                area.arrive_unloaded(first + count)
-            self._limit(area, first, first + count, end - 1)
-
-    def _limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
-        """end: of what it was admitted of first to last, which have just come."""
-        if end <= last:
-            self.evictor.pass_over(area, end, last)
-        self.evictor.came(area.subscription, area, first, last)
-
-
-class EvictingTopicState(TopicState):
-    """A topic whose policy has `subscriber_max_messages`."""
-
-    def make_lane_area(self, priority: int) -> TopicLaneState:
-        """See TopicState."""
-        store = self.target_area.store
-        lane = store.index.lane(self.number, priority)
-        assert self.evictor is not None
-        return EvictingLaneState(self, lane, store.id_prefix(self.number, priority), self.evictor)

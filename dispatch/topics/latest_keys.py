@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 from ...store.format.properties import decode_properties, group_of
-from ..core.queue_area import LaneState
+from ..core.model import LaneState
 
 GROUP: Final = "JMSXGroupID"
 DIGEST_BYTES: Final = 16

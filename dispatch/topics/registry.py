@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.budget import Holder
+from ...cache.spill.overflow import Overflow
 from ...store.errors import SelectorError, SettingsError, SubscriptionInUse
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
+from ...store.message_store import MessageStore
 from ...store.topic_store import TopicStore
-from ..admission.limits import limit
-from ..admission.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES
-from ..config.policy import policy_for
-from ..consumer.consumer import Consumer
-from ..consumer.subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
+from ..config.policies import Policies
+from ..consumer.consumer import Consumer, Consumers
+from ..core.delays import TimedLanes
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import Taker
+from ..core.monitor import Monitor
+from ..core.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES, DestinationOverhead
+from ..core.publisher import Publisher
+from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
-from .eviction import EvictingTopicState, Evictor
-from .fan_out import FanOut, forget_volatile
-from .state import SubscriptionState, TopicState
+from .eviction import Evictor
+from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore
 from .unmatched import UnmatchedSweeper
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -31,27 +34,44 @@ SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
 
-def _consumer_type(area: SubscriptionState) -> type[SubscriptionConsumer]:
-    if area.admission is None:
-        return SubscriptionConsumer if area.is_durable else UnrecordedConsumer
-    from ..producer.limited_queue import LimitedSubscriptionConsumer, LimitedUnrecordedConsumer  # which knows topics
-
-    return LimitedSubscriptionConsumer if area.is_durable else LimitedUnrecordedConsumer
-
-
 class Topics:
     """See the module. The state lock guards it."""
 
-    def __init__(self, engine: Engine, reading: Holder) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        overflow: Overflow,
+        publisher: Publisher,
+        destinations: Destinations,
+        overhead: DestinationOverhead,
+        removals: Removals,
+        timed: TimedLanes,
+        consumers: Consumers,
+        policies: Policies,
+        reading: Holder,
+    ) -> None:
         """reading: pays for what the sweeper reads."""
-        self._engine = engine
-        self.store = TopicStore(engine.store)
-        self.unmatched_sweeper = UnmatchedSweeper(engine.targets, self.store, reading)
+        self._monitor = monitor
+        self._message_store = store
+        self._targets = targets
+        self._overflow = overflow
+        self._publisher = publisher
+        self._destinations = destinations
+        self._overhead = overhead
+        self._removals = removals
+        self._timed = timed
+        self._consumers = consumers
+        self._policies = policies
+        self._unrecorded = UnrecordedStore(store)
+        self.store = TopicStore(store)
+        self.unmatched_sweeper = UnmatchedSweeper(targets, self.store, reading)
         self.areas: dict[str, TopicState] = {}
 
     def restore(self) -> None:
         """Take over what opening found. REQUIRES: the lock."""
-        store = self._engine.store
+        store = self._message_store
         by_number: dict[int, TopicState] = {}
         for destination in store.destinations.values():
             if destination.kind == TOPIC:
@@ -70,34 +90,30 @@ class Topics:
 
     def topic_area(self, name: str) -> TopicState:
         """The topic of that name; a new one is recorded in the journal."""
-        engine = self._engine
-        engine.raise_closed()
+        self._monitor.raise_if_closed()
         area = self.areas.get(name)
         if area is not None:
             return area
-        with engine.lock:
-            engine.raise_closed()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
             area = self.areas.get(name)
             if area is None:
-                with engine.overhead.one_more(TOPIC_BYTES):
-                    area = self._add(engine.store.create_destination(name, TOPIC).number, name)
-            position = engine.store.journal.end
-        engine.after_write(position)
+                with self._overhead.one_more(TOPIC_BYTES):
+                    area = self._add(self._message_store.create_destination(name, TOPIC).number, name)
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
         return area
 
     def _add(self, number: int, name: str) -> TopicState:
         area = self.areas[name] = self._make(number, name)
-        self._engine.windows.watch(area)
-        limit(self._engine, area)
+        self._destinations.register(area)
         return area
 
     def _make(self, number: int, name: str) -> TopicState:
-        policy = policy_for(self._engine.settings.policies, name)
-        if policy.subscriber_max_messages is None:
-            return TopicState(self._engine.targets, number, name)
-        area = EvictingTopicState(self._engine.targets, number, name)
-        area.evictor = Evictor(self._engine, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
-        return area
+        policy, evictor = self._policies.of(name), None
+        if policy.subscriber_max_messages is not None:
+            evictor = Evictor(self._removals, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
+        return TopicState(self._monitor, self._targets, number, name, evictor, self._unrecorded, self._leave)
 
     def _add_subscription(
         self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
@@ -125,13 +141,12 @@ class Topics:
 
         SubscriptionInUse; SettingsError for another selector than the subscription has.
         """
-        engine = self._engine
-        with engine.lock:
-            engine.raise_closed()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
             area = topic.durable_area(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
             if area is None:
-                with engine.overhead.one_more(SUBSCRIPTION_BYTES):
+                with self._overhead.one_more(SUBSCRIPTION_BYTES):
                     area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
@@ -145,16 +160,15 @@ class Topics:
             topic.online.append(area)
             if name is not None:
                 topic.kept[name] = area
-            consumer = engine.attach(area, selector, prefetch, on_ready, _consumer_type(area))
-            position = engine.store.journal.end
-        engine.after_write(position)
+            consumer = self._consumers.attach(area, selector, prefetch, on_ready)
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
         return consumer
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
-        engine = self._engine
-        with engine.lock:
-            engine.raise_closed()
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
             if name not in topic.durable:
                 raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
             area = topic.durable_area(name)
@@ -164,36 +178,44 @@ class Topics:
             del topic.durable[name]
             topic.kept.pop(name, None)
             self._forget(area)
-            position = engine.store.journal.end
-        engine.after_write(position)
+            position = self._message_store.journal.end
+        self._publisher.confirm(position)
 
     def fan_out(self, topic: TopicState, priority: int) -> FanOut:
         """Where non-persistent messages of that priority go. Made on first use."""
-        with self._engine.lock:
+        with self._monitor.lock:
             if priority not in topic.fan_outs:
-                topic.fan_outs[priority] = FanOut(self._engine, topic, priority)
+                topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
             return topic.fan_outs[priority]
 
-    def leave(self, area: SubscriptionState) -> None:
+    def _leave(self, area: SubscriptionState) -> None:
         """The consumer of a subscription is closed. One that is not durable ends with it. REQUIRES: the lock."""
         area.topic.online.remove(area)
         if area.is_durable and area.is_blank:
-            forget_volatile(self._engine, area)
+            self._drop_non_persistent(area)
             area.forget_heads()
             del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
             self.store.unsubscribe(area.subscriber)
             self._forget(area)
 
+    def _drop_non_persistent(self, subscription: SubscriptionState) -> None:
+        """Drop the non-persistent messages of a subscription, and their files. Requires: the lock."""
+        for priority, area in enumerate(subscription.non_persistent_lanes):
+            if area is not None:
+                self._removals.drop_lane(area)
+                subscription.non_persistent_lanes[priority] = None
+        self._timed.forget(subscription)
+
     def _forget(self, area: SubscriptionState) -> None:
         self.unmatched_sweeper.subscriptions.pop(area, None)
-        self._engine.overhead.one_less(SUBSCRIPTION_BYTES)
-        forget_volatile(self._engine, area)
+        self._overhead.one_less(SUBSCRIPTION_BYTES)
+        self._drop_non_persistent(area)
         area.forget()
         if area.admission is not None:
             area.admission.room_came()
 
-    def consumers(self) -> Iterator[Consumer]:
+    def consumers(self) -> Iterator[Taker]:
         return (consumer for topic in self.areas.values() for area in topic.online for consumer in area.consumers())
 
     # ------------------------------------------------------------------ background

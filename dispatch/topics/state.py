@@ -9,28 +9,39 @@ moment; the others find theirs in the index when somebody comes.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final
 
+from ...cache.spill.overflow import Overflow
 from ...store.format.record import RecordDamaged
-from ...store.index.lane import PRIORITIES, Lane
+from ...store.format.times import Times
+from ...store.index.lane import LANE_SHIFT, PRIORITIES, Lane
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
-from ...store.journal.reading import StoredMessage
+from ...store.journal.reading import Region, StoredMessage
 from ...store.message import HeaderValue
-from ...store.message_store import SWEEP_BLOCKS
+from ...store.message_store import SWEEP_BLOCKS, MessageStore
 from ...store.sequence_set import SequenceSet
-from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea, Source, values_of
+from ...store.tmp.non_persistent_lane import VOLATILE
+from ..core.destinations import Destinations
+from ..core.model import (
+    ConsumerGroup,
+    LaneDueTimes,
+    LaneState,
+    LaneStore,
+    ListKeeper,
+    NonPersistentLaneState,
+    PersistentLaneState,
+    QueueArea,
+    Source,
+    values_of,
+)
+from ..core.monitor import Monitor
+from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
-
-if TYPE_CHECKING:
-    from ..core.lists import TargetArea
-    from ..core.non_persistent import NonPersistentLaneState
-    from .arrivals import ArrivalOrder
-    from .eviction import Evictor
-    from .fan_out import FanOut
-    from .latest_keys import NewestPerKey
-
+from .arrivals import ArrivalOrder
+from .latest_keys import NewestPerKey
 
 _NO_AREAS: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
 """One for all topics: nobody puts anything in."""
@@ -83,11 +94,11 @@ class SubscriptionGroup(ConsumerGroup):
         self._verdicts = verdicts
 
     def wants(self, area: LaneState, message: StoredMessage) -> bool:
-        """See Interest. Of those that are not persistent a subscription has none that it does not want."""
+        """See ConsumerGroup. Of those that are not persistent a subscription has none that it does not want."""
         return not area.is_persistent or super().wants(area, message)
 
     def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
-        """See Interest. A message that is just arriving is judged together with all others who want to know.
+        """See ConsumerGroup. A message that is just arriving is judged together with all others who want to know.
 
         REQUIRES: the lock.
         """
@@ -99,15 +110,53 @@ class SubscriptionGroup(ConsumerGroup):
             return None
 
 
+class EvictionRule(ABC):
+    """What slow subscribers of one topic lose. The state lock guards it."""
+
+    @abstractmethod
+    def admitted(self, area: SubscriptionLaneState, arriving: int) -> int:
+        """Return how many messages that were just stored, and are not published yet, the subscriber gets at all."""
+
+    @abstractmethod
+    def has_room(self, subscription: SubscriptionState) -> bool:
+        """Return whether the subscriber gets one more non-persistent message."""
+
+    @abstractmethod
+    def given(self, areas: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
+        """Note that these lanes have just got a non-persistent message."""
+
+    @abstractmethod
+    def note_keys(
+        self, lane: TopicLaneState, areas: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
+    ) -> None:
+        """Note that messages arrive: for each subscriber that wants one it is the newest of its key."""
+
+    @abstractmethod
+    def limit(self, area: SubscriptionLaneState, first: int, end: int, last: int) -> None:
+        """Apply the rule to messages first to last, which have just come; those before `end` were admitted."""
+
+
 class TopicState(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
     is_queue = False
-    evictor: Evictor | None = None
-    """Where its policy has `subscriber_max_messages`."""
 
-    def __init__(self, target_area: TargetArea, number: int, name: str) -> None:
-        super().__init__(target_area, number, name)
+    def __init__(
+        self,
+        monitor: Monitor,
+        target_area: ListKeeper,
+        number: int,
+        name: str,
+        evictor: EvictionRule | None,
+        unrecorded: LaneStore,
+        on_subscription_closed: Callable[[SubscriptionState], None],
+    ) -> None:
+        """evictor: where the policy has `subscriber_max_messages`. unrecorded: settles what subscriptions without a
+        name acknowledge. on_subscription_closed: called under the lock when the consumer of one has closed."""
+        super().__init__(monitor, target_area, number, name)
+        self.evictor = evictor
+        self.unrecorded = unrecorded
+        self.on_subscription_closed = on_subscription_closed
         self.durable: dict[str, Subscriber] = {}
         """By name of the subscription."""
         self.kept: dict[str, SubscriptionState] = {}
@@ -171,8 +220,19 @@ class TopicLaneState(PersistentLaneState):
         super().__init__(topic, lane, id_prefix)
         self.topic = topic
 
+    def readers(self) -> Iterator[LaneState]:
+        """See LaneState."""
+        yield self
+        for subscription in self.topic.subscriptions():
+            reader = subscription.areas[self.lane.priority]
+            if reader is not None:
+                yield reader
+
     def arrive(self, message: StoredMessage) -> None:
         """Each subscription that is read gets it. O(those)."""
+        if self.topic.evictor is not None:
+            self._arrive_evicting((message,), self.topic.evictor)
+            return
         self.published = message[0] + 1
         self._offer(message, self._readers(message[0]))
 
@@ -185,6 +245,9 @@ class TopicLaneState(PersistentLaneState):
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """Each subscription that is read gets them, as one where it can. O(those)."""
+        if self.topic.evictor is not None:
+            self._arrive_evicting(messages, self.topic.evictor)
+            return
         self.published = messages[-1][0] + 1
         one_by_one: list[LaneState] = []
         for area in self._readers(messages[0][0]):
@@ -198,9 +261,36 @@ class TopicLaneState(PersistentLaneState):
 
     def arrive_unloaded(self, end: int) -> None:
         """Each subscription that is read may have them. O(those)."""
+        evictor = self.topic.evictor
+        if evictor is not None:
+            first, readers = self.published, list(self._readers(end - 1))
+            self.published = end
+            for area in readers:
+                count = evictor.admitted(area, end - first)
+                if count:
+                    area.arrive_unloaded(first + count)
+                evictor.limit(area, first, first + count, end - 1)
+            return
         self.published = end
         for area in self._readers(end - 1):
             area.arrive_unloaded(end)
+
+    def _arrive_evicting(self, messages: Sequence[StoredMessage], evictor: EvictionRule) -> None:
+        """Give messages to the subscribers whom the rule admits."""
+        first, last = messages[0][0], messages[-1][0]
+        readers = list(self._readers(first))  # a lane that is new to its subscription begins where this one is now
+        self.published = last + 1
+        evictor.note_keys(self, readers, messages)
+        admitted = [(area, evictor.admitted(area, len(messages))) for area in readers]
+        for area, count in admitted:
+            if count and area.sole is not None:
+                area.queue.target_area.arrive_many(area, messages[:count])
+        for at, message in enumerate(messages):
+            one_by_one = [area for area, count in admitted if at < count and area.sole is None]
+            if one_by_one:
+                self._offer(message, one_by_one)
+        for area, count in admitted:
+            evictor.limit(area, first, first + count, last)
 
     def _readers(self, sequence: int) -> Iterator[SubscriptionLaneState]:
         """Not those that subscribed after it was stored and before it was published."""
@@ -223,29 +313,60 @@ class SubscriptionLaneState(PersistentLaneState):
         self.is_timed = topic_area.is_timed
         self.published = topic_area.published
         self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
+        if not subscription.is_durable:
+            self.store = subscription.topic.unrecorded
+            self.syncs = False
         self.examined = 0
         """The selector is known to match what is pending before this sequence."""
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
 
+    @property
+    def swept_lane(self) -> LaneState:
+        """See LaneState."""
+        return self.topic_area
 
-def remove_unrecorded(area: LaneState, first: int, last: int) -> int:
-    """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
-    if isinstance(area, PersistentLaneState):
-        return area.index_lane.remove(first, last, NO_RECORD)
-    return area.store.remove(area.lane, first, last)
+
+class UnrecordedStore:
+    """Settles what subscriptions without a name acknowledge: nothing on disk knows of them. See LaneStore."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    @property
+    def timetable(self) -> LaneDueTimes:
+        """See LaneStore."""
+        return self._store.timetable
+
+    def remove(self, lane: SubscriptionLane, first: int, last: int) -> int:
+        """Remove a run without a record; return how many were pending. Requires: the lock."""
+        return lane.remove(first, last, NO_RECORD)
+
+    def remove_one(self, lane: SubscriptionLane, sequence: int) -> int:
+        """Remove one message without a record. Requires: the lock."""
+        return lane.remove(sequence, sequence, NO_RECORD)
+
+    def plan(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+        """See LaneStore."""
+        return self._store.plan(lane, runs)
+
+    def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """See LaneStore."""
+        return self._store.read(regions)
 
 
 class SubscriptionState(QueueArea):
     """One subscription. `name` is its topic's, `number` its own. The state lock guards it."""
 
+    takes_transactions = False
+
     def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
-        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
+        super().__init__(topic.monitor, topic.target_area, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
         self.admission = topic.admission  # what leaves it may make room for the topic's senders
-        self.judge = ConsumerGroup(selector, topic.target_area.lock) if selector is not None else None
+        self.judge = ConsumerGroup(selector, topic.monitor.lock) if selector is not None else None
         """Says what matches, also while nobody reads. It has no lists."""
         self.latest: NewestPerKey | None = None
         """Where its policy evicts by key."""
@@ -253,7 +374,11 @@ class SubscriptionState(QueueArea):
         """Where its policy evicts what waits."""
 
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
-        return SubscriptionGroup(selector, self.target_area.lock, self.topic.verdicts)
+        return SubscriptionGroup(selector, self.monitor.lock, self.topic.verdicts)
+
+    def on_consumer_closed(self) -> None:
+        """See QueueArea."""
+        self.topic.on_subscription_closed(self)
 
     @property
     def is_durable(self) -> bool:
@@ -293,7 +418,7 @@ class SubscriptionState(QueueArea):
     def forget_heads(self) -> None:
         """Nobody knows this area any more: what is just read for it gets into no cache."""
         for area in self.lane_areas():
-            self.target_area.heads.forget(area)
+            self.target_area.on_lane_gone(area)
 
     def _volatile(self) -> Iterator[NonPersistentLaneState]:
         return filter(None, self.non_persistent_lanes)
@@ -326,3 +451,86 @@ class SubscriptionState(QueueArea):
     def depth_bytes(self) -> int:
         persistent = sum(lane.depth[1] for lane in filter(None, self.subscriber.lanes))
         return persistent + sum(area.lane.pending_bytes for area in self._volatile())
+
+
+class FanOut:
+    """Fans non-persistent messages of one topic priority out to whoever subscribes at the moment.
+
+    Each subscription that has a consumer and wants a message gets it into a lane of its own, with RAM before and
+    tmp-storage behind, so a slow subscriber holds up nobody. A subscription keeps its messages until it ends, a
+    durable one also while it is offline. All lanes of one priority number their messages alike, so that a message has
+    one id, whoever gets it, and what several lanes have no room for waits, and is spilled, once. The state lock
+    guards it.
+    """
+
+    delivery_mode: ClassVar[str] = "NON_PERSISTENT"
+
+    def __init__(
+        self, destinations: Destinations, overflow: Overflow, removals: Removals, topic: TopicState, priority: int
+    ) -> None:
+        self._destinations = destinations
+        self._buffer = overflow.buffer
+        self._removals = removals
+        self.queue = topic
+        self.priority = priority
+        self.id_prefix = destinations.non_persistent_prefix(topic.number, priority)
+        self.pool = VOLATILE | topic.number << LANE_SHIFT | priority
+        """In which its lanes share what they have no room for."""
+        self.next_sequence = 0
+
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Give one message to all who want it; returns its sequence. StoreFull, SpillFailed: nobody has it."""
+        return self._give(timestamp, properties, body, None)
+
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """As add, of a message that is due later, or expires, or both."""
+        return self._give(timestamp, properties, body, times)
+
+    def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
+        sequence = self.next_sequence
+        self.next_sequence = sequence + 1  # also where it fails: some lane may have counted it
+        topic, evictor = self.queue, self.queue.evictor
+        verdicts = topic.verdicts
+        message = (sequence, properties, body, timestamp)
+        given: list[NonPersistentLaneState] = []
+        passed_over = 0
+        verdicts.begin(self.priority, sequence)
+        buffer = self._buffer
+        buffer.arriving = (self.pool, sequence)
+        try:
+            for subscription in topic.online:
+                selector = subscription.selector
+                if selector is not None and not verdicts.matches(selector, self, message):
+                    continue
+                if evictor is not None and not evictor.has_room(subscription):
+                    passed_over += 1
+                    continue
+                area = self._area(subscription)
+                area.skip_to(sequence)
+                if times is None:
+                    area.add(timestamp, properties, body)
+                else:
+                    area.add_timed(timestamp, properties, body, times)
+                given.append(area)
+        except BaseException:
+            for area in given:
+                self._take_back(area, sequence)
+            raise
+        finally:
+            verdicts.end()
+            buffer.arriving = None
+        if evictor is not None:
+            topic.evicted += passed_over
+            evictor.given(given, message)
+        return sequence
+
+    def _area(self, subscription: SubscriptionState) -> NonPersistentLaneState:
+        area = subscription.non_persistent_lanes[self.priority]
+        if area is None:
+            area = self._destinations.non_persistent_lane(subscription, self.priority, self.pool, self.id_prefix)
+            area.first_sequence = self.next_sequence - 1
+        return area
+
+    def _take_back(self, area: NonPersistentLaneState, sequence: int) -> None:
+        """One that somebody else found no room for: all get it, or nobody."""
+        self._removals.remove(area, ((sequence, sequence),))

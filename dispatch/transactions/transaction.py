@@ -1,4 +1,4 @@
-"""Transaction: messages sent and acknowledged as one, all or nothing, over any queues of one store.
+"""Transactions: messages sent and acknowledged as one, all or nothing, over any queues of one store.
 
 What it sends is in the journal soon and seen by nobody; what it acknowledges
 stays in flight. The commit is one record, however large the transaction:
@@ -9,21 +9,26 @@ survives and waits for its outcome.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from ...cache.budget import Holder
+from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
 from ...store.index.lane import LANE_SHIFT
-from ..core.delivery import Delivery
-from ..core.queue_area import LaneState, PersistentLaneState
-from ..producer.once import identity_of
-
-if TYPE_CHECKING:
-    from ..admission.limits import DestinationLimits
-    from ..engine.engine import Engine
+from ...store.message_store import MessageStore
+from ..admission.deduplication import DuplicateWindows, identity_of
+from ..admission.limits import DestinationLimits
+from ..core.delays import TimedLanes
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import Delivery, LaneState, PersistentLaneState, Taker
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..core.redelivery import Redelivery
 
 BRANCH_CHARGE_BYTES: Final = 3_072
 """A transaction without content: its objects and columns."""
@@ -38,6 +43,8 @@ GATHERED_CHARGE_BYTES: Final = 192
 """A message that waits for its slice, beside its content: the tuple, the headers of its parts, a slot."""
 GATHERED_BYTES_MAX: Final = 1 << 20
 """Of one transaction. Beyond it slices are written before they are full."""
+ROOM_BYTES: Final = 1 << 16
+"""The caches are asked for so much at a time."""
 TIMESTAMP_SPREAD_MS: Final = 1_000
 """The messages of a slice have one timestamp: of the first."""
 
@@ -78,9 +85,15 @@ class Transaction:
     after its end, or with another store.
     """
 
-    def __init__(self, engine: Engine, branch: Branch) -> None:
+    def __init__(self, registry: TransactionRegistry, branch: Branch) -> None:
         """REQUIRES: the lock, and the charge of an empty branch."""
-        self._engine = engine
+        self.registry = registry
+        self._monitor = registry.monitor
+        self._store = registry.store
+        self._holder = registry.holder
+        self._lane = registry.destinations.lane
+        self._publisher = registry.publisher
+        self._redelivery = registry.redelivery
         self._branch = branch
         self._state = PREPARED if branch.is_prepared else OPEN
         self._sent = 0
@@ -109,7 +122,7 @@ class Transaction:
         ids: list[str],
     ) -> None:
         """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
-        with self._engine.lock:
+        with self._monitor.lock:
             self._require(OPEN)
             if area.queue.is_deleted:
                 raise Closed("the queue")
@@ -129,17 +142,17 @@ class Transaction:
 
     def _add_once(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         """Unless it is stored already, or of this transaction."""
-        engine, branch = self._engine, self._branch
-        found = identity_of(area.queue, properties)
+        branch = self._branch
+        found = identity_of(area.queue.number, properties)
         assert found is not None
-        duplicates = engine.store.duplicates
-        if duplicates.decides(found) == branch.number or engine.windows.is_stored(found):
+        duplicates = self._store.duplicates
+        if duplicates.decides(found) == branch.number or self.registry.windows.is_stored(found):
             return
-        engine.transactions.charge(IDENTITY_CHARGE_BYTES)
+        self.registry.charge(IDENTITY_CHARGE_BYTES)
         try:
             self._gather(area, timestamp, properties, body)
         except BaseException:
-            engine.transactions.holder.release(IDENTITY_CHARGE_BYTES)
+            self._holder.release(IDENTITY_CHARGE_BYTES)
             raise
         branch.identities.append(found)
         duplicates.hold((found,), branch.number)
@@ -147,7 +160,7 @@ class Transaction:
 
     def keep_room(self, admission: DestinationLimits, sizes: Sequence[int]) -> bool:
         """The reservation of what was just sent ends with the transaction. False: it has ended already."""
-        with self._engine.lock:
+        with self._monitor.lock:
             if self._state != OPEN:
                 return False
             messages, size_bytes = self._room.get(admission, (0, 0))
@@ -165,7 +178,7 @@ class Transaction:
             self._write(gathered)
             gathered = None
         charge = size + GATHERED_CHARGE_BYTES
-        if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self._engine.transactions.reserve(charge):
+        if self._gathered_bytes + charge > GATHERED_BYTES_MAX or not self.registry.reserve(charge):
             # No room to wait for others: what came before goes first.
             self._write_all()
             alone = _Gathered(area, timestamp)
@@ -194,14 +207,14 @@ class Transaction:
             self._let_go(gathered)
 
     def _let_go(self, gathered: _Gathered) -> None:
-        self._engine.transactions.holder.release(gathered.charge_bytes)
+        self._holder.release(gathered.charge_bytes)
         self._gathered_bytes -= gathered.charge_bytes
 
     def _write_slice(self, gathered: _Gathered) -> None:
-        engine, branch = self._engine, self._branch
-        engine.transactions.charge(SLICE_CHARGE_BYTES)
+        branch = self._branch
+        self.registry.charge(SLICE_CHARGE_BYTES)
         try:
-            gathered.lengths = engine.store.transactions.add_slice(
+            gathered.lengths = self._store.transactions.add_slice(
                 branch,
                 gathered.area.index_lane,
                 gathered.timestamp,
@@ -209,7 +222,7 @@ class Transaction:
                 is_timed=gathered.is_timed,
             )
         except BaseException:
-            engine.transactions.holder.release(SLICE_CHARGE_BYTES)
+            self._holder.release(SLICE_CHARGE_BYTES)
             raise
         gathered.position = branch.last_position
 
@@ -218,7 +231,7 @@ class Transaction:
     def hold(self, deliveries: Sequence[Delivery]) -> None:
         """They are acknowledged with the commit, and in flight until then. REQUIRES: the lock; they are in flight."""
         self._require(OPEN)
-        self._engine.transactions.charge(HELD_CHARGE_BYTES * len(deliveries))
+        self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
         for delivery in deliveries:
             area, sequence = delivery._area, delivery.sequence
             del area.in_flight[sequence]
@@ -244,7 +257,7 @@ class Transaction:
 
     def _settle_held(self) -> None:
         """The deliveries leave their consumers with their charge."""
-        targets = self._engine.targets
+        targets = self.registry.targets
         for held in self._held.values():
             for delivery in held.values():
                 delivery._area.in_flight[delivery.sequence] = delivery
@@ -260,9 +273,8 @@ class Transaction:
         stops all other work of the store until it is in: 0.3 µs a message.
         StoreFull: it is as it was. StoreFailed: the outcome is unknown.
         """
-        engine = self._engine
-        store = engine.store
-        with engine.lock:
+        store = self._store
+        with self._monitor.lock:
             self._require(OPEN, PREPARED)
             self._write_all(keeps=True)
             is_done = store.transactions.is_small(self._branch)
@@ -276,11 +288,11 @@ class Transaction:
                 store.make_index_room(store.journal.end, store.journal.next_sequence)
                 self._commit(is_large=True)
                 position = store.journal.end
-        engine.after_write(position)
+        self._publisher.confirm(position)
 
     def _commit(self, *, is_large: bool) -> None:
-        engine, branch = self._engine, self._branch
-        store = engine.store
+        branch = self._branch
+        store = self._store
         try:
             if branch.is_prepared or len(branch) or branch.acks:
                 lengths = {written.position: written.lengths for written in self._written}
@@ -289,10 +301,10 @@ class Transaction:
                 store.transactions.end(branch.number)
             store.adds += branch.messages
             for lane, holes in branch.holes.items():
-                engine.lane_area(lane).first_sequence += holes  # nobody enqueued them
+                self._lane(lane).first_sequence += holes  # nobody enqueued them
             self._arrive()
             for lane, first, messages in branch.runs():
-                area = engine.lane_area(lane)
+                area = self._lane(lane)
                 area.acknowledged += messages
                 area.parked.difference_update(range(first, first + messages))
                 if area.queue.dealer is not None:
@@ -311,16 +323,15 @@ class Transaction:
 
     def _arrive(self) -> None:
         """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
-        engine = self._engine
         written = {gathered.position: gathered for gathered in self._written}
         unloaded: dict[LaneState, range] = {}
         area: LaneState | None = None
         for lane, first, position, messages, is_timed in self._branch.committed():
             if area is None or area.lane.number != lane:
-                area = engine.lane_area(lane)
+                area = self._lane(lane)
             gathered = written.get(position)
             if is_timed:
-                engine.timing.note(area)
+                self.registry.timed.note(area)
                 if gathered is not None:
                     self._let_go(gathered)
             if gathered is None or is_timed:
@@ -328,10 +339,10 @@ class Transaction:
                 unloaded[area] = range(first if known is None else known.start, first + messages)
                 continue
             if area in unloaded:
-                engine.arrive(area, unloaded.pop(area))
+                self._publisher.arrive(area, unloaded.pop(area))
             self._let_go(gathered)
             timestamp = gathered.timestamp
-            engine.arrive(
+            self._publisher.arrive(
                 area,
                 [
                     (sequence, properties, body, timestamp)
@@ -339,7 +350,7 @@ class Transaction:
                 ],
             )
         for area, sequences in unloaded.items():
-            engine.arrive(area, sequences)
+            self._publisher.arrive(area, sequences)
         self._written.clear()
 
     def rollback(self) -> None:
@@ -347,50 +358,48 @@ class Transaction:
 
         Never fails for want of space, but when it was prepared: then StoreFull leaves it as it was.
         """
-        engine = self._engine
-        with engine.lock:
+        with self._monitor.lock:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
             if was_prepared:
-                engine.store.transactions.rollback(self._branch)
+                self._store.transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
-                position = engine.store.journal.end
+                position = self._store.journal.end
             else:
                 self.rollback_open()
         if was_prepared:
             # What comes back to the consumers must not be a transaction's again after a power cut.
-            engine.after_write(position)
-            with engine.lock:
+            self._publisher.confirm(position)
+            with self._monitor.lock:
                 self._release_acks()
                 self._end(ROLLED_BACK)
-        engine.call_ready()
+        self._monitor.run_deferred()
 
     def rollback_open(self) -> None:
         """REQUIRES: the lock; it is not prepared."""
-        engine, branch = self._engine, self._branch
+        branch = self._branch
         try:
             if len(branch):
-                engine.store.transactions.rollback(branch)
+                self._store.transactions.rollback(branch)
         except ForebayError:
             pass  # a crash would leave no more of it than this does
-        engine.store.transactions.end(branch.number)
+        self._store.transactions.end(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
         returned = self.held
         for delivery in returned:
             self._take_back(delivery)
-        engine.redelivery.take_back(returned, 0.0)
+        self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
             delivery._consumer.credit_came()
         self._end(ROLLED_BACK)
 
     def _release_acks(self) -> None:
         """Messages that a prepared branch wanted gone are free again."""
-        engine = self._engine
         for lane, first, messages in self._branch.runs():
-            area = engine.lane_area(lane)
+            area = self._lane(lane)
             area.parked.difference_update(range(first, first + messages))
-            engine.redelivery.release(area, first, first + messages - 1)
+            self._redelivery.release(area, first, first + messages - 1)
 
     def prepare(self, xid: bytes) -> None:
         """Make it survive whatever comes, until somebody commits it or rolls it back: this object, or `prepared()`.
@@ -401,32 +410,31 @@ class Transaction:
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise SettingsError(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}")
-        engine = self._engine
-        with engine.lock:
+        with self._monitor.lock:
             self._require(OPEN)
-            if engine.store.transactions.is_prepared(xid):
+            if self._store.transactions.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
             self._write_all()
             for written in self._written:
                 self._let_go(written)
             self._written.clear()
-            engine.store.transactions.prepare(self._branch, xid)
+            self._store.transactions.prepare(self._branch, xid)
             self._state = PREPARED
-            engine.redelivery.count(self.held)
+            self._redelivery.count(self.held)
             self._settle_held()
             self._held.clear()
-            position = engine.store.journal.end
-        engine.after_write(position)
+            position = self._store.journal.end
+        self._publisher.confirm(position)
 
     def _require(self, *states: str) -> None:
         """REQUIRES: the lock."""
-        if self._engine.is_closed:
+        if self._monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
             raise TransactionError(f"the transaction {self._state}: begin another one")
 
     def _end(self, state: str) -> None:
-        self._engine.transactions.holder.release(self.charge_bytes)
+        self._holder.release(self.charge_bytes)
         self._state = state
         self._gathered.clear()
         self._written.clear()
@@ -434,7 +442,7 @@ class Transaction:
         for admission, (messages, size_bytes) in self._room.items():
             admission.settle(messages, size_bytes)
         self._room.clear()
-        del self._engine.transactions.undecided[self._branch.number]
+        del self.registry.undecided[self._branch.number]
 
     # ------------------------------------------------------------------ the rest
 
@@ -480,3 +488,117 @@ class Transaction:
 
     def __repr__(self) -> str:
         return f"<Transaction {self._branch.number:x} {self._state}>"
+
+
+class TransactionRegistry:
+    """The state lock guards it; every method but `begin` requires it held."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        publisher: Publisher,
+        destinations: Destinations,
+        redelivery: Redelivery,
+        timed: TimedLanes,
+        windows: DuplicateWindows,
+        holder: Holder,
+    ) -> None:
+        self.monitor = monitor
+        self.store = store
+        self.targets = targets
+        self.publisher = publisher
+        self.destinations = destinations
+        self.redelivery = redelivery
+        self.timed = timed
+        self.windows = windows
+        self.holder = holder
+        self.undecided: dict[int, Transaction] = {}
+        """By number, in the order in which they were begun."""
+
+    def begin(self) -> Transaction:
+        """Begin a transaction. StoreFull when memory_limit has no room for another."""
+        with self.monitor.lock:
+            self.monitor.raise_if_closed()
+            self.charge(BRANCH_CHARGE_BYTES)
+            return self._add(self.store.transactions.begin())
+
+    def _add(self, branch: Branch) -> Transaction:
+        transaction = self.undecided[branch.number] = Transaction(self, branch)
+        return transaction
+
+    def recover(self) -> None:
+        """Take up the branches that survived; what they acknowledged is delivered to nobody until their outcome.
+
+        SettingsError when memory_limit is smaller than they need.
+        """
+        for branch in self.store.transactions.prepared:
+            transaction = self._add(branch)
+            charge = transaction.charge_bytes
+            if not self.holder.reserve(charge):
+                raise SettingsError(
+                    f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
+                )
+            for lane, first, messages in branch.runs():
+                self.destinations.lane(lane).parked.update(range(first, first + messages))
+
+    def reserve(self, charge_bytes: int) -> bool:
+        """From what the caches have if need be: a larger slice costs less than many small ones."""
+        if self.holder.reserve(charge_bytes):
+            return True
+        self.targets.make_room(max(charge_bytes, ROOM_BYTES), None)
+        return self.holder.reserve(charge_bytes)
+
+    def charge(self, charge_bytes: int) -> None:
+        """As reserve, or StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
+        if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
+            raise StoreFull(charge_bytes, max(self.targets.budget.free_bytes, 0), "memory_limit")
+
+    def checked(self, transaction: object) -> Transaction:
+        """What a call was given as its transaction. TransactionError. The lock may be free."""
+        if type(transaction) is not Transaction:
+            raise TransactionError(f"a transaction is expected, not {type(transaction).__name__}")
+        if transaction.registry is not self:
+            raise TransactionError("the transaction belongs to another store")
+        return transaction
+
+    def concern(self, destination: int) -> bool:
+        """Whether one without an outcome sent there, or acknowledged there. O(slices)."""
+        return any(transaction.concerns(destination) for transaction in self.undecided.values())
+
+    def raise_if_held(self, delivery: Delivery) -> None:
+        """TransactionError when the message was acknowledged in a transaction."""
+        if any(transaction.holds(delivery) for transaction in self.undecided.values()):
+            raise TransactionError("the message was acknowledged in a transaction, which decides about it")
+
+    def held_by(self, consumer: Taker) -> list[Delivery]:
+        """Return the deliveries of a consumer that open transactions hold. O(held)."""
+        return [
+            delivery
+            for transaction in self.undecided.values()
+            for delivery in transaction.held
+            if delivery._consumer is consumer
+        ]
+
+    def prepared(self) -> list[Transaction]:
+        return [transaction for transaction in self.undecided.values() if transaction.is_prepared]
+
+    def close(self) -> None:
+        """Roll back all that are not prepared."""
+        for transaction in list(self.undecided.values()):
+            if transaction.is_open:
+                transaction.rollback_open()
+
+    def audit(self) -> tuple[int, int]:
+        """(charge of the transactions, charge of the deliveries that are in flight with them), from the live ones."""
+        held = [delivery for transaction in self.undecided.values() for delivery in transaction.held]
+        bodies = sum(len(delivery._properties) + len(delivery._body) for delivery in held if delivery._body is not None)
+        own = 0
+        for transaction in self.undecided.values():
+            gathered = sum(len(properties) + len(body) for properties, body in transaction.gathered)
+            own += gathered + GATHERED_CHARGE_BYTES * len(transaction.gathered)
+            branch = transaction._branch
+            own += BRANCH_CHARGE_BYTES + SLICE_CHARGE_BYTES * len(branch) + HELD_CHARGE_BYTES * branch.acknowledged
+            own += IDENTITY_CHARGE_BYTES * len(branch.identities)
+        return own, bodies + OVERHEAD_BYTES * len(held)

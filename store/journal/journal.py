@@ -262,6 +262,16 @@ class Journal:
             self.interrupted()
             raise
 
+    @contextmanager
+    def accepting_dead_letters(self) -> Iterator[None]:
+        """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the state lock throughout."""
+        self.is_burying = True
+        try:
+            with self.uninterrupted():
+                yield
+        finally:
+            self.is_burying = False
+
     def interrupted(self) -> None:
         """As `uninterrupted`, where a hot path has a try of its own."""
         self.fail("a call was interrupted while it wrote")

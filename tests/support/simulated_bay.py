@@ -8,7 +8,7 @@ from typing import Any
 from manual_clock import ManualClock
 
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.target_list import TargetList
+from forebay.dispatch.core.model import TargetList
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue

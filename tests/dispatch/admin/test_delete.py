@@ -15,7 +15,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.core.queue_area import QueueArea
+from forebay.dispatch.core.model import QueueArea
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk

@@ -9,8 +9,7 @@ from forebay import Message
 from forebay.cache import shares as policy
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
-from forebay.dispatch.core.queue_area import ConsumerGroup, PersistentLaneState, QueueArea
-from forebay.dispatch.core.target_list import TargetList
+from forebay.dispatch.core.model import ConsumerGroup, PersistentLaneState, QueueArea, TargetList
 from forebay.store.journal.reading import StoredMessage
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, Queue
 from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.dispatch.core.target_list import TargetList
+from forebay.dispatch.core.model import TargetList
 from forebay.dispatch.loading.eager import Load
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 

@@ -24,7 +24,7 @@ from forebay.dispatch.core.load_requests import (
     LOOK_SECONDS,
     TRIAL_SECONDS,
 )
-from forebay.dispatch.core.target_list import TargetList
+from forebay.dispatch.core.model import TargetList
 
 BODY = bytes(1024)
 BATCH = 1000

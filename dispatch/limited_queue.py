@@ -7,25 +7,19 @@ they have in common is what they hold: a Gate.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ...store.format.times import TIMES_BYTES
-from ...store.message import Message
-from ..admission.limits import DestinationLimits
-from ..consumer.consumer import Consumer
-from ..consumer.subscription_consumer import SubscriptionConsumer, UnrecordedConsumer
-from ..core.delivery import Delivery
-from ..core.queue_area import QueueArea
-from ..queue import Queue
-from ..topic import Topic
-from ..topics.state import TopicState
-from ..transactions.transaction import Transaction
-from .diverting import dead_letter_on_overflow
-from .once import fresh
-from .sender import Sender, encoded_properties
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
+from ..store.format.times import TIMES_BYTES
+from ..store.message import Message
+from .admission.limits import DestinationLimits
+from .core.model import QueueArea
+from .engine.engine import Engine
+from .producer.full_policy import dead_letter_on_overflow, drop_oldest
+from .producer.sender import Sender, encoded_properties
+from .queue import Queue
+from .topic import Topic
+from .topics.state import TopicState
+from .transactions.transaction import Transaction
 
 CALL_FIELDS: Final = {"transaction", "timeout"}
 """What `send` takes and a message has not."""
@@ -36,7 +30,7 @@ class Gate:
 
     def __init__(self, sender: Sender) -> None:
         self._sender = sender
-        self._engine = sender._engine
+        self._producers = sender.producers
         self._area = sender._area
         assert sender._area.admission is not None
         self.admission: DestinationLimits = sender._area.admission
@@ -56,7 +50,7 @@ class Gate:
             size += len(encoded_properties(headers, message_id, group, fields.get("producer")))
         if fields.get("delay") or fields.get("expires_in") is not None:
             size += TIMES_BYTES
-        if size > self._engine.max_message_bytes:
+        if size > self._producers.max_message_bytes:
             raise self._sender._too_large(size)
         transaction = fields.get("transaction")
         if not self.admit((size,), self._sender._deadline(fields.get("timeout")), transaction):
@@ -117,17 +111,21 @@ class Gate:
         """How many of the first need room; 0: the first is stored already. A transaction looks itself."""
         if not self._area.is_watched or transaction is not None:
             return len(batch)
-        return fresh(self._engine, self._area, batch)
+        return self._producers.fresh(self._area, batch)
 
     def admit(self, sizes: Sequence[int], deadline: float | None, transaction: Transaction | None) -> int:
         """How many of them have room now; waits for the first. 0: the first is given up, as the policy says.
 
         In a transaction nothing is given up: it is all or nothing.
         """
-        self._engine.raise_closed()  # in the child of a fork nobody would ever make room, or end the wait
+        self._producers.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room, or end the wait
         if self.admission.drops and transaction is None:
-            return self.admission.admit_or_drop(self._engine, sizes)
+            return self.admission.admit_or_drop(sizes, self.drop_oldest)
         return self.admission.admit(sizes, self._publish, deadline)
+
+    def drop_oldest(self, messages: int, size_bytes: int) -> int:
+        """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
+        return drop_oldest(self._producers.removals, self._area, messages, size_bytes)
 
     def give_up(self, message: Message) -> str:
         """There is no room for it: it goes where the policy says. Its id; what was written is not synced yet."""
@@ -141,7 +139,7 @@ class Gate:
         if persistent is not True:
             self._sender._volatile_area(persistent, priority, None)
         own_id = (
-            dead_letter_on_overflow(self._engine, self._area, priority, persistent, *content)
+            dead_letter_on_overflow(self._producers, self._area, priority, persistent, *content)
             if self.admission.diverts
             else None
         )
@@ -152,11 +150,11 @@ class Gate:
         if message_id is not None:
             return message_id
         number = next(self._area.drop_numbers)
-        return f"{self._sender._lane_area(priority).id_prefix}dropped-{self._engine.open_epoch}-{number}"
+        return f"{self._sender._lane_area(priority).id_prefix}dropped-{self._producers.journal.epoch}-{number}"
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""
-        self._sender._caller.after_write(self._engine.position())
+        self._sender.confirmer.confirm(self._producers.publisher.position())
 
 
 class AdmittedGate(Gate):
@@ -204,42 +202,3 @@ class LimitedTopic(Topic):
 
     def _store(self, *stored: Any) -> None:
         self.gate.store(super()._store, *stored)
-
-
-def _acknowledge(
-    consumer: Consumer,
-    unlimited: Callable[..., None],
-    deliveries: Delivery | Sequence[Delivery],
-    transaction: Transaction | None,
-) -> None:
-    """See Consumer.ack. What leaves makes room."""
-    try:
-        unlimited(deliveries, transaction=transaction)
-    finally:
-        with consumer._engine.lock:
-            assert consumer._queue.admission is not None
-            consumer._queue.admission.room_came()
-
-
-class LimitedConsumer(Consumer):
-    """A consumer of a LimitedQueue."""
-
-    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """See Consumer.ack."""
-        _acknowledge(self, super().ack, deliveries, transaction)
-
-
-class LimitedSubscriptionConsumer(SubscriptionConsumer):
-    """Of a durable subscription to a LimitedTopic."""
-
-    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """See Consumer.ack."""
-        _acknowledge(self, super().ack, deliveries, transaction)
-
-
-class LimitedUnrecordedConsumer(UnrecordedConsumer):
-    """Of a subscription without a name to a LimitedTopic."""
-
-    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
-        """See Consumer.ack."""
-        _acknowledge(self, super().ack, deliveries, transaction)

@@ -1,0 +1,52 @@
+"""Policies: the DestinationPolicy of a destination by its name, resolved once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cachetools import LRUCache
+
+from .policy import DestinationPolicy, is_dead_letter_queue, policy_for
+from .redelivery import RedeliveryRule, dead_letter_name
+
+RULES_MAX = 4_096
+"""Most destinations whose policy is remembered; the others are resolved again, which is O(patterns)."""
+
+
+class Policies:
+    """The policies of an open store. Immutable, but for what it remembers; the state lock need not be held."""
+
+    def __init__(self, by_pattern: Mapping[str, DestinationPolicy]) -> None:
+        self._by_pattern = by_pattern
+        self._resolved: LRUCache[str, DestinationPolicy] = LRUCache(RULES_MAX)
+
+    def of(self, name: str) -> DestinationPolicy:
+        """Return the policy of a queue or topic. O(1), and now and then O(patterns)."""
+        policy = self._resolved.get(name)
+        if policy is None:
+            policy = policy_for(self._by_pattern, name)
+            if policy.when_full == "dead_letter" and self.is_dead_letter_queue(name):
+                policy = replace(policy, when_full="fail")
+            self._resolved[name] = policy
+        return policy
+
+    def is_dead_letter_queue(self, name: str) -> bool:
+        """Return whether dead letters of any destination may go to that queue."""
+        return is_dead_letter_queue(self._by_pattern, name)
+
+    def redelivery(self, name: str) -> RedeliveryRule:
+        """Return how often messages of a queue, or of a topic's subscription, are delivered. O(patterns)."""
+        policy = self.of(name)
+        template, max_attempts = policy.dead_letter_queue, policy.max_attempts
+        if template is not None and max_attempts is not None and self.is_dead_letter_queue(name):
+            max_attempts = None
+        target = dead_letter_name(template, name) if template is not None else None
+        return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
+
+    def queue_for_expired(self, name: str) -> str | None:
+        """Return where expired messages of a queue go. None: they are removed, also from a dead-letter queue."""
+        policy = self.of(name)
+        if not policy.expired_to_dead_letter or policy.dead_letter_queue is None or self.is_dead_letter_queue(name):
+            return None
+        return dead_letter_name(policy.dead_letter_queue, name)

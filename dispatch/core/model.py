@@ -1,0 +1,1133 @@
+"""The state of queues: lanes, TargetLists, consumer groups and deliveries, which point at each other.
+
+    returned | direct messages | references | frontier ... newest message
+                               ^ watermark
+
+A TargetList holds what the consumers of one group take next from one lane.
+Direct messages are in RAM and charged. References are runs of sequences that
+are known to match. Behind the frontier lies what nobody has looked at yet,
+and costs nothing, so a list over ten million messages costs what one over
+ten thousand costs. What came back from a consumer waits in `returned`; all
+of it lies before the watermark and is offered first.
+
+These classes are one module because each knows the others. What acts on them
+lies above: TargetArea hands out, the loader reads, consumers settle. The
+state lock guards all of them. Nothing here survives the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import count, islice, pairwise, takewhile
+from typing import Any, ClassVar, Protocol
+
+from ...cache.budget import Holder
+from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
+from ...cache.head_queue_cache import HeadQueueCache
+from ...cache.message_cache import MessageCache
+from ...cache.pending_cache import PendingCache
+from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
+from ...store.deletion import DeletedLane
+from ...store.errors import SettingsError, StoreFailed
+from ...store.format.properties import decode_properties, group_of
+from ...store.format.record import RecordDamaged
+from ...store.format.times import Times, times_of
+from ...store.index.delivery_counts import CountedRun
+from ...store.index.lane import PRIORITIES, Lane, PendingLane
+from ...store.journal.reading import Region, StoredMessage
+from ...store.message import HeaderValue
+from ...store.message_store import MessageStore
+from ...store.returns import count as record_returns
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NOWHERE, NonPersistentLane
+from ..admission.limits import DestinationLimits, LimitedDestination
+from ..selectors.selector import Selector
+from .monitor import Monitor
+
+
+class Taker(ABC):
+    """A consumer, as far as lists, groups and transactions know it."""
+
+    queue: QueueArea
+    consumer_group: ConsumerGroup
+    """Where its messages come from."""
+    priority: int
+    """Consumers of higher priority are served first."""
+    prefetch_limit: int
+    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    in_flight: int
+    """Deliveries not settled yet."""
+    delivered: int
+    """Deliveries so far, which numbers them."""
+    is_slow: bool
+    """It has neither taken nor settled anything for `slow_seconds`, and holds messages or could have some."""
+    slow_seconds: float | None
+    moved_at: float
+    """When it last was seen to have taken or settled something."""
+    seen: tuple[int, int]
+    """What it had delivered and in flight then."""
+    on_slow: Callable[[Any], None] | None
+    is_exclusive: bool
+    is_synchronous: bool
+    """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+
+    @abstractmethod
+    def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
+        """Settle deliveries that are done."""
+
+    @abstractmethod
+    def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
+        """Settle deliveries that are not done."""
+
+    @abstractmethod
+    def become_ready(self, deferred: list[Callable[[], None]]) -> None:
+        """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @abstractmethod
+    def credit_came(self) -> None:
+        """Go on if the consumer waited for credit and has some now. Requires: the lock."""
+
+    @abstractmethod
+    def reconfigure(self) -> None:
+        """Take from now on as the queue demands it. Requires: the lock."""
+
+    @abstractmethod
+    def move_to(self, consumer_group: ConsumerGroup) -> None:
+        """Take from another consumer group from now on. Requires: the lock."""
+
+    @abstractmethod
+    def close_locked(self) -> None:
+        """Close the consumer. Requires: the lock."""
+
+    @abstractmethod
+    def held_in_transactions(self) -> list[Delivery]:
+        """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
+
+    @abstractmethod
+    def die(self) -> None:
+        """Take and return nothing any more: this is the copy of a forked child."""
+
+
+class Distribution(ABC):
+    """Decides which consumer of a queue gets which message, where consumers or messages are not all alike."""
+
+    @abstractmethod
+    def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
+        """Hand out up to `most` messages that are in RAM."""
+
+    @abstractmethod
+    def make_group(self, selector: Selector | None) -> ConsumerGroup:
+        """Return a new consumer group of the queue."""
+
+    @abstractmethod
+    def join(self, consumer: Taker, group: ConsumerGroup) -> None:
+        """Take a new consumer of a group in."""
+
+    @abstractmethod
+    def leave(self, consumer: Taker) -> None:
+        """Let a closed consumer go, before what it holds is given back."""
+
+    @abstractmethod
+    def stand_back(self, consumer: Taker) -> None:
+        """Give the consumer nothing more."""
+
+    @abstractmethod
+    def woken(self) -> None:
+        """Offer again what was passed over for want of credit."""
+
+    @abstractmethod
+    def add_lane(self, area: LaneState) -> None:
+        """Take a new lane of the queue in."""
+
+    @abstractmethod
+    def may_have(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:
+        """Return whether a free message would be this consumer's if it took now."""
+
+    @abstractmethod
+    def make_way(self) -> None:
+        """Put older messages before what was assigned already."""
+
+    @abstractmethod
+    def offer_again(self, area: LaneState, message: StoredMessage) -> None:
+        """Offer a pending message that was handed out and is free again."""
+
+    @abstractmethod
+    def comes_back(self, delivery: Delivery, *, is_delayed: bool) -> None:
+        """Note that a delivery is given back, now or later."""
+
+    @abstractmethod
+    def settled(self, area: LaneState, first: int, messages: int) -> None:
+        """Note that a transaction or a dead-letter queue has settled a run."""
+
+    @abstractmethod
+    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+        """Forget messages that were removed."""
+
+
+class ConsumerGroup:
+    """All consumers of a queue with one selector (or none), and their lists, highest priority first."""
+
+    __slots__ = ("selector", "consumers", "lists", "arrived", "waiting", "is_armed", "misses")
+    notes_groups: ClassVar[bool] = False
+    """A load tells it the groups of messages that are too large for RAM."""
+
+    def __init__(self, selector: Selector | None, state_lock: threading.Lock) -> None:
+        self.selector = selector
+        self.consumers: list[Taker] = []
+        self.lists: list[TargetList] = []
+        self.arrived = threading.Condition(state_lock)
+        self.waiting = 0
+        """Threads that wait in take for something to arrive."""
+        self.is_armed = False
+        """Some consumer waits for its on_ready callback."""
+        self.misses = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """A take waits, or a callback that the next message calls."""
+        return self.waiting > 0 or self.is_armed
+
+    def wake(self, ready: list[Callable[[], None]]) -> None:
+        """Something may be there for its consumers. Callbacks that are due join ready. REQUIRES: the lock."""
+        if self.waiting:
+            self.arrived.notify_all()
+        if self.is_armed:
+            self.is_armed = False
+            for consumer in self.consumers:
+                consumer.become_ready(ready)
+            # Whoever is called first may take all there is: the next time that is another one.
+            self.consumers = self.consumers[1:] + self.consumers[:1]
+
+    def arm(self) -> None:
+        """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
+        self.is_armed = True
+
+    def load_ended(self, ready: list[Callable[[], None]]) -> None:
+        """As wake, also for those who wait for just that, whatever it brought. REQUIRES: the lock."""
+        self.wake(ready)
+
+    def in_turn(self) -> Iterable[TargetList]:
+        """The lists in the order in which a hand-out looks at them."""
+        return self.lists
+
+    def is_free(self, area: LaneState, message: StoredMessage) -> bool:
+        """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""
+        sequence = message[0]
+        area.drop_copies(sequence)
+        if area.dead and sequence in area.dead:
+            return False
+        return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
+
+    def note_group(self, area: LaneState, message: StoredMessage) -> None:
+        """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
+
+    def wants(self, area: LaneState, message: StoredMessage) -> bool:
+        """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
+        selector = self.selector
+        if selector is None:
+            return True
+        if selector.needles and not any(map(message[1].__contains__, selector.needles)):
+            return False
+        return selector.matches(values_of(area, message, selector.field_names))
+
+    def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
+        """As wants; None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
+        if self.selector is not None and message[2] is None:
+            return None
+        try:
+            return self.wants(area, message)
+        except RecordDamaged:
+            return None
+
+
+class TargetList:
+    """The state lock guards it."""
+
+    __slots__ = (
+        "area",
+        "consumer_group",
+        "frontier",
+        "passed",
+        "returned",
+        "direct",
+        "direct_bytes",
+        "references",
+        "high_watermark_bytes",
+        "low_watermark_bytes",
+        "load",
+        "is_shared",
+        "twin",
+        "is_plain",
+        "is_timed",
+        "taken_bytes",
+        "measured_bytes",
+        "look_at",
+        "loaded_bytes",
+        "wanted_bytes",
+        "measured_rate",
+        "bytes_per_second",
+    )
+
+    def __init__(self, area: LaneState, consumer_group: ConsumerGroup, high_watermark_bytes: int) -> None:
+        self.area = area
+        self.consumer_group = consumer_group
+        self.frontier = 0
+        self.passed = 0
+        """Everything before this sequence was passed, also while what came back stands before it in direct."""
+        self.returned = SequenceSet()
+        self.direct: deque[StoredMessage] = deque()
+        self.direct_bytes = 0
+        """Charge of the direct messages."""
+        self.references = SequenceSet()
+        self.high_watermark_bytes = high_watermark_bytes
+        self.low_watermark_bytes = high_watermark_bytes // 2
+        """Below this the loader is called."""
+        self.load: Load | None = None
+        """The one that is under way: somebody reads for this list outside the lock; nobody else may."""
+        self.is_shared = False
+        """Other consumer groups may take, or may have taken, what stands here: check before handing out."""
+        self.twin: TargetList | None = None
+        """The list of the same consumer group and priority that has the messages of the other delivery mode."""
+        self.is_plain = not area.is_timed
+        """Neither shared nor timed nor with a twin: what is direct can be handed out without a second look."""
+        self.is_timed = area.is_timed
+        """Some of what stands here may have expired: look before handing out."""
+        self.taken_bytes = 0
+        self.measured_bytes = 0
+        self.loaded_bytes = 0
+        """What was loaded for it since it was full, or had all that there was."""
+        self.look_at = NOWHERE
+        """When so many bytes were taken, the curve looks at this list."""
+        self.measured_rate: float | None = None
+        """Bytes a second that its consumers took lately; None: they never took any."""
+        self.bytes_per_second = UNMEASURED_BYTES_PER_SECOND
+        """The same as a number to divide by."""
+        self.wanted_bytes = 0
+        """What its last load would have needed, which found too little."""
+
+    def measure(self, bytes_per_second: float) -> None:
+        """So fast its consumers took lately."""
+        self.measured_rate = bytes_per_second
+        self.bytes_per_second = max(bytes_per_second, BYTES_PER_SECOND_MIN)
+
+    @property
+    def supply_seconds(self) -> float:
+        """How long its direct messages last."""
+        return self.direct_bytes / self.bytes_per_second
+
+    @property
+    def is_loading(self) -> bool:
+        return self.load is not None
+
+    @property
+    def has_supply(self) -> bool:
+        """Something may be behind the watermark, or has come back."""
+        return self.frontier < self.area.published or self.references.count > 0 or self.returned.count > 0
+
+    @property
+    def has_room_for_all(self) -> bool:
+        """Everything that is pending in its lane would fit under its watermark."""
+        messages, content_bytes = self.area.lane.depth
+        return content_bytes + messages * OVERHEAD_BYTES <= self.high_watermark_bytes
+
+    @property
+    def front(self) -> int:
+        """Every candidate before this sequence was passed; what of it came back is in returned or direct."""
+        if self.direct:
+            first = self.direct[0][0]
+        else:
+            first = self.references.first if self.references else self.frontier
+        return max(first, self.passed)
+
+    @property
+    def is_ready(self) -> bool:
+        """What comes next is in RAM."""
+        return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
+
+    @property
+    def before_returned(self) -> int:
+        """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
+        first = self.returned.first
+        return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
+
+    @property
+    def next_sequence(self) -> int | None:
+        """No message of this list that is still to be handed out comes before this one; None: there is none."""
+        first = self.direct[0][0] if self.direct else None
+        if first is None and self.references:
+            first = self.references.first
+        if first is None and self.frontier < self.area.published:
+            first = self.frontier
+        if self.returned and (first is None or self.returned.first < first):
+            first = self.returned.first
+        return first
+
+    def share(self) -> None:
+        self.is_shared = True
+        self.is_plain = False
+
+    def watch_times(self) -> None:
+        self.is_timed = True
+        self.is_plain = False
+
+    def pair(self, twin: TargetList) -> None:
+        self.twin = twin
+        self.is_plain = False
+
+    def count_before(self, sequence: int, most: int) -> int:
+        """How many of the first direct messages, at most `most`, come before a sequence. O(that many)."""
+        direct = self.direct
+        if len(direct) <= most and direct and direct[-1][0] < sequence:
+            return len(direct)
+        return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
+
+    def move_high_watermark(self, high_watermark_bytes: int) -> None:
+        self.high_watermark_bytes = high_watermark_bytes
+        self.low_watermark_bytes = high_watermark_bytes // 2
+
+    def credit_came(self) -> None:
+        """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
+        self.area.queue.target_area.try_again(self)
+
+    def append(self, message: StoredMessage, charge: int) -> None:
+        """Put a message that is charged already behind the direct ones."""
+        self.direct.append(message)
+        self.direct_bytes += charge
+
+    def direct_up_to(self, sequence: int) -> set[int]:
+        """Which of the sequences up to this one are direct. O(that many)."""
+        return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """A message with its body, if that is direct or was taken from a cache by the load under way. O(direct)."""
+        held = self.load.held.get(sequence) if self.load is not None else None
+        if held is None:
+            held = next((message for message in self.direct if message[0] == sequence), None)
+        return held if held is not None and held[2] is not None else None
+
+    def put_back(self, messages: list[StoredMessage]) -> None:
+        """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
+        self.passed = self.front
+        direct = self.direct
+        merged: list[StoredMessage] = []
+        for message in messages:
+            while direct and direct[0][0] < message[0]:
+                merged.append(direct.popleft())
+            merged.append(message)
+        direct.extendleft(reversed(merged))
+        self.direct_bytes += charges_bytes(messages)
+
+    def evict_last(self) -> StoredMessage:
+        """Lower the watermark by one entry: the last direct message becomes a reference."""
+        message = self.direct.pop()
+        self.direct_bytes -= charge_bytes(message)
+        self.references.add(message[0], message[0])
+        return message
+
+    def forget(self, gone: SequenceSet) -> int:
+        """Take these out, wherever they stand; returns the charge of those that were direct. O(direct + runs)."""
+        direct = [message for message in self.direct if message[0] not in gone]
+        charge = self.direct_bytes - charges_bytes(direct)
+        self.direct = deque(direct)
+        self.direct_bytes -= charge
+        for first, last in gone:
+            self.returned.remove(first, last)
+            self.references.remove(first, last)
+            if first <= self.frontier <= last:
+                self.frontier = last + 1
+        return charge
+
+    @property
+    def held_bytes(self) -> int:
+        """What the runs cost."""
+        return self.returned.held_bytes + self.references.held_bytes
+
+    def _check(self) -> None:
+        assert self.direct_bytes == charges_bytes(self.direct)
+        sequences = [message[0] for message in self.direct]
+        assert sequences == sorted(set(sequences))
+        self.returned._check()
+        self.references._check()
+        if self.direct and self.references:
+            assert sequences[-1] < self.references.first
+        for runs in (self.returned, self.references):
+            assert not runs or runs.last < max(self.frontier, 1)
+        if self.direct:
+            assert sequences[-1] < self.frontier
+
+
+@dataclass(slots=True)
+class Load:
+    """One load under way.
+
+    held: messages by sequence; those too large to hold have no body. messages: in order, those of a *plain* load,
+    which brings what it chose as it is: the usual case, and one pass less over all of them.
+    """
+
+    target: TargetList
+    runs: list[tuple[int, int]]
+    """What is loaded, in order, all in one block."""
+    last: int
+    """What lies behind it is not loaded after all."""
+    is_scan: bool
+    """The selector is still to be evaluated: the runs come from behind the frontier, or have come back."""
+    is_return: bool
+    purges: int
+    """Of the lane, when the load began."""
+    was_shared: bool = False
+    """Its list was, when the load began."""
+    is_plain: bool = False
+    messages: list[StoredMessage] = field(default_factory=list)
+    held: dict[int, StoredMessage] = field(default_factory=dict)
+    from_cache: set[int] = field(default_factory=set)
+    regions: list[Region] = field(default_factory=list)
+    reserved_bytes: int = 0
+    buffer_bytes: int = 0
+    unwanted: set[int] = field(default_factory=set)
+    unreadable: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def first(self) -> int:
+        return self.runs[0][0]
+
+    @property
+    def is_stale(self) -> bool:
+        """Some of it may be gone, which nobody but a purge takes from a list that loads."""
+        return self.purges != self.target.area.purges
+
+
+class Delivery:
+    """What `take` returns. Settle it once, with `ack` or `nack`.
+
+    Its body is charged to the DispatchArea until then. When bodies handed out
+    hold half the memory limit already, the delivery is lazy: `body` reads the
+    journal (or tmp-storage) on access, into the caller's own memory.
+    """
+
+    __slots__ = (
+        "_consumer",
+        "_area",
+        "sequence",
+        "_properties",
+        "_body",
+        "_timestamp",
+        "attempts",
+        "_number",
+        "_group",
+    )
+    _group: str | None
+    """Of a lazy delivery that a dealer made; else not set."""
+
+    def __init__(
+        self,
+        consumer: Taker,
+        area: LaneState,
+        sequence: int,
+        properties: bytes,
+        body: bytes | None,
+        timestamp: int,
+        attempts: int,
+        number: int,
+    ) -> None:
+        self._consumer = consumer
+        self._area = area
+        self.sequence = sequence
+        """Place in its lane, that is among the messages of this priority in this destination."""
+        self._properties = properties
+        self._body = body
+        self._timestamp = timestamp
+        self.attempts = attempts
+        """1 at the first delivery."""
+        self._number = number
+        """Counts the deliveries of its consumer."""
+
+    @property
+    def body(self) -> bytes:
+        """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        if self._body is None:
+            return self._load()[2] or b""
+        return self._body
+
+    @property
+    def headers(self) -> dict[str, HeaderValue]:
+        """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
+        return self._decoded()[0]
+
+    def _decoded(self) -> tuple[dict[str, HeaderValue], str | None]:
+        properties = self._load()[1] if self._body is None else self._properties
+        try:
+            return decode_properties(properties) if properties else ({}, None)
+        except RecordDamaged as damage:
+            raise self._area.not_read(str(damage)) from None
+
+    @property
+    def group(self) -> str | None:
+        """The group it was sent with. O(1); one read of the journal when the delivery is lazy."""
+        properties = self._load()[1] if self._body is None else self._properties
+        try:
+            return group_of(properties)
+        except RecordDamaged as damage:
+            raise self._area.not_read(str(damage)) from None
+
+    @property
+    def id(self) -> str:
+        """The message id that send returned."""
+        own = self._decoded()[1]
+        return own if own is not None else f"{self._area.id_prefix}{self.sequence}"
+
+    @property
+    def timestamp(self) -> int:
+        """When it was sent, in ms since 1970 (UTC)."""
+        return self._load()[3] if self._body is None else self._timestamp
+
+    @property
+    def expires_at(self) -> int | None:
+        """From when on nobody is handed it any more, in ms since 1970 (UTC); None: never."""
+        properties = self._load()[1] if self._body is None else self._properties
+        return times_of(properties).expires_at or None
+
+    @property
+    def priority(self) -> int:
+        return self._area.lane.priority
+
+    @property
+    def persistent(self) -> bool:
+        """False: it was sent so, and is lost when the process ends."""
+        return self._area.is_persistent
+
+    @property
+    def destination(self) -> str:
+        return self._area.queue.name
+
+    def ack(self, transaction: Any = None) -> None:
+        """Done with it: after this returns, or the transaction commits, it is never delivered again."""
+        self._consumer.ack(self, transaction=transaction)
+
+    def nack(self, delay: float = 0.0) -> None:
+        """Not done: it goes back to its place, to be delivered again after delay seconds."""
+        self._consumer.nack(self, delay=delay)
+
+    def _load(self) -> tuple[int, bytes, bytes | None, int]:
+        return self._area.read_one(self.sequence)
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self._area.id_prefix}{self.sequence} attempt {self.attempts}>"
+
+
+class ListKeeper(ABC):
+    """The TargetArea, as far as the lanes and lists that it keeps know it. The state lock guards it."""
+
+    store: MessageStore
+    targets: Holder
+    """What direct messages are charged to."""
+    pending_cache: PendingCache
+    head_queue_cache: HeadQueueCache
+    syncs_always: bool
+    """Acks are durable before they are confirmed."""
+
+    @abstractmethod
+    def arrive(self, area: LaneState, message: StoredMessage) -> bool:
+        """Offer a message that arrived to every list of its lane. Return whether RAM has it for all who want it."""
+
+    @abstractmethod
+    def arrive_many(self, area: LaneState, messages: Sequence[StoredMessage]) -> None:
+        """Offer a slice that arrived."""
+
+    @abstractmethod
+    def arrive_unloaded(self, area: LaneState, end: int) -> None:
+        """Let everything before `end` be dispatched; what is new of it is not in RAM, or not due yet."""
+
+    @abstractmethod
+    def pass_holes(self, area: LaneState, first: int) -> None:
+        """Let lists go on at `first`: nothing lies between it and what is published."""
+
+    @abstractmethod
+    def wake(self, consumer_group: ConsumerGroup) -> None:
+        """Tell the consumers of a group that something may be there."""
+
+    @abstractmethod
+    def add_lane(self, area: LaneState) -> None:
+        """Give each consumer group of its queue a list over a new lane."""
+
+    @abstractmethod
+    def pass_unreadable(self, area: PersistentLaneState, sequence: int) -> None:
+        """Remember a message that was passed over because it can't be read."""
+
+    @abstractmethod
+    def try_again(self, target: TargetList) -> None:
+        """Load for a list that was given up for want of memory, if enough has come free."""
+
+    @abstractmethod
+    def on_unread(self, area: LaneState) -> None:
+        """Note that no consumer reads a lane any more, and that RAM has not all of it."""
+
+    @abstractmethod
+    def on_lane_gone(self, area: LaneState) -> None:
+        """Note that a lane has ended."""
+
+
+class Source(Protocol):
+    """Where a message was sent, as far as it can be asked for that."""
+
+    @property
+    def priority(self) -> int: ...
+    @property
+    def id_prefix(self) -> str: ...
+    @property
+    def delivery_mode(self) -> str: ...
+
+
+def values_of(area: Source, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:
+    """What a selector may ask a message for, which of its own fields included. RecordDamaged where that is no text."""
+    properties = message[1]
+    values: dict[str, HeaderValue] = {}
+    own_id: str | None = None
+    if properties:
+        values, own_id = decode_properties(properties)
+    if fields:
+        values |= {
+            "JMSPriority": area.priority,
+            "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",
+            "JMSTimestamp": message[3],
+            "JMSDeliveryMode": area.delivery_mode,
+            "JMSXGroupID": group_of(properties) if "JMSXGroupID" in fields else None,
+        }
+    return values
+
+
+class LaneStore(Protocol):
+    """What MessageStore and Overflow have in common. Each knows its own lanes and regions."""
+
+    @property
+    def timetable(self) -> LaneDueTimes:
+        """What finds the messages whose time has come."""
+
+    def remove(self, lane: Any, first: int, last: int) -> int:
+        """Acknowledge a run; returns how many were pending. REQUIRES: the lock."""
+
+    def remove_one(self, lane: Any, sequence: int) -> int:
+        """As remove, for one."""
+
+    def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
+        """How to read these pending sequences, each run inside one block. REQUIRES: the lock."""
+
+    def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
+        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+
+
+class LaneDueTimes(Protocol):
+    """As DueTimes. Every method REQUIRES the lock."""
+
+    def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
+
+    def expired_blocks(self, lane: Any, now_ms: int) -> list[int]: ...
+
+    def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
+
+    def look(self, lane: Any) -> None: ...
+
+
+class LaneState:
+    """One lane as the dispatch floor sees it. The state lock guards it."""
+
+    __slots__ = (
+        "queue",
+        "lane",
+        "id_prefix",
+        "published",
+        "first_sequence",
+        "in_flight",
+        "attempts",
+        "dead",
+        "parked",
+        "sole",
+        "acknowledged",
+        "redelivered",
+        "unreadable",
+        "purges",
+        "unwanted",
+        "is_timed",
+        "expired",
+        "syncs",
+        "store",
+        "caches",
+    )
+    is_persistent: ClassVar[bool] = True
+    delivery_mode: ClassVar[str] = "PERSISTENT"
+
+    def __init__(self, queue: QueueArea, lane: PendingLane, id_prefix: str) -> None:
+        self.queue = queue
+        self.lane = lane
+        self.id_prefix = id_prefix
+        self.published = lane.next_sequence
+        """Sequences below this may be dispatched; with sync "always" they are durable."""
+        self.first_sequence = lane.next_sequence
+        self.in_flight: dict[int, Delivery] = {}
+        """The DispatchArea of this lane: handed out, not yet settled."""
+        self.attempts = queue.target_area.store.index.attempts.find(lane.number)
+        """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
+        self.dead = SequenceSet()
+        """Delivered as often as may be: nobody gets them, and they are about to leave."""
+        self.parked: set[int] = set()
+        """Sequences that nobody may have before their delay is over."""
+        self.sole: TargetList | None = None
+        """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
+        self.acknowledged = 0
+        self.redelivered = 0
+        self.unreadable = 0
+        self.purges = 0
+        """How often messages were taken out of the middle: a load that began before must look again."""
+        self.unwanted: SequenceSet | None = None
+        """For a subscription with a selector: what does not match and is to be acknowledged for it."""
+        self.is_timed = False
+        """Some messages have, or had, times: see admin/expiry.py."""
+        self.expired = 0
+        target_area = queue.target_area
+        self.syncs = target_area.syncs_always
+        """Acks are durable before they are confirmed."""
+        self.store: LaneStore = target_area.store
+        """What has the messages of this lane that RAM has no place for; acks go there."""
+        self.caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
+        """Where a message may be that is in no list."""
+
+    @property
+    def priority(self) -> int:
+        return self.lane.priority
+
+    def readers(self) -> Iterator[LaneState]:
+        """Yield every lane whose consumers get the messages that arrive here, this lane first."""
+        yield self
+
+    @property
+    def swept_lane(self) -> LaneState:
+        """The lane from which messages of this one are removed when they have expired."""
+        return self
+
+    def drop(self) -> None:
+        """Become a lane without messages: the queue is deleted, or the subscription has ended."""
+
+    def settled(self, first: int, last: int) -> None:
+        """These are gone, and with them what was counted of them. Nothing to do where `attempts` is None."""
+        counts = self.queue.target_area.store.index.attempts
+        counts.settle(self.lane, first, last)
+        self.attempts = counts.find(self.lane.number)
+
+    def record_attempts(self, runs: Sequence[CountedRun]) -> None:
+        """Write down how often messages were delivered."""
+        store = self.queue.target_area.store
+        record_returns(store, self.lane.number, runs)
+        self.attempts = store.index.attempts.find(self.lane.number)
+
+    def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries of a lane of which something came back.
+
+        What came back itself, and what a killed process may have had, is written now: so that a message which kills
+        this process, too, does not do it for ever. Requires: `attempts` is not None.
+        """
+        known = self.attempts
+        assert known is not None
+        counted = [delivery for delivery in deliveries if known.find(delivery.sequence) is not None]
+        if counted:
+            self.record_attempts(counted_runs(counted))
+
+    def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
+        """A slice that the fast path does not take whole."""
+        for message in messages:
+            self.arrive(message)
+
+    def arrive(self, message: StoredMessage) -> None:
+        """A message is stored and may be dispatched. It never waits for memory: at worst it stays a reference."""
+        sequence = message[0]
+        self.published = sequence + 1
+        target_area = self.queue.target_area
+        sole = self.sole
+        if sole is None:
+            target_area.arrive(self, message)
+            return
+        if sole.frontier == sequence and not sole.references:
+            charge = charge_bytes(message)
+            if sole.direct_bytes + charge <= sole.high_watermark_bytes and target_area.targets.reserve(charge):
+                sole.direct.append(message)
+                sole.direct_bytes += charge
+                sole.frontier = sequence + 1
+            else:
+                target_area.pending_cache.put_overflow(self.lane.number, message, is_near=True)
+        else:
+            # Where there is room for all, the loader reads what it missed, and has caught up.
+            target_area.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
+        consumer_group = sole.consumer_group
+        if consumer_group.waiting:
+            consumer_group.arrived.notify()
+        if consumer_group.is_armed:
+            target_area.wake(consumer_group)
+
+    def arrive_unloaded(self, end: int) -> None:
+        """All before end may be dispatched; what is new of it is not in RAM, or not due yet."""
+        self.queue.target_area.arrive_unloaded(self, end)
+
+    def keep(self, messages: Sequence[StoredMessage]) -> None:
+        """RAM lets go of these: the journal has them."""
+
+    def give_back(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for memory that is wanted at once."""
+
+    def spill(self, messages: Sequence[StoredMessage]) -> None:
+        """As keep, for what others must find on disk at once."""
+
+    def unload(self, message: StoredMessage) -> bool:
+        """Whether the body may leave RAM now, because it can be read again."""
+        return True
+
+    def give_up(self, sequence: int) -> None:
+        """It can't be read, and a list has passed it."""
+        raise NotImplementedError
+
+    def drop_copies(self, sequence: int) -> None:
+        """A list that shares is about to pass this message: no cache needs it any more."""
+        for cache in self.caches:
+            cache.take(self.lane.number, sequence)
+
+    def hold(self, sequence: int) -> None:
+        """A list that shares hands this message out with its body."""
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """A message that may be nowhere but in RAM."""
+        return None
+
+    def settle_load(self, load: Load) -> Sequence[int]:
+        """A load has taken from the caches what they have: the rest of it can be read."""
+        return ()
+
+    def read_one(self, sequence: int) -> StoredMessage:
+        """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
+        monitor = self.queue.monitor
+        with monitor.lock:
+            self.queue.target_area.store.raise_if_closed()
+            if not self.lane.is_pending(sequence):
+                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
+            in_ram = self.peek(sequence)
+            if in_ram is not None:
+                return in_ram
+            regions = self.store.plan(self.lane, [(sequence, sequence)])
+        messages, unreadable = self.store.read(regions)
+        if unreadable:
+            raise self.not_read(unreadable[0][1])
+        return messages[0]
+
+    def not_read(self, problem: str) -> StoreFailed:
+        return StoreFailed(f"a message of {self.queue.name!r} can't be read ({problem})")
+
+
+class PersistentLaneState(LaneState):
+    """Of messages that are in the journal. The state lock guards it."""
+
+    __slots__ = ("index_lane",)
+
+    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
+        super().__init__(queue, lane, id_prefix)
+        self.index_lane = lane
+        """The same lane, with its places on disk."""
+
+    def give_up(self, sequence: int) -> None:
+        """See LaneState. It goes on record as lost."""
+        self.queue.target_area.pass_unreadable(self, sequence)
+
+    def drop(self) -> None:
+        """See LaneState."""
+        self.lane = self.index_lane = DeletedLane(self.index_lane)
+
+
+class NonPersistentLaneState(LaneState):
+    """A lane of messages that end with the process: RAM first, tmp-storage behind. The state lock guards it."""
+
+    __slots__ = ("store_lane", "persistent")
+    is_persistent = False
+    delivery_mode = "NON_PERSISTENT"
+
+    def __init__(self, queue: QueueArea, lane: NonPersistentLane, id_prefix: str) -> None:
+        super().__init__(queue, lane, id_prefix)
+        self.store_lane = lane
+        self.persistent: LaneState | None = None
+        """The persistent messages of the same queue and priority, once there is such a lane."""
+        self.syncs = False
+
+    @abstractmethod
+    def add(self, timestamp: int, properties: bytes, body: bytes) -> int:
+        """Take in one message; return its sequence. StoreFull, SpillFailed: nothing of it is kept."""
+
+    @abstractmethod
+    def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
+        """Take in a message that is due later, or expires, or both."""
+
+    @abstractmethod
+    def skip_to(self, sequence: int) -> None:
+        """Give the next message that sequence. StoreFull: see NonPersistentLane."""
+
+
+class QueueArea(LimitedDestination):
+    """One destination. Lanes are made on first use. The state lock guards it."""
+
+    is_queue: ClassVar[bool] = True
+
+    def __init__(self, monitor: Monitor, target_area: ListKeeper, number: int, name: str) -> None:
+        super().__init__(name)
+        self.monitor = monitor
+        self.target_area = target_area
+        self.number = number
+        self.areas: list[PersistentLaneState | None] = [None] * PRIORITIES
+        self.non_persistent_lanes: list[NonPersistentLaneState | None] = [None] * PRIORITIES
+        """The same for non-persistent messages."""
+        self.consumer_groups: dict[str | None, ConsumerGroup] = {}
+        self.admission: DestinationLimits | None = None
+        """Of a queue or topic whose policy limits it, and of the topic's subscriptions."""
+        self.has_groups = False
+        """Messages with a group were sent there, once at least."""
+        self.dealer: Distribution | None = None
+        """Where messages have groups or consumers have priorities: who gets what."""
+        self.exclusive: Taker | None = None
+        """The only one who gets anything."""
+        self.exclusives: list[Taker] = []
+        """That one and those that wait to take over, in the order in which they came."""
+        self.is_paused = False
+        """Nothing is handed out until it is resumed."""
+        self.is_deleted = False
+        self.is_watched = False
+        """Its policy has a duplicate window."""
+        self.drop_numbers = count(1)
+        """For the ids of those that never were stored."""
+        self.misses = 0
+        """Of consumer groups that have ended."""
+        self.delivered = 0
+        """To consumers that are closed."""
+        self.dead_lettered = 0
+        """Messages that were given up after their last attempt."""
+
+    def make_lane_area(self, priority: int) -> PersistentLaneState:
+        store = self.target_area.store
+        return PersistentLaneState(
+            self, store.index.lane(self.number, priority), store.id_prefix(self.number, priority)
+        )
+
+    def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
+        dealer = self.dealer
+        return ConsumerGroup(selector, self.monitor.lock) if dealer is None else dealer.make_group(selector)
+
+    def lane_areas(self) -> Iterator[LaneState]:
+        """Those that exist, highest priority first."""
+        both = zip(reversed(self.areas), reversed(self.non_persistent_lanes), strict=True)
+        return (area for pair in both for area in pair if area is not None)
+
+    def lists_over(self, area: LaneState) -> Iterator[TargetList]:
+        """Every list of one of its lanes."""
+        consumer_groups: Iterable[ConsumerGroup] = self.consumer_groups.values()
+        if self.dealer is not None:
+            consumer_groups = [*consumer_groups, *(consumer.consumer_group for consumer in self.consumers())]
+        return (target for consumer_group in consumer_groups for target in consumer_group.lists if target.area is area)
+
+    def holds_up(self, consumer: Taker) -> bool:
+        """Whether a consumer gets nothing, whatever is there."""
+        return self.is_paused or (self.exclusive is not None and self.exclusive is not consumer)
+
+    @property
+    def missed(self) -> int:
+        """Deliveries that had to be loaded first."""
+        dealt = () if self.dealer is None else (consumer.consumer_group.misses for consumer in self.consumers())
+        return self.misses + sum(consumer_group.misses for consumer_group in self.consumer_groups.values()) + sum(dealt)
+
+    def consumers(self) -> Iterator[Taker]:
+        return (consumer for consumer_group in self.consumer_groups.values() for consumer in consumer_group.consumers)
+
+    @property
+    def enqueued(self) -> int:
+        """Messages that came since the directory was opened."""
+        return sum(area.lane.next_sequence - area.first_sequence for area in self.lane_areas())
+
+    takes_transactions: ClassVar[bool] = True
+    """Messages may be acknowledged in transactions."""
+
+    def on_consumer_closed(self) -> None:
+        """Do what a queue does when a consumer has closed. Requires: the lock."""
+
+    def join_exclusive(self, consumer: Taker) -> None:
+        """Give everything to an exclusive consumer, or let it wait for the one that has it. Requires: the lock."""
+        consumer.is_exclusive = True
+        self.exclusives.append(consumer)
+        if self.exclusive is None:
+            self._choose_exclusive()
+
+    def leave_exclusive(self, consumer: Taker) -> None:
+        """Let a closed exclusive consumer go, which has given back what it held. Requires: the lock."""
+        self.exclusives.remove(consumer)
+        if self.exclusive is consumer:
+            self._choose_exclusive()
+
+    def _choose_exclusive(self) -> None:
+        """Choose the first in line with the highest priority; where nobody is, all share.
+
+        All others have no credit meanwhile, by the same means as in a paused queue, so nobody else pays for the
+        question.
+        """
+        self.exclusive = max(self.exclusives, key=lambda consumer: consumer.priority, default=None)
+        for consumer in list(self.consumers()):
+            consumer.reconfigure()
+            if self.dealer is not None and self.holds_up(consumer):
+                self.dealer.stand_back(consumer)
+        for consumer_group in self.consumer_groups.values():
+            # A take that waits for messages there must look again, or it would swallow what is meant for another.
+            consumer_group.arrived.notify_all()
+
+    def catch_up(self) -> None:
+        """Make depth what it is: a topic lets go late of what no subscription needs any more."""
+
+    @property
+    def depth(self) -> int:
+        return sum(area.lane.pending_messages for area in self.lane_areas())
+
+    @property
+    def depth_bytes(self) -> int:
+        return sum(area.lane.pending_bytes for area in self.lane_areas())
+
+
+def pair(consumer_group: ConsumerGroup) -> None:
+    """Find the lists of a consumer group that have one priority."""
+    for target, following in pairwise(consumer_group.lists):
+        if target.area.lane.priority == following.area.lane.priority:
+            target.pair(following)
+            following.pair(target)
+
+
+def turn(target: TargetList) -> tuple[TargetList, int]:
+    """Which of a list and its twin goes first, and before which of its own sequences the other one is due.
+
+    Where only one has something, that one, as far as it goes. O(log turns).
+    """
+    twin = target.twin
+    assert twin is not None
+    persistent, volatile = (target, twin) if target.area.is_persistent else (twin, target)
+    next_persistent = persistent.next_sequence
+    next_volatile = volatile.next_sequence
+    if next_volatile is None:
+        return persistent, NOWHERE
+    if next_persistent is None:
+        return volatile, NOWHERE
+    lane = volatile.area
+    assert isinstance(lane, NonPersistentLaneState)
+    before = lane.store_lane.before(next_volatile)
+    if next_persistent < before:
+        return persistent, before
+    return volatile, lane.store_lane.behind(next_persistent)
+
+
+def counted_runs(deliveries: Iterable[Delivery]) -> list[CountedRun]:
+    """Return the attempts of deliveries in as few runs as can be. O(deliveries log deliveries)."""
+    runs: list[CountedRun] = []
+    for sequence, attempts in sorted((delivery.sequence, delivery.attempts) for delivery in deliveries):
+        if runs and runs[-1].last == sequence - 1 and runs[-1].attempts == attempts:
+            runs[-1] = runs[-1]._replace(last=sequence)
+        else:
+            runs.append(CountedRun(sequence, sequence, attempts))
+    return runs

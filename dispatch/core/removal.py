@@ -1,0 +1,99 @@
+"""Removing messages from the middle of a lane: one place that says what forgets them.
+
+An ack record says that they are gone; then lists, caches, timers and limits
+forget them, also where a record could not be written for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ...cache.message_cache import MessageCache
+from ...store.message_store import MessageStore
+from ...store.sequence_set import SequenceSet
+from .delays import DelayedRedelivery
+from .lists import TargetArea
+from .model import LaneState
+
+RUN_MESSAGES_MAX: Final = (1 << 32) - 1
+"""Most messages that the record of an ack can name in one run."""
+
+
+class Removals:
+    """Removes messages that no consumer holds. The state lock guards it; every method requires it held."""
+
+    def __init__(self, store: MessageStore, targets: TargetArea, delayed: DelayedRedelivery) -> None:
+        self._transactions = store.transactions
+        self._targets = targets
+        self._delayed = delayed
+
+    def held(self, area: LaneState) -> SequenceSet:
+        """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
+        held = self._transactions.acknowledged_in(area.lane.number)
+        for sequence in sorted(area.in_flight):
+            held.add(sequence, sequence)
+        return held
+
+    def free_runs(self, area: LaneState, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield runs from begin to end that hold everything pending and nothing held. Each begins with one."""
+        held = self.held(area)
+        while begin < end:
+            pending = area.lane.pending_run(begin, 1)
+            if pending is None or pending[0] >= end:
+                return
+            begin = pending[0]
+            taken = held.next_from(begin)
+            if taken is not None and taken[0] == begin:
+                begin = taken[1] + 1
+                continue
+            last = min(end, begin + RUN_MESSAGES_MAX, taken[0] if taken is not None else end) - 1
+            yield begin, last
+            begin = last + 1
+
+    def free_sequences(self, area: LaneState, first: int, last: int) -> list[int]:
+        """Return what of a run is pending and not held. O(run)."""
+        decided = self._transactions.acknowledged_in(area.lane.number)
+        return [
+            sequence
+            for sequence in range(first, last + 1)
+            if area.lane.is_pending(sequence) and sequence not in area.in_flight and sequence not in decided
+        ]
+
+    def remove(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        """Acknowledge free runs; return how many runs and how many messages.
+
+        Requires: the runs are free. Where one of them fails, those before it are gone and the error is raised.
+        """
+        gone = SequenceSet()
+        count = removed = 0
+        try:
+            for first, last in runs:
+                removed += area.store.remove(area.lane, first, last)
+                gone.add(first, last)
+                count += 1
+        finally:
+            self.forget(area, gone)
+        return count, removed
+
+    def forget(self, area: LaneState, gone: SequenceSet) -> None:
+        """Make lists, caches, timers and limits forget messages that were removed."""
+        if gone:
+            self._delayed.cancel(area, gone)
+            self._targets.forget(area, gone)
+        if area.queue.admission is not None:
+            area.queue.admission.room_came()
+
+    def drop_lane(self, area: LaneState) -> None:
+        """Empty a lane that is about to go: senders, loads and deliveries that still know it find nothing in it."""
+        targets = self._targets
+        everything = SequenceSet()
+        everything.add(0, max(area.published, area.lane.next_sequence))
+        self._delayed.cancel(area, everything)
+        targets.forget(area, everything)
+        targets.on_lane_gone(area)
+        caches: tuple[MessageCache, ...] = (targets.pending_cache, targets.head_queue_cache)
+        for cache in caches:
+            cache.forget(area.lane.number)
+            cache.keepers.pop(area.lane.number, None)
+        area.drop()

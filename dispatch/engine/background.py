@@ -1,0 +1,123 @@
+"""Background work: loading and maintenance, as steps that a thread runs or a caller.
+
+Everything in the background is a step that can be called by hand
+(`background=False`). A thread outlives what its work raises; a failed store
+tells its callers itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from ...store.errors import ForebayError, StoreFailed
+from ...store.message_store import MessageStore
+from ..core.load_requests import LOOK_SECONDS, LoadRequests
+from ..core.monitor import Monitor
+
+logger = logging.getLogger("forebay.dispatch")
+
+
+class Wakeups:
+    """Events that wake the background threads, made before what wakes them. May be set under any lock."""
+
+    def __init__(self) -> None:
+        self.load = threading.Event()
+        self.maintenance = threading.Event()
+
+    def wake_loader(self) -> None:
+        """Have the loader look for lists that run low."""
+        self.load.set()
+
+    def wake_maintenance(self) -> None:
+        """Have maintenance look for work that is due."""
+        self.maintenance.set()
+
+
+class Background:
+    """The two background threads of an open store."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        wakeups: Wakeups,
+        loads: LoadRequests,
+        load: Callable[[], bool],
+        maintain: Callable[[], int],
+        pause: Callable[[], float],
+    ) -> None:
+        """load: loads once; whether there was something to load. maintain: does what is due; how many things were
+        done. pause: seconds until something is due."""
+        self._monitor = monitor
+        self._store = store
+        self._wakeups = wakeups
+        self._loads = loads
+        self._load = load
+        self._maintain = maintain
+        self._pause = pause
+        self._threads: list[threading.Thread] = []
+        self._is_stopping = False
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._wakeups.load.set()
+        for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
+            thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End the threads and wait for them. timeout: seconds for each; None: until it has ended."""
+        self.forget()
+        self._wakeups.load.set()
+        self._wakeups.maintenance.set()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(timeout)
+
+    def forget(self) -> None:
+        """End the threads without a wait; in the child of a fork they are not there."""
+        self._is_stopping = True
+
+    def leave_checkpoint(self) -> bool:
+        """Leave the checkpoint that is due to a thread. Return False where there is none, or it would be too late."""
+        if not self._threads or self._store.is_checkpoint_urgent:
+            return False
+        if not self._wakeups.maintenance.is_set():  # asked first: while it comes, each message asks again
+            self._wakeups.maintenance.set()
+        return True
+
+    def _load_loop(self) -> None:
+        wanted, monitor = self._wakeups.load, self._monitor
+        while not self._is_stopping:
+            wanted.wait(LOOK_SECONDS if self._loads.lists else None)
+            wanted.clear()
+            while not self._is_stopping and self._guarded(self._load):
+                if monitor.deferred:
+                    monitor.run_deferred()
+            if monitor.deferred:
+                monitor.run_deferred()
+
+    def _maintenance_loop(self) -> None:
+        wanted, monitor = self._wakeups.maintenance, self._monitor
+        while not self._is_stopping:
+            wanted.wait(self._pause())
+            wanted.clear()
+            if not self._is_stopping:
+                self._guarded(self._maintain)
+                if monitor.deferred:
+                    monitor.run_deferred()
+
+    def _guarded(self, work: Callable[[], int]) -> int:
+        try:
+            return work()
+        except StoreFailed:
+            self._is_stopping = True
+        except ForebayError as error:
+            logger.warning("background work: %s", error)
+        except Exception:
+            if not self._is_stopping:
+                logger.exception("background work failed")
+        return 0

@@ -1,0 +1,146 @@
+"""What a full destination does, as its policy says: drop the oldest messages, or dead-letter the new one.
+
+Dropped messages are removed by records like those of acks, so none comes
+back. A message that is dead-lettered is stored in the dead-letter queue
+instead, once, with headers that say why; so no crash leaves it in both or in
+none. A dead letter is taken whatever the limits of its queue are, and also
+where sends are refused for want of disk.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Final, cast
+
+from ...store.errors import SettingsError
+from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.index.lane import LANE_SHIFT
+from ...store.message import HeaderValue
+from ...store.sequence_set import SequenceSet
+from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME
+from ..core.model import LaneState, QueueArea
+from ..core.removal import Removals
+from ..distribution.grouped import note_groups
+from .sender import Producers
+
+INDEX_BLOCKS: Final = 3
+"""Blocks of the index that a dead letter makes dirty at most."""
+
+
+class _Oldest:
+    """What may be dropped of one lane, from the front."""
+
+    def __init__(self, removals: Removals, area: LaneState) -> None:
+        self.area = area
+        self.gone = SequenceSet()
+        self._at = 0
+        self._held = removals.held(area)
+
+    def run(self, most: int) -> tuple[int, int] | None:
+        """The next consecutive ones, up to so many."""
+        while (run := self.area.lane.pending_run(self._at, most)) is not None and run[0] < self.area.published:
+            first, last = run[0], min(run[1], self.area.published - 1)
+            held = self._held.next_from(first)
+            if held is None or held[0] > last:
+                return first, last
+            if held[0] > first:
+                return first, held[0] - 1
+            self._at = held[1] + 1
+        return None
+
+    def drop(self, first: int, last: int) -> int:
+        """Remove a part of that run; how many messages."""
+        removed = self.area.store.remove(self.area.lane, first, last)
+        self.gone.add(first, last)
+        self._at = last + 1
+        return removed
+
+
+def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes: int) -> int:
+    """Remove at least so many messages, and of so many bytes, as far as there are; how many.
+
+    REQUIRES: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
+    """
+    removed = 0
+    for persistent, volatile in zip_longest(queue.areas, queue.non_persistent_lanes):
+        lanes = [_Oldest(removals, area) for area in (persistent, volatile) if area is not None]
+        try:
+            while (messages > 0 or size_bytes > 0) and (found := _next(lanes, max(messages, 1))) is not None:
+                oldest, first, last = found
+                lengths = list(oldest.area.lane.lengths(first, last))
+                count = dropped_bytes = 0
+                while count < len(lengths) and (count < messages or dropped_bytes < size_bytes):
+                    dropped_bytes += lengths[count]
+                    count += 1
+                removed += oldest.drop(first, first + count - 1)
+                messages -= count
+                size_bytes -= dropped_bytes
+        finally:
+            for oldest in lanes:
+                removals.forget(oldest.area, oldest.gone)
+    queue.dropped += removed
+    return removed
+
+
+def _next(lanes: list[_Oldest], most: int) -> tuple[_Oldest, int, int] | None:
+    """Of both kinds of one priority, what came first: whose it is, and a run of it that the other does not divide."""
+    runs = [(oldest, run) for oldest in lanes if (run := oldest.run(most)) is not None]
+    if not runs:
+        return None
+    if len(runs) == 1:
+        oldest, run = runs[0]
+        return oldest, *run
+    (persistent, of_persistent), (volatile, of_volatile) = runs
+    lane = cast(NonPersistentLane, volatile.area.lane)
+    before = lane.before(of_volatile[0])
+    if of_persistent[0] < before:
+        return persistent, of_persistent[0], min(of_persistent[1], before - 1)
+    return volatile, of_volatile[0], min(of_volatile[1], lane.behind(of_persistent[0]) - 1)
+
+
+def dead_letter_on_overflow(
+    producers: Producers, area: QueueArea, priority: int, persistent: bool, properties: bytes, body: bytes
+) -> str | None:
+    """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
+
+    What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either.
+    REQUIRES: no lock.
+    """
+    store = producers.store
+    to = producers.policies.redelivery(area.name).dead_letter_queue
+    if to is None:
+        with producers.lock:
+            area.dropped += 1
+        return None
+    store.require_index_room(INDEX_BLOCKS)
+    timestamp = producers.clock_ms()
+    own_id, group, properties = _stamped(area, timestamp, properties)
+    with producers.lock:
+        producers.monitor.raise_if_closed()
+        with store.journal.accepting_dead_letters():
+            queue = producers.destinations.queue_locked(to)
+            if group is not None:
+                note_groups(store, producers.targets, queue)
+            if persistent:
+                target = producers.destinations.lane(queue.number << LANE_SHIFT | priority)
+                id_prefix = target.id_prefix
+                sequence = store.add_slice(target.index_lane, timestamp, [(properties, body)])
+                producers.publisher.arrive(target, ((sequence, properties, body, timestamp),))
+            else:
+                volatile = producers.destinations.non_persistent_lane(queue, priority)
+                id_prefix = volatile.id_prefix
+                sequence = volatile.add(timestamp, properties, body)
+        area.dead_lettered += 1
+    return own_id if own_id is not None else f"{id_prefix}{sequence}"
+
+
+def _stamped(area: QueueArea, timestamp: int, properties: bytes) -> tuple[str | None, str | None, bytes]:
+    """(own id, group, properties without times, and with headers that say why it is there, where they have room)."""
+    added: dict[str, HeaderValue] = {FROM: area.name, REASON: FULL, ATTEMPTS: 0, TIME: timestamp}
+    headers, own_id = decode_properties(properties) if properties else ({}, None)
+    group = group_of(properties) if properties else None
+    try:
+        return own_id, group, encode_properties(headers | added, own_id, group)
+    except SettingsError:
+        return own_id, group, encode_properties(headers, own_id, group)

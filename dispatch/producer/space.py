@@ -1,0 +1,91 @@
+"""Space: senders that wait for disk, whatever destination they send to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ...cache.spill.overflow import Overflow
+from ...store.errors import StoreFull
+from ...store.message_store import MessageStore
+from ..admission.limits import LimitedDestination
+from ..admission.wait_line import SpaceLine
+from ..config.policies import Policies
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+
+
+class Space:
+    """Both lines of an open store: senders that wait for the journal, and for tmp-storage."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        overflow: Overflow,
+        publisher: Publisher,
+        policies: Policies,
+        ask_for_cleanup: Callable[[], bool],
+    ) -> None:
+        """ask_for_cleanup: has the thread that cleans up do it now; False: there is none."""
+        self._monitor = monitor
+        self._store = store
+        self._overflow = overflow
+        self._publisher = publisher
+        self._ask_for_cleanup = ask_for_cleanup
+        self.journal = SpaceLine(monitor.lock, monitor.monotonic, policies)
+        self.tmp_storage = SpaceLine(monitor.lock, monitor.monotonic, policies)
+        overflow.storage.on_room(self.tmp_storage.room_came)
+        store.cleaner.room_came = self.journal.room_came
+
+    def line(self, persistent: bool) -> SpaceLine:
+        return self.journal if persistent else self.tmp_storage
+
+    def free(self) -> None:
+        """Do what may make room, or have it done. REQUIRES: no lock."""
+        if not self._ask_for_cleanup():
+            self._store.delete_unneeded()
+            with self._monitor.lock:
+                self._overflow.compact()
+
+    def wait(
+        self,
+        line: SpaceLine,
+        area: LimitedDestination,
+        sizes: Sequence[int],
+        full: StoreFull,
+        deadline: float | None,
+        attempt: Callable[[], None],
+    ) -> None:
+        """Try again until attempt raises no StoreFull. REQUIRES: no lock. Raises full when the time is up, Closed."""
+        gives_up_at = line.deadline(area, full, deadline)
+        self._publisher.confirm(
+            self._publisher.position()
+        )  # who waits may wait for its own messages to be acknowledged
+        woken = threading.Condition(self._monitor.lock)
+        with self._monitor.lock:
+            waiting = line.line_up(area, sizes, full, gives_up_at, woken)
+        try:
+            while True:
+                self.free()
+                with self._monitor.lock:
+                    while wait_seconds := line.look(waiting):
+                        woken.wait(wait_seconds)
+                try:
+                    return attempt()
+                except StoreFull as again:
+                    with self._monitor.lock:
+                        line.refused(waiting, again)
+        finally:
+            with self._monitor.lock:
+                line.leave(waiting)
+
+    def room_came(self) -> None:
+        """REQUIRES: the lock."""
+        self.journal.room_came()
+        self.tmp_storage.room_came()
+
+    def close(self) -> None:
+        """REQUIRES: the lock."""
+        self.journal.close()
+        self.tmp_storage.close()
