@@ -442,7 +442,7 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
                     delivery.nack(random.choice((0.0, 0.0, 2.0)))
         else:
             bay.clock.advance(1.0)
-            bay.engine.step()
+            bay.step()
         bay.check()
     for consumer in held:
         consumer.close()
