@@ -6,6 +6,7 @@ from functools import partial
 
 import forebay
 from forebay.benchmarks.calibration import AgainstFloor
+from forebay.benchmarks.inside import lock_of, store_of, targets_of
 from forebay.cache.charge import charge_bytes
 from forebay.dispatch.core.model import ConsumerGroup, LaneState, QueueArea, TargetList
 from forebay.store.journal.reading import StoredMessage
@@ -18,9 +19,10 @@ CHARGE = charge_bytes(ENTRIES[0])
 
 
 def empty(bay: forebay.Forebay) -> TargetList:
-    engine = bay._engine
-    area = LaneState(QueueArea(engine.monitor, engine.targets, 1, "bench"), engine.store.index.lane(1, 4), "")
-    return TargetList(area, ConsumerGroup(None, engine.monitor.lock), 1 << 30)
+    area = LaneState(
+        QueueArea(targets_of(bay).monitor, targets_of(bay), 1, "bench"), store_of(bay).index.lane(1, 4), ""
+    )
+    return TargetList(area, ConsumerGroup(None, lock_of(bay)), 1 << 30)
 
 
 def filled(bay: forebay.Forebay) -> TargetList:

@@ -21,6 +21,7 @@ from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.core.observer import ListObserver
 from forebay.store.tmp.non_persistent_lane import NOWHERE
 
+from ..inside import lock_of, store_of, targets_of
 from .traffic import BEGIN, SEND, Step, Traffic
 
 Facts = dict[str, float]
@@ -133,7 +134,7 @@ class _ReadMessages:
 
     def __init__(self, bay: forebay.Forebay) -> None:
         self.messages = 0
-        store: Any = bay._engine.store
+        store: Any = store_of(bay)
         read = store.read
 
         def counted(regions: Sequence[Any]) -> Any:
@@ -247,7 +248,7 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
         bodies = _Bodies(KIB)
         for _ in range(2 * limit_bytes // (KIB * BATCH_MESSAGES)):
             queue.send_many(bodies.messages(BATCH_MESSAGES))
-        targets: Any = bay._engine.targets
+        targets: Any = targets_of(bay)
         watching, looking_away = targets.watch, ListObserver()
         seconds: dict[bool, list[float]] = {True: [], False: []}
         with queue.subscribe() as consumer:
@@ -255,7 +256,7 @@ def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, me
             (target,) = targets.lists
             for number in range(2 * stretches):
                 is_watched = number % 4 in (0, 3)
-                with bay._engine.monitor.lock:
+                with lock_of(bay):
                     targets.watch = watching if is_watched else looking_away
                     target.look_at = 0 if is_watched else NOWHERE
                 began = time.process_time()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -75,7 +76,7 @@ def test_without_it_a_late_consumer_waits_for_the_disk(share_bytes: int | None) 
     fill(bay, MANY)
     bay.reopen()
     if share_bytes is not None:
-        bay.engine.targets.head_queue_cache.resize(share_bytes)
+        bay.targets.head_queue_cache.resize(share_bytes)
     bay.bay.step()
     reads = bay.reads
     with bay.queue().subscribe() as consumer:
@@ -127,9 +128,9 @@ def test_it_takes_no_memory_from_anybody() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 3 * MANY)
     bay.reopen()
-    host = bay.engine.budget.holder("host")
-    host.reserve(bay.engine.budget.free_bytes - 100 * KIB)
-    names = {*bay.engine.budget.holders} - {"head_queue_cache", "index"}
+    host = bay.budget.holder("host")
+    host.reserve(bay.budget.free_bytes - 100 * KIB)
+    names = {*bay.budget.holders} - {"head_queue_cache", "index"}
     before = [held_bytes(bay, name) for name in names]
     bay.bay.step()
     assert 0 < held_bytes(bay) <= 100 * KIB
@@ -158,7 +159,7 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
     ids = fill(bay, 100)
     bay.reopen()
     consumers: list[Consumer] = []
-    read = bay.engine.store.read
+    read = bay.store.read
 
     def interrupted(regions: object) -> object:
         monkeypatch.undo()
@@ -170,8 +171,8 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
             bay.queue().delete()
         return read(regions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bay.engine.store, "read", interrupted)
-    assert bay.engine.heads.step()
+    monkeypatch.setattr(bay.store, "read", interrupted)
+    assert bay.warmer.step()
     bay.bay.step()
     bay.check()
     assert held_bytes(bay) == 0
@@ -188,15 +189,15 @@ def test_a_subscription_may_end_while_its_head_is_read(taken: int, monkeypatch: 
     topic = bay.bay.topic("prices")
     with topic.subscribe(durable="ledger") as consumer:
         assert len(take(consumer, taken)) == taken
-    read = bay.engine.store.read
+    read = bay.store.read
 
     def interrupted(regions: Sequence[Region]) -> object:
         monkeypatch.undo()
         topic.unsubscribe("ledger")
         return read(regions)
 
-    monkeypatch.setattr(bay.engine.store, "read", interrupted)
-    bay.engine.heads.step()
+    monkeypatch.setattr(bay.store, "read", interrupted)
+    bay.warmer.step()
     assert held_bytes(bay) == 0
     bay.check()
 
@@ -207,15 +208,15 @@ def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 100)
     bay.reopen()
-    budget, read = bay.engine.budget, bay.engine.store.read
+    budget, read = bay.budget, bay.store.read
 
     def interrupted(regions: object) -> object:
         assert held_bytes(bay) > 0, "what is being read is charged"
-        bay.engine.targets.make_room(budget.free_bytes + 1, None)
+        bay.targets.make_room(budget.free_bytes + 1, None)
         return read(regions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bay.engine.store, "read", interrupted)
-    assert bay.engine.heads.step()
+    monkeypatch.setattr(bay.store, "read", interrupted)
+    assert bay.warmer.step()
     assert held_bytes(bay) > 0
     bay.check()
 
@@ -228,9 +229,9 @@ def test_a_read_that_fails_leaves_no_charge(monkeypatch: pytest.MonkeyPatch) -> 
     def failing(regions: object) -> object:
         raise MemoryError
 
-    monkeypatch.setattr(bay.engine.store, "read", failing)
+    monkeypatch.setattr(bay.store, "read", failing)
     with pytest.raises(MemoryError):
-        bay.engine.heads.step()
+        bay.warmer.step()
     bay.check()
     assert held_bytes(bay) == held_bytes(bay, "read_buffers") == 0
 
@@ -239,12 +240,10 @@ def test_threads_fill_it(tmp_path: Path) -> None:
     with forebay.open(tmp_path, memory_limit="16MiB", sync="never") as bay:
         bay.queue("orders").send_many(Message(bytes(600)) for _ in range(MANY))
     with forebay.open(tmp_path, memory_limit="16MiB", sync="never") as bay:
-        engine = bay._engine
+        parts = inside(bay)
         # The loader's thread has nothing else to do: what it has not done when it is stopped was never begun.
-        engine._is_stopping = True
-        engine._load_wanted.set()
-        engine._threads[0].join()
-        while engine.heads.step():
+        parts.stop_loading()
+        while parts.warmer.step():
             pass
         assert bay.statistics().caches["head_queue_cache"].messages == MANY
 
@@ -289,14 +288,14 @@ def test_it_shrinks_as_the_pending_cache_grows() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 5 * MANY, "idle")
     head = held_bytes(bay)
-    host = bay.engine.budget.holder("host")
+    host = bay.budget.holder("host")
     bay.queue().send(b"")
     with bay.queue().subscribe() as consumer:
         bay.bay.step()
         target = bay.lists()[0]
         while target.direct_bytes + 2 * KIB < target.high_watermark_bytes:
             fill(bay, 1)
-        host.reserve(bay.engine.budget.free_bytes)
+        host.reserve(bay.budget.free_bytes)
         fill(bay, 500)
         pending = held_bytes(bay, "pending_cache")
         assert pending >= 500 * 600
@@ -311,7 +310,7 @@ def test_the_newest_of_it_is_given_back_first() -> None:
     ids = fill(bay, 2 * MANY)
     bay.reopen()
     bay.bay.step()
-    cache = bay.engine.targets.head_queue_cache
+    cache = bay.targets.head_queue_cache
     cache.give_back(held_bytes(bay) // 2)
     reads = bay.reads
     with bay.queue().subscribe() as consumer:
@@ -337,10 +336,10 @@ def test_it_returns_when_the_last_consumer_has_gone_for_the_next_one_that_comes(
 def test_it_returns_when_memory_is_plentiful_again_and_not_before() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     ids = fill(bay, 2 * MANY)
-    host = bay.engine.budget.holder("host")
-    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None)
+    host = bay.budget.holder("host")
+    bay.targets.make_room(bay.budget.limit_bytes, None)
     assert held_bytes(bay) == 0
-    host.reserve(bay.engine.budget.free_bytes * 3 // 4)
+    host.reserve(bay.budget.free_bytes * 3 // 4)
     for _ in range(3):
         bay.clock.advance(1.0)
         bay.bay.step()
@@ -360,7 +359,7 @@ def test_it_returns_when_memory_is_plentiful_again_and_not_before() -> None:
 
 def test_a_cache_of_size_zero_never_has_anything() -> None:
     bay = SimulatedBay()
-    cache = HeadQueueCache(bay.engine.budget.holder("zero"), 0)
+    cache = HeadQueueCache(bay.budget.holder("zero"), 0)
     assert not cache.fill(64, (0, b"", b"x", 0))
     assert not cache.put(64, (0, b"", b"x", 0))
     assert len(cache) == 0
@@ -376,7 +375,7 @@ def test_what_is_on_its_way_from_the_disk_is_in_the_ledger_and_in_its_audit(monk
     def audited_read(
         store: MessageStore, regions: Sequence[Region]
     ) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        bay.engine.audit()
+        bay.audit()
         audited.append(held_bytes(bay) + held_bytes(bay, "target_lists"))
         return read(store, regions)
 

@@ -30,14 +30,14 @@ def full_bay() -> SimulatedBay:
     fill(bay, 1000)
     consumer.ack(consumer.take(10))
     bay.clock.advance(1.0)
-    bay.engine.housekeep()
+    bay.housekeep()
     assert all(held(bay))
     return bay
 
 
 def test_memory_is_given_back_in_a_fixed_order() -> None:
     bay = full_bay()
-    targets, budget = bay.engine.targets, bay.engine.budget
+    targets, budget = bay.targets, bay.budget
     for at, name in enumerate(ORDER):
         before = held(bay)
         targets.make_room(budget.free_bytes + before[at] // 2, None)
@@ -55,7 +55,7 @@ def test_one_message_of_each_list_stays_for_a_ready_consumer() -> None:
         fill(bay, 10, f"q{number}")
         bay.queue(f"q{number}").subscribe()
     bay.bay.step()
-    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None)
+    bay.targets.make_room(bay.budget.limit_bytes, None)
     assert [len(target.direct) for target in bay.lists()] == [1] * 6
     bay.check()
 
@@ -63,20 +63,20 @@ def test_one_message_of_each_list_stays_for_a_ready_consumer() -> None:
 def test_a_load_takes_what_the_caches_have_from_their_charge() -> None:
     bay = full_bay()
     before = held(bay)
-    while bay.engine.loader.step():
+    while bay.loader.step():
         pass
-    (consumer,) = bay.engine.queues["orders"].consumers()
+    (consumer,) = bay.consumers()
     while consumer.statistics().references and (deliveries := consumer.take(50)):
         consumer.ack(deliveries)
-        bay.engine.loader.step()
+        bay.loader.step()
     assert held(bay)[1] == 0 and before[1] > 0
     bay.check()
 
 
 def test_a_message_is_in_one_cache_only() -> None:
     bay = full_bay()
-    targets = bay.engine.targets
-    for area in (bay.engine.queues[name].areas[4] for name in ("orders", "idle")):
+    targets = bay.targets
+    for area in (bay.queue_area(name).areas[4] for name in ("orders", "idle")):
         assert area is not None
         for sequence in range(area.published):
             found = [cache.peek(area.lane.number, sequence) is not None for cache in area.caches]
@@ -89,7 +89,7 @@ def test_whatever_grows_the_sum_stays_below_the_limit(seed: int) -> None:
     random = Random(seed)
     bay = SimulatedBay(seed, memory_limit="4MiB")
     consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(3)]
-    bodies_max = bay.engine.targets.dispatch_bytes_max
+    bodies_max = bay.targets.dispatch_bytes_max
     for _ in range(300):
         fill(bay, random.randrange(1, 40), f"q{random.randrange(6)}", random.randrange(8 * KIB))
         consumer = random.choice(consumers)

@@ -87,7 +87,7 @@ def test_housekeeping_looks_and_statistics_say_it(caplog: pytest.LogCaptureFixtu
     bay = SimulatedBay()
     assert bay.bay.statistics().process is None
     process = Process()
-    bay.engine.guard = process.guard
+    bay.guard_with(process.guard)
     bay.bay.step()
     process.bytes += 100 * MIB
     bay.clock.advance(10.0)

@@ -35,8 +35,8 @@ def test_a_bursts_overflow_is_taken_without_a_disk_read_unless_the_cache_has_siz
     bay = SimulatedBay(memory_limit="16MiB")
     slow_consumer(bay)
     if share_bytes is not None:
-        bay.engine.targets.pending_cache.resize(share_bytes)
-    (consumer,) = bay.engine.queues["orders"].consumers()
+        bay.targets.pending_cache.resize(share_bytes)
+    (consumer,) = bay.consumers()
     reads = bay.reads
     ids = fill(bay, BURST)
     assert (held_bytes(bay) > BURST * 600 // 2) == (share_bytes is None)
@@ -44,7 +44,7 @@ def test_a_bursts_overflow_is_taken_without_a_disk_read_unless_the_cache_has_siz
     while deliveries := consumer.take(50):
         taken += [delivery.id for delivery in deliveries]
         consumer.ack(deliveries)
-        bay.engine.loader.step()
+        bay.loader.step()
     assert taken == ids
     assert (bay.reads > reads) == (share_bytes == 0)
     assert (bay.bay.statistics().caches["pending_cache"].served > BURST // 2) == (share_bytes is None)
@@ -59,7 +59,7 @@ def test_what_a_falling_watermark_lets_go_is_taken_without_a_disk_read() -> None
     before = consumer.statistics()
     consumer.ack(consumer.take(10))
     bay.clock.advance(1.0)
-    bay.engine.housekeep()
+    bay.housekeep()
     after = consumer.statistics()
     assert after.high_watermark_bytes < before.high_watermark_bytes and after.references
     assert held_bytes(bay) > 0
@@ -89,7 +89,7 @@ def test_it_never_holds_more_than_its_share() -> None:
     bay = SimulatedBay(memory_limit="4MiB")
     slow_consumer(bay)
     share = bay.bay.statistics().caches["pending_cache"].share_bytes
-    assert share == int(PENDING_CACHE_SHARE * bay.engine.targets.shares.available_bytes) > 900 * KIB
+    assert share == int(PENDING_CACHE_SHARE * bay.targets.shares.available_bytes) > 900 * KIB
     for _ in range(50):
         fill(bay, 100)
         assert held_bytes(bay) <= share
@@ -101,8 +101,8 @@ def test_what_is_farthest_from_being_consumed_is_given_back_first() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     slow_consumer(bay)
     ids = fill(bay, BURST)
-    (consumer,) = bay.engine.queues["orders"].consumers()
-    bay.engine.targets.pending_cache.give_back(held_bytes(bay) // 2)
+    (consumer,) = bay.consumers()
+    bay.targets.pending_cache.give_back(held_bytes(bay) // 2)
     direct = consumer.statistics().direct_entries
     kept = bay.bay.statistics().caches["pending_cache"].messages
     reads = bay.reads
@@ -138,7 +138,7 @@ def test_where_a_list_has_room_for_all_what_arrives_while_it_lags_is_not_read(
         ids += fill(bay, 2) if is_batch else [bay.queue().send(bytes(600)) for _ in range(2)]
     (target,) = bay.lists()
     assert target.has_room_for_all
-    while bay.engine.loader.step():
+    while bay.loader.step():
         pass
     assert bay.bay.statistics().caches["pending_cache"].served == 200
     reads = bay.reads

@@ -40,7 +40,7 @@ class Writes:
         ) -> None:
             spill(storage, owners, messages, held)
             self.made.append((tuple(owners), [message[0] for message in messages]))
-            [fan_out] = bay.engine.topics.areas["prices"].fan_outs.values()
+            [fan_out] = bay.topic_area("prices").fan_outs.values()
             self.early += messages[-1][0] == fan_out.next_sequence - 1
 
         monkeypatch.setattr(TmpStorage, "spill", watched)
@@ -68,7 +68,7 @@ def all_of(consumer: Consumer) -> list[int]:
 
 
 def holder(bay: SimulatedBay, name: str) -> int:
-    return bay.engine.budget.holders[name].held_bytes
+    return bay.budget.holders[name].held_bytes
 
 
 # Once.
@@ -96,7 +96,7 @@ def test_what_waits_is_charged_once_and_goes_with_the_last_who_needs_it() -> Non
     bay = SimulatedBay(memory_limit="16MiB")
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe(prefetch=0) for _ in range(40)]
-    buffer = bay.engine.overflow.buffer
+    buffer = bay.overflow.buffer
     while len(buffer) < 20:
         send(topic, range(1), 4 * KIB)
     assert holder(bay, "spill_buffer") == len(buffer) * charge_bytes((0, b"", body(0, 4 * KIB), 0))
@@ -148,15 +148,15 @@ def test_what_is_just_arriving_is_written_only_where_nothing_else_gives_memory()
     for _ in range(2):
         topic.subscribe(prefetch=0)
     send(topic, range(2), 10)
-    overflow = bay.engine.overflow
+    overflow = bay.overflow
     one, other = overflow.lanes.values()
     large = (one.add(KIB), b"", bytes(KIB), 0)
-    with bay.engine.lock:
+    with bay.lock:
         overflow.buffer.arriving = (one.pool, large[0])
         overflow.take_in(one, large)
-        bay.engine.targets.make_room(10 * KIB, None)
+        bay.targets.make_room(10 * KIB, None)
         assert not one.is_spilled(large[0]), "there is room"
-        bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None)
+        bay.targets.make_room(bay.budget.limit_bytes, None)
         assert one.is_spilled(large[0]) and not overflow.buffer
         other.add(KIB)
         overflow.take_in(other, large)
@@ -305,5 +305,5 @@ def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: in
             subscriber.settle(random)
         subscriber.consumer.close()
     bay.check()
-    assert bay.engine.overflow.lanes == {} and bay.bay.statistics().tmp_storage.bytes == 0
-    assert not bay.engine.overflow.buffer
+    assert bay.overflow.lanes == {} and bay.bay.statistics().tmp_storage.bytes == 0
+    assert not bay.overflow.buffer

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from inside import inside
 
 import forebay
 from forebay import Message
@@ -74,20 +75,16 @@ def test_held_bytes_stay_below_the_limit_with_eight_threads(
         assert done == [steps] * THREADS
         memory = bay.statistics().memory
         assert memory.held_bytes <= memory.limit_bytes and memory.held_bytes_max <= parse_size("limit", LIMITS[-1])
-        engine = bay._engine
-        engine._is_stopping = True
-        engine._load_wanted.set()
-        engine._housekeeping_wanted.set()
-        for thread in engine._threads:
-            thread.join()
-        engine.audit()
+        parts = inside(bay)
+        parts.stop_threads()
+        parts.audit()
 
 
 def _work(bay: forebay.Forebay, random: Random, steps: int) -> int:
     """Sends, takes, settles, browses, subscribes, publishes and resizes, at random; each step is one of them."""
     queues = [bay.queue(name) for name in ("orders", "prices", "audit")]
     news = bay.topic("news")
-    engine = bay._engine
+    parts = inside(bay)
     consumer = random.choice(queues).subscribe(prefetch=random.choice((0, 10)))
     done = 0
     for done in range(1, steps + 1):
@@ -119,8 +116,8 @@ def _work(bay: forebay.Forebay, random: Random, steps: int) -> int:
         else:
             consumer.prefetch = random.choice((0, 10))
         if not done % LEDGER_STEPS:
-            with engine.lock:
-                engine.budget._check()
+            with parts.lock:
+                parts.budget._check()
     consumer.close()
     return done
 

@@ -20,6 +20,7 @@ from random import Random
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -94,7 +95,7 @@ def until(condition: Callable[[], bool]) -> None:
 def check(bay: Forebay) -> None:
     memory = bay.statistics().memory
     assert memory.held_bytes_max <= memory.limit_bytes
-    bay._engine.audit()
+    inside(bay).audit()
 
 
 # Traffic.
@@ -277,12 +278,12 @@ def test_a_store_closed_in_full_traffic_keeps_what_was_confirmed(tmp_path: Path,
 
 def waiting(consumer: Consumer) -> int:
     """How many threads wait in the take of a consumer, or of its equals, for something to arrive."""
-    with consumer._engine.lock:
+    with inside(consumer).lock:
         return consumer.consumer_group.waiting
 
 
 def waits_for_credit(consumer: Consumer) -> bool:
-    with consumer._engine.lock:
+    with inside(consumer).lock:
         return consumer._waits_for_credit
 
 
@@ -506,7 +507,7 @@ def test_after_a_fork_the_childs_handles_are_dead_and_the_parent_is_unharmed(tmp
         consumer.close()
         bay.close()
 
-    with bay._engine.lock:  # as another thread may hold it at the moment of the fork
+    with inside(bay).lock:  # as another thread may hold it at the moment of the fork
         in_child(use_everything)
     sent.append(queue.send(b"from the parent"))
     consumer.ack(held)
@@ -530,7 +531,7 @@ def test_an_engine_whose_lock_cannot_be_made_anew_dies_as_well_and_lets_others_d
 
     bay = SimulatedBay()
     queue = bay.queue()
-    bay.engine.lock = PlainLock()  # type: ignore[assignment]
-    bay.engine.die_in_child()
+    bay.lock = PlainLock()  # type: ignore[assignment]
+    bay.die_in_child()
     with pytest.raises(Closed):
         queue.send(b"from the child")

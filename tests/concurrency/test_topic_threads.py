@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from inside import inside
 
 import forebay
 from forebay import Consumer, Forebay, Message
@@ -64,7 +65,7 @@ def test_each_subscription_gets_each_message_once(tmp_path: Path, sync: SyncMode
             for sender in range(SENDERS):
                 own = [n for n in numbers if n // (BATCHES * BATCH) == sender]
                 assert own == sorted(own)
-        bay._engine.audit()
+        inside(bay).audit()
     with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
         bay.step()
         subscriptions = bay.topic("prices").statistics().subscriptions

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 from crash_workload import Mix, Model, Workload, found_in
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 
 from forebay import Delivery, DestinationPolicy, Forebay, Settings, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.checksum import UNBOUNDED
@@ -183,8 +183,8 @@ class CrashRun:
             model.check_prefix(found)
         if random.random() < 0.1:
             self._place += " again"
-            bay._engine.store.index._check()
-            bay._engine.audit()
+            inside(bay).index._check()
+            inside(bay).audit()
             again = model.fork()
             again.settle(found)
             again.check(self._recovered(image.crash_process(), _same(metadata), is_damaged)[2])
@@ -208,7 +208,7 @@ class CrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
+        return open_forebay(disk, metadata, self._settings, clock)
 
 
 def _same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:

@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import DestinationPolicy, Forebay, Message, Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -54,7 +54,7 @@ class CrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
         clock = ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
+        return open_forebay(disk, metadata, self._settings, clock)
 
     def run(self) -> CrashRun:
         random, disk, metadata = self._random, SimulatedDisk(), MemoryMetadataStore()
@@ -121,8 +121,8 @@ class CrashRun:
             for own in ids[-WINDOW + 3 :]:
                 queue.send(b"again", message_id=own, producer=producer)
                 again.append(own)
-        bay._engine.audit()
-        bay._engine.store.duplicates._check()
+        inside(bay).audit()
+        inside(bay).store.duplicates._check()
         found = Counter(message.message_id for message in queue.browse())
         for own in again:
             least = 0 if own in self._producers.acknowledging else 1

@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 from import_sets import Row, bring, expected, pending, rows_of, stage
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 
 from forebay import Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import IMPORT, import_load_id
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.ingest.manifest import PUBLISHED, find_load, publish
@@ -80,7 +80,7 @@ class CrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
         clock = ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
+        return open_forebay(disk, metadata, self._settings, clock)
 
     def _open_cut(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, crashes: int) -> None:
         """Open, and at some of its calls look what a crash would leave. All are looked at where there are few."""
@@ -125,9 +125,9 @@ class CrashRun:
         found = pending(bay)
         assert found == self._expected, difference(found, self._expected)
         assert not [name for name in disk.list(IMPORT) if name.startswith("part")], "parts are left"
-        assert all(mark.is_done for mark in bay._engine.store.imports)
-        bay._engine.audit()
-        bay._engine.store.index._check()
+        assert all(mark.is_done for mark in inside(bay).store.imports)
+        inside(bay).audit()
+        inside(bay).index._check()
 
     def _go_on(self, bay: Forebay, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> None:
         """Acknowledge, load again under the same ids, lose everything but the journal: nothing comes back."""

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from inside import open_forebay
 from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 from forebay import Forebay, Message, Settings, StoreFailed
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.format.record import ATTEST, DESTINATION, DROP
 from forebay.store.index.index import Index
@@ -23,7 +23,7 @@ from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
     settings = Settings(background=False, memory_limit="4MiB")
-    return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(1)), None)
+    return open_forebay(disk, metadata, settings, ManualClock(1))
 
 
 def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -107,13 +107,13 @@ def test_record_of_a_seldom_kind_that_is_interrupted_parts_nothing(kind: int, mo
     for _ in range(4):
         queue.send(bytes(30_000))
     consumer.ack(consumer.take(4))
-    store.engine.store.journal.sync()
+    store.journal.sync()
     monkeypatch.setattr(SimulatedFile, "append", after_writing_once(kind))
     with pytest.raises(KeyboardInterrupt):
         if kind == DESTINATION:
             store.queue("prices")
         elif kind == ATTEST:
-            store.engine.store.attest()
+            store.store.attest()
         else:
             store.bay.cleanup()
     monkeypatch.undo()

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from crash_workload import canonical, found_in
+from inside import open_forebay
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from test_crash import SETTINGS, SYNC_MODES, _same
@@ -19,7 +20,6 @@ from test_relocation import begin_data_log, name_survivors, opened_on, relocate
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -161,7 +161,7 @@ def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: 
     disk, metadata = SimulatedDisk(), MemoryMetadataStore()
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[sync], ManualClock()), None)
+        return open_forebay(disk, metadata, SETTINGS[sync], ManualClock())
 
     bay = opened(disk, metadata)
     queue = bay.queue("orders")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 
 from forebay import Forebay, Message
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -53,7 +53,7 @@ class Life:
         self.disk.on_call = self._maybe_crash
 
     def _opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS, clock), None)
+        return open_forebay(disk, metadata, SETTINGS, clock)
 
     # ------------------------------------------------------------------ after a crash
 
@@ -100,8 +100,8 @@ class Life:
         bay.step()
         bay.step()
         assert bay.queue("orders").depth == bay.queue("prices").depth == 0
-        bay._engine.audit()
-        bay._engine.store.index._check()
+        inside(bay).audit()
+        inside(bay).index._check()
 
     # ------------------------------------------------------------------ the workload
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from test_crash import POWER_CUTS, Tally, _same
 
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.topic_lane import SubscriptionLane, TopicLane, mask_runs
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -123,11 +123,11 @@ def found_in(bay: Forebay) -> dict[Name, list[int]]:
 
 def check_stored(bay: Forebay) -> None:
     """What a topic's lane holds is what its subscriptions need, and the counts of data logs add up."""
-    store = bay._engine.store
-    bay._engine.audit()
+    store = inside(bay).store
+    inside(bay).audit()
     store.index._check()
     store.subscriptions._check()
-    with bay._engine.lock:
+    with inside(bay).lock:
         assert store.subscriptions.sweep()
         for lane in store.index.lanes.values():
             if isinstance(lane, TopicLane):
@@ -365,7 +365,7 @@ class TopicCrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
+        return open_forebay(disk, metadata, self._settings, clock)
 
 
 def run_seeds(first_seed: int, *, states: int) -> None:

@@ -9,12 +9,12 @@ import os
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from transaction_workload import Model, Workload, check_state, deliverable_in, end
 
 from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -53,7 +53,7 @@ class CrashRun:
 
     def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
+        return open_forebay(disk, metadata, self._settings, clock)
 
     def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
@@ -85,7 +85,7 @@ class CrashRun:
             clock.advance(random.choice((0.0, 0.2, 2.0)))
             if random.random() < 0.1:
                 metadata.synced()
-                bay._engine.audit()
+                inside(bay).audit()
         self._place = before
         disk.on_call = None
 
@@ -122,8 +122,8 @@ class CrashRun:
             self._place += " rebuilt"
             bay = self._open(image.crash_process(), MemoryMetadataStore())
             check_state(bay, model, self._seed, loses_unsynced=False)
-        bay._engine.audit()
-        bay._engine.store.index._check()
+        inside(bay).audit()
+        inside(bay).index._check()
         if model.now.prepared:
             self._end_prepared(image.crash_process(), model)
 
@@ -138,7 +138,7 @@ class CrashRun:
             bay.cleanup()
         assert not bay.prepared()
         assert deliverable_in(bay, model, self._seed) == model.now.pending
-        bay._engine.audit()
+        inside(bay).audit()
         bay = self._open(image.crash_process(), MemoryMetadataStore())
         check_state(bay, model, self._seed, loses_unsynced=False)
 

@@ -10,13 +10,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from inside import open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import ForebayError, Message
-from forebay.dispatch.engine.engine import Engine
-from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.layout import data_log_name
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -91,7 +90,7 @@ def life(disk: SimulatedDisk, mode: str) -> list[str]:
     )
     said = []
     try:
-        bay = Forebay(Engine(disk, lambda *_: MemoryMetadataStore(), settings, ManualClock(1)), None)
+        bay = open_forebay(disk, MemoryMetadataStore(), settings, ManualClock(1))
         for selector in (None, "h LIKE '%x'"):
             for name in bay.destinations():
                 with bay.queue(name).subscribe(selector=selector) as consumer:

@@ -14,6 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from extents import by_record
+from inside import inside
 
 from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.message import Headers
@@ -210,7 +211,7 @@ def found_in(bay: Forebay) -> dict[str, list[Delivery]]:
             deliveries += taken
         depth = bay.queue(name).depth
         assert len(deliveries) == depth, f"{name} has {depth} messages, {len(deliveries)} can be had"
-        unreadable = sum(area.unreadable for area in bay._engine.queues[name].lane_areas())
+        unreadable = sum(area.unreadable for area in inside(bay).queue_area(name).lane_areas())
         assert not unreadable, f"{name} has {unreadable} messages that can't be read"
     return found
 

@@ -18,14 +18,13 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
+from inside import inside, open_forebay
 from interleavings import Schedule, Thread, Turns, any_thread, by_priority, in_the_place_of_threading
 from manual_clock import ManualClock
-from simulated_bay import check_engine
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError, TransactionError
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core import load_requests as read_ahead
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -212,15 +211,14 @@ class InterleavedTraffic:
             self._check()
 
     def _open(self) -> Forebay:
-        self._engine = Engine(
-            self._disk, lambda store_id, cache_bytes: self._metadata, self._settings, self.turns.clock
-        )
+        bay = open_forebay(self._disk, lambda store_id, cache_bytes: self._metadata, self._settings, self.turns.clock)
+        self._inside = inside(bay)
         self.turns.at_each_step = self._look
-        return Forebay(self._engine, None)
+        return bay
 
     def _look(self) -> None:
         """At each step."""
-        budget = self._engine.budget
+        budget = self._inside.budget
         assert budget.held_bytes <= budget.limit_bytes
         if self.turns.steps == self._crash_at_step:
             self._crash = self._crashed()
@@ -263,7 +261,7 @@ class InterleavedTraffic:
 
     def _check(self) -> None:
         self.turns.rest()  # the ledger knows what is being loaded, the lists do not yet
-        check_engine(self._engine)
+        self._inside.check()
 
     # ------------------------------------------------------------------ sending
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from inside import inside
 from test_topic_crash import sequences
 
 from forebay import Consumer, Delivery, Forebay, Message, StoreFull
@@ -295,9 +296,9 @@ def _checked(name: str, deliveries: list[Delivery], model: Model, *, is_damaged:
 
 def check_stored(bay: Forebay) -> None:
     """Every structure agrees with itself and with the ledger."""
-    store = bay._engine.store
-    bay._engine.audit()
-    with bay._engine.lock:
+    store = inside(bay).store
+    inside(bay).audit()
+    with inside(bay).lock:
         store.index._check()
         store.subscriptions._check()
         if store.subscriptions.sweep():

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from compiled import IS_COMPILED
+from inside import inside
 from interplay_model import (
     DIGITS,
     QUEUES,
@@ -145,7 +146,7 @@ class Workload:
         self._paused.clear()
         if IS_COMPILED:
             return  # nothing comes in between there
-        store = self.bay._engine.store
+        store = inside(self.bay).store
         read = store.read
 
         def reading(regions: Any) -> Any:

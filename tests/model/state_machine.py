@@ -251,9 +251,9 @@ class StateMachine(Traffic):
     @invariant()
     def stays_below_its_limit(self) -> None:
         StateMachine.steps += 1
-        budget = self.store.engine.budget
+        budget = self.store.budget
         assert budget.held_bytes <= budget.limit_bytes
-        self.store.engine.audit()
+        self.store.audit()
         if self.numbers % STEPS_UNTIL_COMPARED == 0:
             self.compare()
 

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 import pytest
 from crash_workload import canonical
+from inside import inside, open_forebay
 from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_prepared, found_in
 from interplay_workload import Workload
 from manual_clock import ManualClock
@@ -26,7 +27,6 @@ from test_transaction_crash import same
 
 from forebay import DestinationPolicy, Forebay, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.disk.simulated_disk import SimulatedDisk
@@ -116,13 +116,13 @@ class Run:
 
         clock = clock or ManualClock(self._random.getrandbits(64))
         try:
-            bay = Forebay(Engine(disk, make, settings, clock), None)
+            bay = open_forebay(disk, make, settings, clock)
         except (StoreFull, StoreFailed):
             if disk.capacity_bytes == UNLIMITED:
                 raise
             self.refused += 1
             disk.capacity_bytes = UNLIMITED
-            bay = Forebay(Engine(disk, make, settings, clock), None)
+            bay = open_forebay(disk, make, settings, clock)
         return bay
 
     # ------------------------------------------------------------------ living
@@ -337,8 +337,8 @@ def use(bay: Forebay) -> None:
 
 def described(bay: Forebay) -> Any:
     """What two indexes over one journal must agree on."""
-    store = bay._engine.store
-    with bay._engine.lock:
+    store = inside(bay).store
+    with inside(bay).lock:
         lanes = {number: places for number, places in canonical(store).items() if places[0]}
         subscriptions = {
             number: (

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from inside import open_forebay
 from interplay_model import QUEUES, TOPICS, check_stored
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -18,7 +19,6 @@ from test_interplay import described, use
 from test_transaction_crash import same
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import (
@@ -94,7 +94,7 @@ def _settle(bay: Forebay, turn: int) -> None:
 
 def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore, **fields: Any) -> Forebay:
     settings = Settings(background=False, memory_limit="8MiB", max_file_length="64KiB", **fields)
-    return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+    return open_forebay(disk, metadata, settings, ManualClock())
 
 
 def contents(bay: Forebay) -> dict[Any, Any]:

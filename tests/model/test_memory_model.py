@@ -131,7 +131,7 @@ class Model:
         for number, operation in enumerate(self.random.choices(names, weights, k=steps), start=1):
             operation()
             self.done[operation.__name__] += 1
-            memory = self.store.engine.budget
+            memory = self.store.budget
             assert memory.held_bytes <= memory.limit_bytes
             if self.is_resized and number % RESIZE_STEPS == 0:
                 self.resize()
@@ -224,23 +224,22 @@ class Model:
         most = random.choice((1, 1, 5, 50, 300))
         max_bytes = random.choice((None, None, 1, 10 * KIB, 300 * KIB))
         credit = taker.prefetch - len(taker.held) if taker.prefetch else most
-        if taker.held and self.store.engine.targets.is_short:
+        if taker.held and self.store.targets.is_short:
             credit = 0  # what is in flight fills memory: who holds something must settle it first
         expected = next(self.expected(taker), None) if credit > 0 else None
         deliveries = taker.consumer.take(most, max_bytes=max_bytes)
         scans = 0
         while expected is not None and taker.selector is not None and not deliveries:
             # A take that does not wait may leave the scan to the background, or, where memory is short, to the next.
-            engine = self.store.engine
-            starving = engine.targets.starving(taker.consumer.consumer_group)
-            assert starving is None or starving in engine.targets.hungry, "nobody goes on with the scan"
+            starving = self.store.targets.starving(taker.consumer.consumer_group)
+            assert starving is None or starving in self.store.targets.loads.hungry, "nobody goes on with the scan"
             # One load may want a message of an eighth of the limit, and the buffer that it is read into.
-            is_short = engine.budget.free_bytes < engine.budget.target_bytes // 4 + KIB
+            is_short = self.store.budget.free_bytes < self.store.budget.target_bytes // 4 + KIB
             went_on = self.store.bay.step() or taker.consumer.statistics().direct_entries
             assert went_on or is_short, "the scan ended too early"
-            loads = engine.loader.loads
+            loads = self.store.loader.loads
             deliveries = taker.consumer.take(most, max_bytes=max_bytes)
-            assert deliveries or engine.loader.loads > loads, "the take did not go on with the scan"
+            assert deliveries or self.store.loader.loads > loads, "the take did not go on with the scan"
             scans += 1
             assert scans <= self.store.queue(taker.queue).depth, "the scan does not end"
         assert (expected is not None) == bool(deliveries), f"{len(deliveries)} deliveries, expected {expected}"
@@ -351,7 +350,7 @@ class Model:
         else:
             self.done["awaited"] += 1
             assert report.awaited.keys() <= {"attempts", "dispatch_area", "target_lists", "spill_buffer", "tmp_storage"}
-        self.store.engine.audit()
+        self.store.audit()
 
     def checkpoint(self) -> None:
         self.store.bay.checkpoint()
@@ -406,7 +405,7 @@ class Model:
         self.store.bay.step()
         memory = self.store.bay.statistics().memory
         assert memory.limit_bytes == parse_size("memory_limit", self.limit, minimum=0)
-        assert not self.store.engine.resizing.is_under_way
+        assert not self.store.resizing.is_under_way
 
 
 @pytest.fixture(autouse=True)

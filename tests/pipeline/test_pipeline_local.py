@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 from closed_stores import place_of, small_bay, two_data_logs
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
 
 import forebay
 from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.explain.disk import explain_data_log
 from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import Store, find_stores, plan
@@ -34,7 +34,7 @@ def opened(image: SimulatedDisk) -> Forebay:
     """The store, its index made from the journal alone."""
     image.capacity_bytes = 1 << 40
     settings = Settings(background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB")
-    return Forebay(Engine(image, lambda store_id, cache_bytes: MemoryMetadataStore(), settings, ManualClock(1)), None)
+    return open_forebay(image, MemoryMetadataStore(), settings, ManualClock(1))
 
 
 def without_index(image: SimulatedDisk) -> SimulatedDisk:
@@ -46,7 +46,7 @@ def without_index(image: SimulatedDisk) -> SimulatedDisk:
 
 
 def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
-    index = bay._engine.store.index
+    index = inside(bay).index
     return {
         (number, block): index.peek(lane, block).pack()
         for number, lane in index.lanes.items()

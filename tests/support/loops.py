@@ -100,7 +100,7 @@ class LoopBay(SimulatedBay):
 
     @property
     def syncs(self) -> int:
-        return self.engine.store.journal.syncs
+        return self.journal.syncs
 
 
 async def ticks(count: int = 10) -> None:

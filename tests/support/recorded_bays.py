@@ -9,8 +9,6 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.dispatch.consumer.consumer import Consumer
-from forebay.dispatch.engine.engine import Engine
-from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
 from forebay.store.disk.simulated_disk import SimulatedDisk
@@ -27,10 +25,8 @@ class RecordedBay(SimulatedBay):
     def trace(self) -> File:
         return self.trace_disk.open_for_reading("trace")
 
-    def _open(self) -> None:
-        metadata, trace = self._metadata, self.trace_disk.open("trace", create=True)
-        self.engine = Engine(self.disk, lambda store_id, cache_bytes: metadata, self._settings, self.clock, trace=trace)
-        self.bay = Forebay(self.engine, None)
+    def _open(self, trace: File | None = None) -> None:
+        super()._open(self.trace_disk.open("trace", create=True))
 
     def pass_second(self) -> None:
         self.clock.advance(1.0)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from inside import Inside, open_forebay
 from manual_clock import ManualClock
 
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.core.model import TargetList
-from forebay.dispatch.engine.engine import Engine
-from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue
+from forebay.store.disk.disk import File
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -24,8 +23,8 @@ class _SyncedMetadataStore(MemoryMetadataStore):
         self.synced()
 
 
-class SimulatedBay:
-    """Fields of Settings as keywords; `bay` and `engine` are the open ones, `reopen` makes new ones."""
+class SimulatedBay(Inside):
+    """Fields of Settings as keywords; `bay` is the open Forebay, `reopen` makes a new one."""
 
     def __init__(self, seed: int = 0, **fields: Any) -> None:
         defaults: dict[str, Any] = {"background": False, "memory_limit": "4MiB", "sync": "never"}
@@ -35,9 +34,9 @@ class SimulatedBay:
         self._metadata = _SyncedMetadataStore()
         self._open()
 
-    def _open(self) -> None:
-        self.engine = Engine(self.disk, lambda store_id, cache_bytes: self._metadata, self._settings, self.clock)
-        self.bay = Forebay(self.engine, None)
+    def _open(self, trace: File | None = None) -> None:
+        self.bay = open_forebay(self.disk, lambda *_: self._metadata, self._settings, self.clock, trace=trace)
+        super().__init__(self.bay)
 
     def queue(self, name: str = "orders") -> Queue:
         return self.bay.queue(name)
@@ -60,25 +59,7 @@ class SimulatedBay:
             self._metadata = _SyncedMetadataStore()
         self._open()
 
-    def lists(self) -> list[TargetList]:
-        return list(self.engine.targets.lists)
-
     @property
     def reads(self) -> int:
         """Reads of the disk so far."""
         return self.disk.calls["read"]
-
-    def check(self) -> None:
-        """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
-        check_engine(self.engine)
-
-
-def check_engine(engine: Engine) -> None:
-    """See SimulatedBay.check."""
-    engine.audit()
-    for target in engine.targets.lists:
-        target._check()
-    engine.targets.pending_cache._check()
-    engine.targets.head_queue_cache._check()
-    engine.store.index._check()
-    engine.overflow._check()

@@ -11,12 +11,12 @@ from forebay import Message
 
 def roll(simulated: SimulatedBay) -> None:
     """What follows is in the next data log."""
-    with simulated.engine.lock:
-        simulated.engine.store.journal.roll()
+    with simulated.lock:
+        simulated.journal.roll()
 
 
 def newest(simulated: SimulatedBay) -> int:
-    return simulated.engine.store.journal.data_log
+    return simulated.journal.data_log
 
 
 def send(simulated: SimulatedBay, name: str, *bodies: bytes, priority: int = 4) -> None:

@@ -108,23 +108,23 @@ def miss_share(rule: Rule, traffic: Traffic, limit: str = "16MiB") -> float:
     bay.reopen()
     with patch("forebay.dispatch.core.lists.high_watermarks", rule):
         consumers = [bay.queue(f"q{number}").subscribe(prefetch=0) for number in range(count)]
-        bay.engine.loader.step()
+        bay.loader.step()
         credit = [0.0] * count
         read_bytes = 0.0
         delivered = missed = 0
         for tick in range(TICKS):
             rates = traffic(tick)
             bay.clock.advance(TICK_SECONDS)
-            bay.engine.housekeep()
+            bay.housekeep()
             # The loader: as many loads as it has time for, with what it could not finish carried on.
             speed = sum(rates) / LOADER_SHARE
             read_bytes += speed * TICK_SECONDS
             while read_bytes > 0:
-                held = bay.engine.budget.held_bytes
-                if not bay.engine.loader.step():
+                held = bay.budget.held_bytes
+                if not bay.loader.step():
                     read_bytes = 0.0
                     break
-                read_bytes -= max(bay.engine.budget.held_bytes - held, 0) + LOAD_SECONDS * speed
+                read_bytes -= max(bay.budget.held_bytes - held, 0) + LOAD_SECONDS * speed
             for number, consumer in enumerate(consumers):
                 credit[number] += rates[number] * TICK_SECONDS / MESSAGE_BYTES
                 while (wanted := int(credit[number])) and (deliveries := consumer.take(wanted)):

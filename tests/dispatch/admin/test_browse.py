@@ -90,20 +90,20 @@ def test_twenty_thousand_messages_of_1_kib_stay_within_4_mib() -> None:
     queue = simulated.queue()
     with queue.subscribe() as consumer:
         consumer.take(200)
-        limit = simulated.engine.budget.limit_bytes
+        limit = simulated.budget.limit_bytes
         held_max, count = 0, 0
         for n, message in enumerate(queue.browse()):
             assert int(message.body) == n
             count += 1
             if not n % 100:
-                simulated.engine.audit()
+                simulated.audit()
                 held_max = max(held_max, held_by_browsers(simulated))
                 # What consumers do meanwhile is no hindrance.
                 consumer.nack(consumer.take(1))
         assert count == 20_000
         assert 0 < held_max <= limit // 16
         assert held_by_browsers(simulated) == 0
-        assert simulated.engine.budget.held_bytes_max <= limit
+        assert simulated.budget.held_bytes_max <= limit
         simulated.check()
 
 
@@ -123,10 +123,9 @@ def test_with_little_free_memory_loads_are_small_and_without_any_it_goes_on(
 ) -> None:
     simulated = filled(600, 1000)
     simulated.reopen()
-    engine = simulated.engine
-    other = engine.budget.holder("other")
+    other = simulated.budget.holder("other")
     sizes: list[int] = []
-    begin = engine.browsers._begin
+    begin = simulated.browsers._begin
 
     def counted(*args: Any) -> Any:
         load = begin(*args)
@@ -134,9 +133,9 @@ def test_with_little_free_memory_loads_are_small_and_without_any_it_goes_on(
             sizes.append(load.charge)
         return load
 
-    monkeypatch.setattr(engine.browsers, "_begin", counted)
-    with engine.lock:
-        assert other.reserve(engine.budget.free_bytes - free_bytes)
+    monkeypatch.setattr(simulated.browsers, "_begin", counted)
+    with simulated.lock:
+        assert other.reserve(simulated.budget.free_bytes - free_bytes)
     assert seen(simulated.queue().browse()) == list(range(600))
     assert least <= min(sizes) and max(sizes) <= free_bytes
     simulated.check()
@@ -145,12 +144,11 @@ def test_with_little_free_memory_loads_are_small_and_without_any_it_goes_on(
 def test_while_others_use_all_that_may_be_read_at_once_it_goes_on() -> None:
     simulated = filled(600, 1000)
     simulated.reopen()
-    engine = simulated.engine
-    reading, other = engine.budget.holders["read_buffers"], engine.budget.holder("other")
-    with engine.lock:
+    reading, other = simulated.budget.holders["read_buffers"], simulated.budget.holder("other")
+    with simulated.lock:
         assert reading.reserve(1 << 19)
         # Room for messages, and none for a buffer beside them.
-        assert other.reserve(engine.budget.free_bytes - 10_000)
+        assert other.reserve(simulated.budget.free_bytes - 10_000)
     assert seen(simulated.queue().browse()) == list(range(600))
     assert held_by_browsers(simulated) == 0
     simulated.check()
@@ -197,7 +195,7 @@ def test_walk_collected_while_its_thread_holds_the_lock_waits_for_nothing() -> N
     next(messages)
     cycle: list[Any] = [messages]
     cycle.append(cycle)
-    with simulated.engine.lock:
+    with simulated.lock:
         del messages, cycle
         gc.collect()
     assert held_by_browsers(simulated) > 0
@@ -217,11 +215,11 @@ def test_what_comes_after_the_beginning_does_not_make_it_endless() -> None:
 
 def test_what_is_not_durable_yet_is_not_seen() -> None:
     simulated = filled(3, sync="always")
-    engine, queue = simulated.engine, simulated.queue()
-    with engine.lock:
-        area = engine.queues["orders"].areas[4]
+    queue = simulated.queue()
+    with simulated.lock:
+        area = simulated.queue_area("orders").areas[4]
         assert area is not None
-        engine.store.add(area.index_lane, 0, b"", b"7")
+        simulated.store.add(area.index_lane, 0, b"", b"7")
     assert seen(queue.browse()) == [0, 1, 2]
 
 

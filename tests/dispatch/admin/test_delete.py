@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.model import QueueArea
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.times import NO_TIMES, Times
@@ -39,7 +39,7 @@ def lose_index(simulated: SimulatedBay) -> None:
 
 
 def lanes(simulated: SimulatedBay) -> set[int]:
-    return {lane.destination for lane in simulated.engine.store.index.lanes.values()}
+    return {lane.destination for lane in simulated.index.lanes.values()}
 
 
 def test_deleted_queue_is_gone_with_all_that_was_in_it() -> None:
@@ -81,7 +81,7 @@ def test_number_of_a_deleted_queue_is_never_given_again(loses_index: bool) -> No
         with simulated.queue("others").subscribe() as consumer:
             consumer.ack(consumer.take(9))
     simulated.bay.cleanup()
-    assert 1 not in simulated.engine.store.sizes()
+    assert 1 not in simulated.store.sizes()
     if loses_index:
         lose_index(simulated)
     simulated.reopen()
@@ -143,18 +143,18 @@ def test_object_of_a_deleted_queue_is_empty_and_refuses_what_would_fill_it() -> 
 def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_many: bool) -> None:
     """It has the lane already, and waits for the state lock."""
     simulated = filled(5)
-    engine, queue = simulated.engine, simulated.queue()
-    area = engine.queues["orders"].areas[0]
+    queue = simulated.queue()
+    area = simulated.queue_area("orders").areas[0]
     assert area is not None
     queue.delete()
-    before = engine.store.journal.journal_bytes
-    with engine.lock, pytest.raises(Closed):
+    before = simulated.journal.journal_bytes
+    with simulated.lock, pytest.raises(Closed):
         if is_many:
-            engine.store.add_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
+            simulated.store.add_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
         else:
-            engine.store.add(area.index_lane, 0, b"", b"1")
-    assert engine.store.journal.journal_bytes == before
-    assert engine.store.journal.failure is None
+            simulated.store.add(area.index_lane, 0, b"", b"1")
+    assert simulated.journal.journal_bytes == before
+    assert simulated.journal.failure is None
     simulated.queue("prices").send(b"1")
 
 
@@ -167,7 +167,7 @@ def test_non_persistent_send_that_is_under_way_while_the_queue_is_deleted_holds_
     area = queue._area.non_persistent_lanes[4]  # the send has looked it up
     assert area is not None
     queue.delete()
-    with simulated.engine.lock, pytest.raises(Closed):
+    with simulated.lock, pytest.raises(Closed):
         if times == NO_TIMES:
             area.add(0, b"", b"x")
         else:
@@ -199,14 +199,14 @@ def test_sender_that_waits_for_room_gets_closed() -> None:
 
 def test_what_is_not_published_yet_never_arrives() -> None:
     simulated = filled(3, sync="always")
-    engine, queue = simulated.engine, simulated.queue()
-    with engine.lock:
-        area = engine.queues["orders"].areas[0]
+    queue = simulated.queue()
+    with simulated.lock:
+        area = simulated.queue_area("orders").areas[0]
         assert area is not None
-        sequence = engine.store.add(area.index_lane, 0, b"", b"7")
-        engine.unpublished.append((engine.store.journal.end, area, ((sequence, b"", b"7", 0),)))
+        sequence = simulated.store.add(area.index_lane, 0, b"", b"7")
+        simulated.unpublished.append((simulated.journal.end, area, ((sequence, b"", b"7", 0),)))
     queue.delete()
-    assert not engine.unpublished
+    assert not simulated.unpublished
     assert simulated.bay.statistics().memory.holders["head_queue_cache"] == 0
     simulated.queue().send(b"8")
     simulated.check()
@@ -218,7 +218,7 @@ def test_parked_messages_are_forgotten() -> None:
     with simulated.queue().subscribe() as consumer:
         consumer.nack(consumer.take(5), delay=5.0)
         simulated.queue().delete()
-    assert simulated.engine.next_due() is None
+    assert simulated.next_due() is None
     simulated.clock.advance(10)
     simulated.bay.step()
     simulated.check()
@@ -232,17 +232,16 @@ def test_load_that_is_under_way_brings_nothing_back(selector: str | None, is_aba
         simulated.reopen()
     queue = simulated.queue()
     queue.subscribe(selector=selector)
-    engine = simulated.engine
     target = simulated.lists()[0]
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=False)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=False)
     assert load is not None
     queue.delete()
     if is_abandoned:
-        with engine.lock:
-            engine.loader._abandon(load)
+        with simulated.lock:
+            simulated.loader._abandon(load)
     else:
-        engine.loader.finish(load)
+        simulated.loader.finish(load)
     simulated.check()
     holders = simulated.bay.statistics().memory.holders
     assert holders["target_lists"] == holders["pending_cache"] == holders["head_queue_cache"] == 0
@@ -304,8 +303,8 @@ def test_queue_that_an_undecided_transaction_knows_is_not_deleted() -> None:
 
 def test_send_in_a_transaction_that_comes_too_late_is_refused_and_the_transaction_goes_on() -> None:
     simulated = filled(1)
-    engine, queue = simulated.engine, simulated.queue()
-    [area] = filter(None, engine.queues["orders"].areas)
+    queue = simulated.queue()
+    [area] = filter(None, simulated.queue_area("orders").areas)
     transaction = simulated.bay.transaction()
     queue.delete()
     with pytest.raises(Closed):
@@ -334,16 +333,15 @@ def test_data_logs_of_a_deleted_queue_go_and_those_of_others_stay() -> None:
 def test_rows_of_the_index_go_with_the_next_checkpoint_whatever_was_under_way() -> None:
     simulated = filled(3000)
     simulated.bay.checkpoint()
-    engine = simulated.engine
-    with engine.lock:  # a checkpoint is writing while the queue is deleted
-        taken, deleted = engine.store.index.take_dirty(), engine.store.index.take_dead()
+    with simulated.lock:  # a checkpoint is writing while the queue is deleted
+        taken, deleted = simulated.index.take_dirty(), simulated.index.take_dead()
     simulated.queue().delete()
-    with engine.lock:
-        engine.store.index.settle(taken, deleted, True)
+    with simulated.lock:
+        simulated.index.settle(taken, deleted, True)
     simulated.bay.checkpoint()
     simulated.bay.checkpoint()
-    assert not engine.store.index._forgotten and not engine.store.index.lanes
-    assert engine.store.index.held_bytes == 0
+    assert not simulated.index._forgotten and not simulated.index.lanes
+    assert simulated.index.held_bytes == 0
     snapshot = simulated._metadata.load()
     assert snapshot is not None and not snapshot.blocks
     simulated.check()
@@ -360,7 +358,7 @@ def test_messages_left_in_old_data_logs_stay_gone_when_the_index_is_lost_and_the
     for _ in range(2):
         simulated.queue("filler").send(bytes(70_000))
     simulated.queue("filler").purge()
-    simulated.engine.store.delete_unneeded()
+    simulated.store.delete_unneeded()
     kinds = [(row["kind"], row["data_log"]) for row in dump(simulated.disk)]
     assert ("destination", 1) in kinds and "delete" not in dict(kinds)
     lose_index(simulated)
@@ -382,7 +380,6 @@ def test_verify_and_dump_know_the_record() -> None:
 @interpreted
 def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
     simulated = SimulatedBay(max_file_length="64KiB")
-    engine = simulated.engine
 
     def churn(begin: int, count: int) -> None:
         for n in range(begin, begin + count):
@@ -410,7 +407,7 @@ def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
         return sum(found.size for found in snapshot.statistics("filename"))
 
     churn(0, 1000)
-    before = engine.budget.statistics().holders
+    before = simulated.budget.statistics().holders
     tracemalloc.start()
     try:
         churn(1000, 500)
@@ -421,12 +418,16 @@ def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
         tracemalloc.stop()
     assert grown < 100_000  # 50 bytes each
     churn(3500, 6500)
-    assert engine.budget.statistics().holders == before
+    assert simulated.budget.statistics().holders == before
     areas = [found for found in gc.get_objects() if isinstance(found, QueueArea)]
-    assert sum(found.target_area is engine.targets for found in areas) <= 1  # the loader's last one
-    assert not engine.store.index.lanes and not engine.store.index._forgotten
-    assert not engine.targets.head_queue_cache._lanes and not engine.targets.head_queue_cache._is_full
-    assert not engine.targets.pending_cache._lanes and not engine.targets.lists and not engine.targets.hungry
+    assert sum(found.target_area is simulated.targets for found in areas) <= 1  # the loader's last one
+    assert not simulated.index.lanes and not simulated.index._forgotten
+    assert not simulated.targets.head_queue_cache._lanes and not simulated.targets.head_queue_cache._is_full
+    assert (
+        not simulated.targets.pending_cache._lanes
+        and not simulated.targets.lists
+        and not simulated.targets.loads.hungry
+    )
     assert simulated.bay.statistics().store.data_logs == 1
 
 
@@ -440,7 +441,7 @@ def test_crash_at_any_call_leaves_the_queue_with_what_it_had_or_gone(sync: SyncM
     states = 0
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+        return open_forebay(disk, metadata, settings, ManualClock())
 
     def look(disk: SimulatedDisk, metadata: MemoryMetadataStore, context: object) -> None:
         nonlocal states
@@ -449,8 +450,8 @@ def test_crash_at_any_call_leaves_the_queue_with_what_it_had_or_gone(sync: SyncM
         found = left.queue("orders").depth if "orders" in left.destinations() else -1
         assert found in allowed, (context, found)
         assert left.queue("prices").depth == 50, context
-        left._engine.store.index._check()
-        left._engine.audit()
+        inside(left).index._check()
+        inside(left).audit()
         if sync == "always":
             assert left.queue("orders").send(b"new") not in ids, context
 

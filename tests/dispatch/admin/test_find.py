@@ -8,7 +8,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Message, SettingsError
-from forebay.dispatch.admin.finder import FIND_MESSAGES_MAX
+from forebay.dispatch.admin.browse import FIND_MESSAGES_MAX
 
 
 def test_generated_id_is_found_with_one_read_at_any_depth() -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
@@ -23,7 +24,6 @@ from forebay import (
     StoreFull,
 )
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -100,7 +100,7 @@ def test_what_is_in_flight_stays_and_counts_for_no_limit() -> None:
         consumer.nack(held[0])
         consumer.nack(held[1], delay=60.0)
         assert orders.move(late) == 13
-        assert consumer.take(9) == [] and simulated.engine.next_due() is None
+        assert consumer.take(9) == [] and simulated.next_due() is None
         consumer.ack(held[2:])
         assert orders.depth == 0
         simulated.check()
@@ -137,8 +137,8 @@ def test_twenty_thousand_messages_of_1_kib_stay_within_4_mib() -> None:
     with orders.subscribe() as holder, late.subscribe() as other:
         held = holder.take(100)
         assert orders.move(late) == 19_900
-        limit = simulated.engine.budget.limit_bytes
-        assert simulated.engine.budget.held_bytes_max <= limit
+        limit = simulated.budget.limit_bytes
+        assert simulated.budget.held_bytes_max <= limit
         assert simulated.bay.statistics().memory.holders["browsers"] == 0
         simulated.check()
         assert [int(delivery.body) for delivery in other.take(50)] == list(range(100, 150))
@@ -170,9 +170,9 @@ def test_large_messages_and_messages_sent_one_by_one_move_too() -> None:
 @pytest.mark.parametrize("is_vectored", [False, True])
 def test_slices_are_as_the_setting_says(is_vectored: bool) -> None:
     simulated = filled(300, use_vectored_io=is_vectored)
-    before = simulated.engine.store.journal.next_sequence
+    before = simulated.journal.next_sequence
     simulated.queue().move("late")
-    records = simulated.engine.store.journal.next_sequence - before
+    records = simulated.journal.next_sequence - before
     assert records == 300 + 2 + 1 if not is_vectored else records <= 6
 
 
@@ -248,7 +248,7 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
     moved = full.value.stored
     assert moved == (256 if nth > 2 else 0)
     assert numbers(late) == list(range(-1, moved)) and numbers(orders) == list(range(moved, 600))
-    assert not simulated.engine.store.transactions.open
+    assert not simulated.store.transactions.open
     simulated.check()
     simulated.reopen()
     assert simulated.queue().move("late") == 600 - moved
@@ -259,14 +259,14 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
 def test_load_that_is_under_way_brings_nothing_back() -> None:
     simulated = filled(400)
     simulated.reopen()
-    orders, engine = simulated.queue(), simulated.engine
+    orders = simulated.queue()
     consumer = orders.subscribe()
     [target] = simulated.lists()
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=False)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=False)
     assert load is not None
     assert orders.move("late") == 400
-    engine.loader.finish(load)
+    simulated.loader.finish(load)
     assert consumer.take(10) == [] and not target.direct
     simulated.check()
 
@@ -278,15 +278,15 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
     states: set[int] = set()
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+        return open_forebay(disk, metadata, settings, ManualClock())
 
     def look(image: SimulatedDisk, left: MemoryMetadataStore, context: object) -> None:
         bay = opened(image, left)
         orders, late = numbers(bay.queue("orders")), numbers(bay.queue("late"))
         assert sorted(orders + late) == list(range(700)), context
         assert orders == sorted(orders) and late == sorted(late), context
-        bay._engine.store.index._check()
-        bay._engine.audit()
+        inside(bay).index._check()
+        inside(bay).audit()
         states.add(len(late))
 
     def crash(call: str, name: str) -> None:
@@ -413,4 +413,4 @@ def test_consumers_and_movers_on_many_threads_lose_and_double_nothing(tmp_path: 
         for thread in threads:
             thread.join(120)
         assert sorted(found) == list(range(count))
-        bay._engine.audit()
+        inside(bay).audit()

@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.lane import Lane
@@ -27,7 +27,7 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
 
 
 def journal_end(simulated: SimulatedBay) -> int:
-    return simulated.engine.store.journal.journal_bytes
+    return simulated.journal.journal_bytes
 
 
 def bodies(consumer: Consumer) -> list[int]:
@@ -133,7 +133,7 @@ def test_parked_and_returned_messages_are_forgotten() -> None:
     consumer.nack(batch[:5], delay=60.0)
     consumer.nack(batch[5:8])
     assert queue.purge() == 18
-    assert simulated.engine.next_due() is None
+    assert simulated.next_due() is None
     simulated.clock.advance(100)
     simulated.bay.step()
     assert consumer.take(10) == []
@@ -175,13 +175,12 @@ def test_load_that_is_under_way_brings_nothing_back() -> None:
     simulated.reopen()
     queue = simulated.queue()
     consumer = queue.subscribe()
-    engine = simulated.engine
     [target] = simulated.lists()
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=False)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=False)
     assert load is not None
     assert queue.purge() == 400
-    engine.loader.finish(load)
+    simulated.loader.finish(load)
     assert consumer.take(10) == [] and not target.direct
     simulated.check()
     queue.send(b"5")
@@ -192,15 +191,14 @@ def test_load_that_is_given_up_leaves_nothing_in_a_cache() -> None:
     simulated = filled(50)
     queue = simulated.queue()
     consumer = queue.subscribe()
-    engine = simulated.engine
     [target] = simulated.lists()
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=False)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=False)
     assert load is not None and load.from_cache
     queue.purge()
-    with engine.lock:
-        engine.loader._abandon(load)
-    assert len(engine.targets.pending_cache) == 0
+    with simulated.lock:
+        simulated.loader._abandon(load)
+    assert len(simulated.targets.pending_cache) == 0
     simulated.check()
     assert consumer.take(1) == []
 
@@ -227,7 +225,7 @@ def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyP
     while batch := keeper.take(400):
         keeper.nack(batch[1:], delay=1e6)
         held.append(batch[0])
-    index, store = simulated.engine.store.index, simulated.engine.store
+    index, store = simulated.index, simulated.store
     remove, dirty = store.remove, []
 
     def counted(lane: Lane, first: int, last: int) -> int:
@@ -271,7 +269,7 @@ def test_purged_messages_stay_purged_after_a_kill_and_with_always_after_a_power_
     disk, metadata = SimulatedDisk(), MemoryMetadataStore()
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+        return open_forebay(disk, metadata, settings, ManualClock())
 
     bay = opened(disk, metadata)
     queue = bay.queue("orders")
@@ -293,13 +291,13 @@ def test_power_cut_at_any_call_leaves_a_purge_whole_or_undone() -> None:
     allowed = {700, 2}
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+        return open_forebay(disk, metadata, settings, ManualClock())
 
     def crash(call: str, name: str) -> None:
         for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT):
             left = opened(disk.crash_power(random, mode), metadata.crash(random))
             assert left.queue("orders").depth in allowed, (call, name, mode)
-            left._engine.store.index._check()
+            inside(left).index._check()
 
     bay = opened(disk, metadata)
     queue = bay.queue("orders")

@@ -242,13 +242,13 @@ def test_a_batch_has_its_ids_in_order_and_says_how_much_of_it_is_in() -> None:
         bay = LoopBay(memory_limit="8MiB", sync="always")
         queue = await bay.aio.queue("orders")
         ids = await queue.send_many(Message(b"%d" % number) for number in range(5000))
-        assert len(set(ids)) == 5000 and not bay.engine.unpublished
+        assert len(set(ids)) == 5000 and not bay.unpublished
         with pytest.raises(SettingsError) as refused:
             await queue.send_many([*[Message(b"x")] * 3000, None])  # type: ignore[list-item]
         assert refused.value.stored == queue.depth - 5000  # type: ignore[attr-defined]
         with pytest.raises(ZeroDivisionError):
             await queue.send_many(generated(300))
-        assert not bay.engine.unpublished and bay.engine.store.journal.durable == bay.engine.position()
+        assert not bay.unpublished and bay.journal.durable == bay.position()
         bay.check()
 
     asyncio.run(main())
@@ -262,7 +262,7 @@ def test_a_large_batch_lets_others_run_and_waits_in_ram_in_part_only() -> None:
 
         async def watch() -> None:
             while True:
-                seen.append((64 << 10) * sum(len(messages) for _, _, messages in bay.engine.unpublished))
+                seen.append((64 << 10) * sum(len(messages) for _, _, messages in bay.unpublished))
                 await asyncio.sleep(0)
 
         watching = asyncio.create_task(watch())
@@ -283,13 +283,13 @@ def test_a_lazy_delivery_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch
         [delivery] = await consumer.take()
         assert delivery.is_lazy
         threads = set()
-        read = bay.engine.store.read
+        read = bay.store.read
 
         def spied(*arguments: Any) -> Any:
             threads.add(threading.get_ident())
             return read(*arguments)
 
-        monkeypatch.setattr(bay.engine.store, "read", spied)
+        monkeypatch.setattr(bay.store, "read", spied)
         assert (await delivery.read()).body == body
         assert threads and threading.get_ident() not in threads
         assert delivery.body == body
@@ -450,7 +450,7 @@ def test_a_block_that_is_cancelled_is_rolled_back() -> None:
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
-        assert queue.depth == 0 and not bay.engine.transactions.undecided
+        assert queue.depth == 0 and not bay.transactions.undecided
         bay.check()
 
     asyncio.run(main())

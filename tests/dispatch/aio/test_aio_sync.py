@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import open_forebay
 from loops import ByHand, Inline, LoopBay, ticks
 from manual_clock import ManualClock
 
-from forebay import Forebay, Message, StoreFailed
-from forebay.dispatch.engine.engine import Engine
+from forebay import Message, StoreFailed
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -154,7 +154,7 @@ def test_an_urgent_checkpoint_is_a_workers_and_waited_for() -> None:
         assert not sending.done()
         workers.work()
         await sending
-        assert bay.engine.store.checkpoint_adds == 200
+        assert bay.store.checkpoint_adds == 200
 
     asyncio.run(main())
 
@@ -174,7 +174,7 @@ def test_acks_of_many_runs_make_room_in_the_index_on_the_way() -> None:
             wanted.append(batch[0])
             await consumer.ack(batch[2:])
         most = 0
-        ack = bay.engine.store.index
+        ack = bay.index
 
         async def watch() -> None:
             nonlocal most
@@ -198,14 +198,14 @@ def test_the_loop_goes_on_while_the_disk_syncs(monkeypatch: pytest.MonkeyPatch) 
         bay.aio._caller._workers = __import__("concurrent.futures").futures.ThreadPoolExecutor(2)
         queue = await bay.aio.queue("orders")
         gate, threads = threading.Event(), set()
-        sync = bay.engine.store.journal.sync
+        sync = bay.journal.sync
 
         def gated(position: int | None = None) -> None:
             threads.add(threading.get_ident())
             assert gate.wait(60)
             sync(position)
 
-        monkeypatch.setattr(bay.engine.store.journal, "sync", gated)
+        monkeypatch.setattr(bay.journal, "sync", gated)
         sending = asyncio.create_task(queue.send(b"x"))
         await ticks(100)
         assert not sending.done()
@@ -299,9 +299,9 @@ def test_cancelled_sends_and_acks_hurt_nobody_and_nothing_confirmed_is_lost(seed
 def pending(bay: LoopBay, disk: SimulatedDisk) -> list[bytes]:
     """What the next open finds."""
     metadata = MemoryMetadataStore()
-    engine = Engine(disk, lambda store_id, cache_bytes: metadata, bay.engine.settings, ManualClock(1))
+    again = open_forebay(disk, metadata, bay.settings, ManualClock(1))
     bodies = []
-    with Forebay(engine, None).queue("orders").subscribe(prefetch=0) as consumer:
+    with again.queue("orders").subscribe(prefetch=0) as consumer:
         while batch := consumer.take(1000):
             bodies += [delivery.body for delivery in batch]
     return bodies

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside
 from loops import ByHand, InThread, LoopBay, run_jumping, ticks
 
 import forebay
@@ -486,7 +487,7 @@ def test_a_backlog_is_read_beside_the_loop_and_in_order(tmp_path: Path, monkeypa
 
     async def main() -> None:
         async with forebay.aio.open(tmp_path, memory_limit="4MiB", sync="never") as bay:
-            store, readers = bay.synchronous._engine.store, set()
+            store, readers = inside(bay.synchronous).store, set()
             read = store.read
 
             def spied(*arguments: Any) -> Any:
@@ -554,7 +555,7 @@ def test_a_browse_cancelled_while_it_reads_ends_with_that_read_and_keeps_no_memo
             with pytest.raises(asyncio.CancelledError):
                 await browsing
             assert len(await browse()) == 10
-            bay.synchronous._engine.audit()
+            inside(bay.synchronous).audit()
             assert (await bay.statistics()).memory.holders["browsers"] == 0
 
     asyncio.run(main())

@@ -397,7 +397,7 @@ def test_max_bytes_bounds_deliveries_that_are_read_later_too(bay: SimulatedBay, 
     small = bay.queue("small")
     send(small, 2000, BODY)
     with small.subscribe(prefetch=0) as consumer:
-        while bay.engine.targets.dispatch.held_bytes < bay.engine.targets.dispatch_bytes_max - 2 * KIB:
+        while bay.targets.dispatch.held_bytes < bay.targets.dispatch_bytes_max - 2 * KIB:
             consumer.take(1)
         assert len(consumer.take(100, max_bytes=10 * KIB + 500)) <= 10
 
@@ -495,10 +495,10 @@ class _Hook:
     """Stands for the state lock and does something just before it is first taken."""
 
     def __init__(self, bay: SimulatedBay, work: Callable[[], None]) -> None:
-        self._bay, self._lock, self._work = bay, bay.engine.lock, work
+        self._bay, self._lock, self._work = bay, bay.lock, work
 
     def __enter__(self) -> None:
-        self._bay.engine.lock = self._lock
+        self._bay.lock = self._lock
         self._work()
         self._lock.acquire()
 
@@ -511,7 +511,7 @@ def test_a_consumer_closed_just_before_a_take_has_the_lock_is_handed_nothing(bay
     queue = bay.queue()
     consumer, other = queue.subscribe(), queue.subscribe()
     sent = send(queue, 5)
-    bay.engine.lock = _Hook(bay, consumer.close)  # type: ignore[assignment]
+    bay.lock = _Hook(bay, consumer.close)  # type: ignore[assignment]
     with pytest.raises(Closed):
         consumer.take(most)
     assert ids(take_all(other)) == sent

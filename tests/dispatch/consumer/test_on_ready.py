@@ -199,7 +199,7 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_after_a_take_
     bay.reopen()
     bell = LoopWaker()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
-        bay.engine.targets.hungry.clear()  # which is what giving up is
+        bay.targets.loads.hungry.clear()  # which is what giving up is
         bell.heard()
         assert consumer.take() == []
         bay.bay.step()
@@ -216,18 +216,18 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
     elsewhere = bay.queue("elsewhere")
     elsewhere.send(bytes(1024))
     bay.reopen()
-    host = bay.engine.budget.holder("host")
+    host = bay.budget.holder("host")
     taker = bay.queue("elsewhere").subscribe()
     (held,) = taker.take()
     bell = LoopWaker()
     with bay.queue().subscribe(selector="n = 0", on_ready=bell) as consumer:
-        bay.engine.targets.hungry.clear()
+        bay.targets.loads.hungry.clear()
         bell.heard()
         assert consumer.take() == []
-        bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None, least=0)
-        assert host.reserve(bay.engine.budget.free_bytes)
+        bay.targets.make_room(bay.budget.limit_bytes, None, least=0)
+        assert host.reserve(bay.budget.free_bytes)
         bay.bay.step()
-        assert not bell.heard() and not bay.engine.targets.hungry
+        assert not bell.heard() and not bay.targets.loads.hungry
         if frees == "ack":
             held.ack()
         elif frees == "close":

@@ -53,7 +53,7 @@ def test_scan_that_finds_nothing_leaves_every_other_load_to_the_others() -> None
     queue = store.queue()
     with queue.subscribe(selector="kind = 'none'"), queue.subscribe():
         scanned, plain = store.lists()
-        assert store.engine.loader.step() and store.engine.loader.step()
+        assert store.loader.step() and store.loader.step()
         assert scanned.frontier == LOAD_MESSAGES_MAX
         assert plain.direct
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import SettingsError, StoreFull
-from forebay.dispatch.admission.overhead import QUEUE_BYTES, SUBSCRIPTION_BYTES, TOPIC_BYTES
+from forebay.dispatch.core.overhead import QUEUE_BYTES, SUBSCRIPTION_BYTES, TOPIC_BYTES
 
 MANY = 10_000
 
@@ -122,7 +123,7 @@ def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int
         assert QUEUE_BYTES // 2 < queue <= QUEUE_BYTES, queue
         assert bay.statistics().memory.holders["destinations"] == count * (QUEUE_BYTES + TOPIC_BYTES)
         assert queue + real_bytes(use, count) < 4096
-        bay._engine.audit()
+        inside(bay).audit()
 
 
 @interpreted
@@ -135,7 +136,7 @@ def test_offline_subscriptions_are_charged_what_they_take(tmp_path: Path, count:
         assert bay.statistics().memory.holders["destinations"] == TOPIC_BYTES + count * SUBSCRIPTION_BYTES
         with_backlog = alone + real_bytes(lambda number: prices.send(b"x") if number < 10 else None, count)
         assert SUBSCRIPTION_BYTES // 2 < with_backlog <= SUBSCRIPTION_BYTES, (alone, with_backlog)
-        bay._engine.audit()
+        inside(bay).audit()
 
 
 @pytest.mark.parametrize("count", [200, pytest.param(MANY, marks=pytest.mark.soak)])

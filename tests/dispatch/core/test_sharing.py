@@ -38,7 +38,7 @@ def test_lists_do_not_take_memory_from_each_other_for_ever() -> None:
     ]
     bay = bay_with(queues)
     loads = 0
-    while bay.engine.loader.step():
+    while bay.loader.step():
         loads += 1
         assert loads <= 10 * sum(map(len, queues)), "the loader never rests"
     assert all(target.direct for target in bay.lists()), "each list has something to hand out"
@@ -51,7 +51,7 @@ def test_a_list_that_gives_memory_keeps_as_much_as_the_taker_will_have(last_kib:
     bay.bay.step()
     rich, poor = bay.lists()
     assert not rich.has_supply
-    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
+    bay.targets.make_room(bay.budget.limit_bytes, poor, least_seconds=90 * KIB / rich.bytes_per_second)
     assert rich.direct_bytes >= 90 * KIB
     assert rich.direct_bytes - charge_bytes(rich.direct[-1]) < 90 * KIB, "it gave all that it could"
     bay.check()

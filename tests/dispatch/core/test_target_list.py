@@ -23,10 +23,10 @@ def message(sequence: int) -> StoredMessage:
 
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
-    queue = QueueArea(bay.engine.targets, 1, "orders")
-    area = PersistentLaneState(queue, bay.engine.store.index.lane(1, 4), "")
+    queue = QueueArea(bay.targets.monitor, bay.targets, 1, "orders")
+    area = PersistentLaneState(queue, bay.index.lane(1, 4), "")
     area.published = 1000
-    target = TargetList(area, ConsumerGroup(None, bay.engine.lock), MIB)
+    target = TargetList(area, ConsumerGroup(None, bay.lock), MIB)
     for sequence in direct:
         target.append(message(sequence), charge_bytes(message(sequence)))
     for sequence in references:
@@ -254,7 +254,7 @@ def test_memory_is_given_back_by_head_queue_cache_then_pending_cache_then_the_fu
     idle.send_many(Message(BODY) for _ in range(500))
     head, pending, lists = held_by(bay)
     assert head and pending and lists
-    targets, budget = bay.engine.targets, bay.engine.budget
+    targets, budget = bay.targets, bay.budget
     keep = list_of(bay, [], [], 0)
 
     targets.make_room(budget.free_bytes + head // 2, keep)
@@ -275,7 +275,7 @@ def test_the_list_that_room_is_made_for_keeps_what_it_has() -> None:
     consumer = queue.subscribe()
     queue.send_many(Message(BODY) for _ in range(100))
     (target,) = bay.lists()
-    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, target)
+    bay.targets.make_room(bay.budget.limit_bytes, target)
     assert consumer.statistics().direct_entries == 100
 
 
@@ -285,7 +285,7 @@ def test_an_overflow_behind_a_gap_is_not_kept_for_the_loader_comes_late() -> Non
     consumer = queue.subscribe(prefetch=0)
     queue.send_many(Message(BODY) for _ in range(10_000))
     assert consumer.statistics().direct_entries and held_by(bay)[1] > 0
-    bay.engine.targets.make_room(bay.engine.budget.free_bytes + held_by(bay)[1], list_of(bay, [], [], 0))
+    bay.targets.make_room(bay.budget.free_bytes + held_by(bay)[1], list_of(bay, [], [], 0))
     assert held_by(bay)[1] == 0
     queue.send(BODY)
     queue.send_many([Message(BODY)] * 10)

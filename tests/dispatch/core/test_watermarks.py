@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 from watermark_traffic import MESSAGE_BYTES, RULES, TRAFFICS, miss_share
 
@@ -100,13 +101,13 @@ def test_memory_is_taken_from_the_list_with_the_most_seconds_of_supply() -> None
     slow.ack(slow.take(2))
     fast.ack(fast.take(40))
     bay.clock.advance(1.0)
-    bay.engine.housekeep()
+    bay.housekeep()
     bay.bay.step()
     before = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert before[1] > before[0], "the fast one's list is the fuller one"
-    targets = bay.engine.targets
+    targets = bay.targets
     in_caches = targets.head_queue_cache.holder.held_bytes + targets.pending_cache.holder.held_bytes
-    targets.make_room(bay.engine.budget.free_bytes + in_caches + before[0] // 2, None)
+    targets.make_room(bay.budget.free_bytes + in_caches + before[0] // 2, None)
     after = [consumer.statistics().watermark_bytes for consumer in (slow, fast)]
     assert after[1] == before[1] and after[0] < before[0]
     bay.check()
@@ -135,14 +136,14 @@ def test_a_backlog_of_a_hundred_times_the_memory(tmp_path: Path, loads_ahead: bo
         bay.queue("orders").send_many(Message(bytes(MESSAGE_BYTES)) for _ in range(bodies))
     with forebay.open(tmp_path, **fields) as bay:
         consumer = bay.queue("orders").subscribe(prefetch=0)
-        engine = bay._engine
+        parts = inside(bay)
         if loads_ahead:
             bay.step()
-        most = engine.targets.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
+        most = parts.targets.shares.load_bytes_max * 8 // 10 // (MESSAGE_BYTES + 400)
         while deliveries := consumer.take(most):
             consumer.ack(deliveries)
             if loads_ahead:
-                engine.loader.step()
+                parts.loader.step()
         statistics = consumer.statistics()
         assert statistics.delivered == bodies
         share = statistics.misses / bodies

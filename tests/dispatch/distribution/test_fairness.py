@@ -102,7 +102,7 @@ def test_at_full_memory_each_consumer_that_holds_nothing_is_served(bay: Simulate
     queue.send_many(Message(b"x" * 2000) for _ in range(20_000))
     while hoarder.take(256):
         pass
-    budget = bay.engine.budget
+    budget = bay.budget
     rest = budget.holder("host")
     while budget.free_bytes > 0 and rest.reserve(min(budget.free_bytes, 64)):
         pass

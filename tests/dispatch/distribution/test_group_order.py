@@ -68,7 +68,7 @@ def test_a_message_that_comes_due_is_before_later_ones_of_its_group(bay: Simulat
     assert other.take() == []
     assert owner.statistics().direct_entries == 1, "the third one is at hand"
     bay.clock.advance(1.0)
-    bay.engine.housekeep()
+    bay.housekeep()
     assert bodies(owner.take(10)) == [b"1", b"3"]
 
 
@@ -90,11 +90,11 @@ def test_what_comes_before_the_messages_that_fill_a_list_is_loaded_without_a_tak
     queue.send_many(Message(b"%3d" % n + bytes(40_000)) for n in range(100))
     with queue.subscribe() as consumer:
         consumer.nack(consumer.take(5), delay=1.0)
-        bay.engine.step()
+        bay.step()
         [target] = bay.lists()
         assert target.direct_bytes * 2 > target.high_watermark_bytes
         bay.clock.advance(1.0)
-        bay.engine.step()
+        bay.step()
         assert target.is_ready
         assert consumer.take()[0].body[:3] == b"  0"
     bay.check()
@@ -110,7 +110,7 @@ def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
     bay.reopen()
     a, b = bay.queue().subscribe(selector="n = 1"), bay.queue().subscribe()
     with monkeypatch.context() as short:
-        short.setattr(bay.engine.loader, "_afford", lambda *_: False)
+        short.setattr(bay.loader, "_afford", lambda *_: False)
         assert bodies(b.take()) == [b"0"]
     [held] = a.take()
     held.nack()

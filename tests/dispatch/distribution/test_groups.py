@@ -8,6 +8,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
+from forebay.dispatch.distribution.grouped import GroupAssigner
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
@@ -199,7 +200,7 @@ def test_a_million_groups_take_no_more_than_the_buckets(queue: Queue) -> None:
             queue.send_many(Message(b"x", group=f"customer {number}") for number in range(begin, begin + 256))
             consumer.ack(consumer.take(256))
         dealer = queue._area.dealer
-        assert dealer is not None
+        assert isinstance(dealer, GroupAssigner)
         assert len(dealer.groups.owned(consumer)) <= BUCKETS
         assert not dealer._known and not dealer.groups.delayed
 
@@ -442,7 +443,7 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
                     delivery.nack(random.choice((0.0, 0.0, 2.0)))
         else:
             bay.clock.advance(1.0)
-            bay.engine.step()
+            bay.step()
         bay.check()
     for consumer in held:
         consumer.close()

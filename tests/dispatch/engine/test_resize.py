@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -37,7 +38,7 @@ def in_flight(bay: SimulatedBay, wanted_bytes: int, size: int = KIB) -> tuple[Co
     """A consumer that holds so much."""
     consumer = bay.queue("held").subscribe(prefetch=0)
     deliveries: list[Delivery] = []
-    while bay.engine.targets.dispatch.held_bytes < wanted_bytes:
+    while bay.targets.dispatch.held_bytes < wanted_bytes:
         fill(bay, "held", 1000, size)
         deliveries += consumer.take(1000)
         bay.bay.step()
@@ -55,19 +56,17 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
         store.queue().send(b"x")
         store.queue().subscribe()
     assert bay.bay.settings == fresh.bay.settings
-    engine, other = bay.engine, fresh.engine
-    assert engine.targets.shares == other.targets.shares
-    assert engine.max_message_bytes == other.max_message_bytes
-    assert engine.is_limited_by_setting == other.is_limited_by_setting
+    assert bay.targets.shares == fresh.targets.shares
+    assert bay.message_limit == fresh.message_limit
     for name in ("dispatch_bytes_max", "in_flight_bytes_max", "large_message_bytes"):
-        assert getattr(engine.targets, name) == getattr(other.targets, name), name
-    assert engine.targets.head_queue_cache._share_bytes == other.targets.head_queue_cache._share_bytes
-    assert engine.targets.pending_cache._share_bytes == other.targets.pending_cache._share_bytes
-    assert engine.windows.persistent._most_bytes == other.windows.persistent._most_bytes
-    assert engine.store.index._capacity_blocks == other.store.index._capacity_blocks
-    assert engine.budget.free_bytes == other.budget.free_bytes
-    for name, holder in engine.budget.holders.items():
-        same = other.budget.holders[name]
+        assert getattr(bay.targets, name) == getattr(fresh.targets, name), name
+    assert bay.targets.head_queue_cache._share_bytes == fresh.targets.head_queue_cache._share_bytes
+    assert bay.targets.pending_cache._share_bytes == fresh.targets.pending_cache._share_bytes
+    assert bay.windows.persistent._most_bytes == fresh.windows.persistent._most_bytes
+    assert bay.index._capacity_blocks == fresh.index._capacity_blocks
+    assert bay.budget.free_bytes == fresh.budget.free_bytes
+    for name, holder in bay.budget.holders.items():
+        same = fresh.budget.holders[name]
         assert (holder.held_bytes, holder.guaranteed_bytes) == (same.held_bytes, same.guaranteed_bytes), name
     assert bay.lists()[0].high_watermark_bytes == fresh.lists()[0].high_watermark_bytes
 
@@ -168,7 +167,7 @@ def test_a_larger_limit_lets_those_take_whom_memory_kept_waiting() -> None:
     consumer = bay.queue().subscribe(prefetch=0, on_ready=lambda: calls.append(1))
     while consumer.take(1000):
         bay.bay.step()
-    assert bay.engine.targets.is_short
+    assert bay.targets.is_short
     calls.clear()
     bay.bay.resize("8MiB")
     assert calls
@@ -195,7 +194,7 @@ def test_full_caches_are_given_back_at_once() -> None:
     assert report.is_settled and not report.awaited
     assert report.limit_bytes == limit_of(bay) == 8 * MIB >= report.held_bytes
     holders = bay.bay.statistics().memory.holders
-    shares = bay.engine.targets.shares
+    shares = bay.targets.shares
     assert holders["pending_cache"] <= shares.pending_cache_bytes <= 4 * MIB
     assert holders["head_queue_cache"] <= shares.head_queue_cache_bytes <= 2 * MIB
     assert holders["target_lists"] <= 3 * MIB
@@ -205,11 +204,11 @@ def test_full_caches_are_given_back_at_once() -> None:
 def test_the_head_queue_cache_gives_before_the_pending_cache_and_that_before_the_lists() -> None:
     bay = full_caches()
     order = ("head_queue_cache", "pending_cache", "target_lists")
-    budget = bay.engine.budget
+    budget = bay.budget
     while budget.holders["target_lists"].held_bytes > 2 * KIB:
         before = [budget.holders[name].held_bytes for name in order]
         budget.resize(budget.owed_bytes - MIB)
-        bay.engine.targets.make_room(0, None)
+        bay.targets.make_room(0, None)
         after = [budget.holders[name].held_bytes for name in order]
         assert budget.free_bytes >= 0 or not any(after[:2])
         for giver, later in ((0, 1), (1, 2)):
@@ -244,7 +243,7 @@ def test_what_is_in_flight_is_awaited_and_the_limit_falls_as_it_is_settled() -> 
     report = bay.bay.resize("8MiB")
     assert not report.is_settled
     assert set(report.awaited) == {"dispatch_area"}
-    assert report.awaited["dispatch_area"] == bay.engine.targets.dispatch.held_bytes > 24 * MIB
+    assert report.awaited["dispatch_area"] == bay.targets.dispatch.held_bytes > 24 * MIB
     assert report.held_bytes <= report.limit_bytes <= report.held_bytes + 2 * MIB
     limits = [report.limit_bytes]
     for begin in range(0, len(deliveries), 1000):
@@ -256,7 +255,7 @@ def test_what_is_in_flight_is_awaited_and_the_limit_falls_as_it_is_settled() -> 
     assert limits == sorted(limits, reverse=True)
     assert limits[-1] == 8 * MIB and len(set(limits)) > 10
     bay.bay.step()
-    assert not bay.engine.resizing.is_under_way
+    assert not bay.resizing.is_under_way
 
 
 def test_while_it_is_awaited_nobody_is_without_a_delivery_and_nothing_else_is_charged() -> None:
@@ -315,7 +314,7 @@ def test_non_persistent_messages_that_come_back_while_the_limit_falls_are_kept(i
     consumer.ack(deliveries[1::2])
     bay.bay.step()
     bay.bay.step()
-    assert limit_of(bay) == 8 * MIB and not bay.engine.resizing.is_under_way
+    assert limit_of(bay) == 8 * MIB and not bay.resizing.is_under_way
     numbers = []
     while deliveries := consumer.take(256):
         numbers += [int(delivery.body[:5]) for delivery in deliveries]
@@ -338,17 +337,17 @@ def test_a_load_under_way_is_awaited_and_what_it_brings_is_given_back() -> None:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     fill(bay, "orders", 30_000)
     consumer = bay.queue().subscribe()
-    bay.engine.targets.head_queue_cache.give_back(64 * MIB)
+    bay.targets.head_queue_cache.give_back(64 * MIB)
     in_flight(bay, 5 * MIB)
     target = consumer.consumer_group.lists[0]
-    with bay.engine.lock:
-        load = bay.engine.loader.begin(target, is_needed=False)
+    with bay.lock:
+        load = bay.loader.begin(target, is_needed=False)
     assert load is not None and load.regions
     report = bay.bay.resize("4MiB")
     assert not report.is_settled and {"target_lists", "read_buffers"} <= set(report.awaited)
-    bay.engine.loader.finish(load)
+    bay.loader.finish(load)
     bay.bay.step()
-    assert bay.engine.targets.targets.held_bytes < 2 * MIB
+    assert bay.targets.targets.held_bytes < 2 * MIB
     bay.check()
 
 
@@ -365,12 +364,12 @@ def spread(bay: SimulatedBay, queues: int) -> None:
 def test_dirty_blocks_are_written_and_leave() -> None:
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
-    index = bay.engine.store.index
+    index = bay.index
     assert len(index.dirty) == 600 > MIB // 4 // 5632
     report = bay.bay.resize("4MiB")
     assert report.is_settled and limit_of(bay) == 4 * MIB
     assert index.held_bytes <= 4 * MIB // 16
-    assert bay.engine.budget.holders["index"].guaranteed_bytes == 4 * MIB // 8 * 3 // 4
+    assert bay.budget.holders["index"].guaranteed_bytes == 4 * MIB // 8 * 3 // 4
     bay.check()
     for number in range(60):
         consumer = bay.queue(f"q{number}").subscribe()
@@ -382,7 +381,7 @@ def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pyte
 
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
-    metadata = bay.engine.metadata_store
+    metadata = bay.metadata_store
     commit = metadata.commit
 
     def fail(*_: Any, **__: Any) -> None:
@@ -391,7 +390,7 @@ def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pyte
     monkeypatch.setattr(metadata, "commit", fail)
     report = bay.bay.resize("4MiB")
     assert not report.is_settled
-    assert report.awaited["index"] == bay.engine.store.index.held_bytes > MIB
+    assert report.awaited["index"] == bay.index.held_bytes > MIB
     for number in range(60):
         with bay.queue(f"q{number}").subscribe() as consumer:
             consumer.ack(consumer.take(5))
@@ -399,7 +398,7 @@ def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pyte
     monkeypatch.setattr(metadata, "commit", commit)
     bay.bay.checkpoint()
     bay.bay.step()
-    assert limit_of(bay) == 4 * MIB and not bay.engine.resizing.is_under_way
+    assert limit_of(bay) == 4 * MIB and not bay.resizing.is_under_way
     bay.check()
 
 
@@ -443,7 +442,7 @@ def test_an_index_in_ram_alone_gives_back_what_its_rows_do_not_need(tmp_path: Pa
         assert report.held_bytes <= report.limit_bytes
         assert bay.statistics().memory.holders["metadata_store"] == MIB // 2
         assert bay.statistics().memory.limit_bytes == 4 * MIB
-        bay._engine.audit()
+        inside(bay).audit()
 
 
 # The system.
@@ -532,16 +531,16 @@ def test_up_and_down_under_traffic(tmp_path: Path) -> None:
                 report = bay.resize(random.choice(("4MiB", "6MiB", "16MiB", "64MiB")))
                 memory = bay.statistics().memory
                 assert memory.held_bytes <= memory.limit_bytes and report.held_bytes <= report.limit_bytes
-                with bay._engine.lock:
-                    bay._engine.budget._check()
+                with inside(bay).lock:
+                    inside(bay).budget._check()
 
         together(produce, consume, lambda: resize(1), lambda: resize(2))
         assert seen == list(range(6000))
         assert bay.resize("4MiB").is_settled
         assert bay.statistics().memory.limit_bytes == 4 * MIB
-        assert bay._engine.targets.shares.limit_bytes == 4 * MIB
-        bay._engine.store.index._check()
-        bay._engine.audit()
+        assert inside(bay).targets.shares.limit_bytes == 4 * MIB
+        inside(bay).index._check()
+        inside(bay).audit()
 
 
 @pytest.mark.parametrize("round_", range(5))

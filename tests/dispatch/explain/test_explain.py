@@ -239,7 +239,7 @@ def test_causes_are_the_same_after_a_kill_with_the_index_lost(stage: Stage) -> N
     simulated.disk = simulated.disk.crash_process()
     simulated._metadata = type(simulated._metadata)()
     simulated._open()
-    if expected != [] or data_log in simulated.engine.store.sizes():
+    if expected != [] or data_log in simulated.store.sizes():
         assert said(simulated.bay.explain(data_log)) == expected
 
 
@@ -313,9 +313,9 @@ def test_transaction_is_named_and_what_is_acknowledged_for_it_stays() -> None:
     roll(simulated)
     settle(simulated, "orders", 1)
     roll(simulated)
-    store = simulated.engine.store
+    store = simulated.store
     pins = RetentionReasons(
-        store.index, simulated.engine.lock, store.destinations, 3, store.journal.reader, transactions={"xid-7": {1}}
+        store.index, simulated.lock, store.destinations, 3, store.journal.reader, transactions={"xid-7": {1}}
     )
     first, second = (explain_data_log(n, 100, pins.of(n), 0) for n in (1, 2))
     assert said(first) == [("transaction", "xid-7", 0, 0)] and said(second) == [("ack", "xid-7", 0, 0)]
@@ -442,16 +442,16 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
         simulated.clock.advance(random.choice((0.0, 0.0, 10.0)))
     seen = look(simulated.disk)
     now_ms = simulated.clock.time_ms()
-    sizes = simulated.engine.store.sizes()
+    sizes = simulated.store.sizes()
     assert seen.sizes == sizes
-    live = simulated.engine.store.pins()
+    live = simulated.store.pins()
     assert live.all() == seen.pins.all()
     assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.pins.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()
     idle = [data_log for data_log in sizes if not live.of(data_log)]
-    assert list(simulated.engine.store.delete_unneeded().deleted) == idle
+    assert list(simulated.store.delete_unneeded().deleted) == idle
 
 
 # ------------------------------------------------------------------ the logger

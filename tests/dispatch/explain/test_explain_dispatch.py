@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import explain, queue_of
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, DestinationPolicy, Explanation, Message, Queue, SettingsError, StoreFull
-from forebay.dispatch.explain.queues import explain_subject
-from forebay.dispatch.loading.eager import Load
+from forebay.dispatch.core.model import Load
 
 KIB, MIB = 1024, 1024 * 1024
 Said = list[tuple[str, str, int]]
@@ -156,8 +156,8 @@ def the_loader_is_reading() -> Staged:
     send(bay, 3)
     bay.reopen()
     consumer = bay.queue().subscribe()
-    with bay.engine.lock:
-        load = bay.engine.loader.begin(bay.lists()[0], is_needed=False)
+    with bay.lock:
+        load = bay.loader.begin(bay.lists()[0], is_needed=False)
     assert isinstance(load, Load)
     return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
 
@@ -211,8 +211,8 @@ def non_persistent_messages_by_arrival() -> Staged:
 def non_persistent_messages_in_tmp_storage() -> Staged:
     bay = SimulatedBay()
     send(bay, 3, persistent=False)
-    overflow = bay.engine.overflow
-    overflow.make_room(bay.engine.budget.limit_bytes)
+    overflow = bay.overflow
+    overflow.make_room(bay.budget.limit_bytes)
     assert overflow.statistics.messages == 3
     consumer = bay.queue().subscribe()
     return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
@@ -264,7 +264,7 @@ def a_subscription_with_everything_in_flight() -> Staged:
 def a_limit_that_falls_and_nothing_left_to_give() -> Staged:
     bay = SimulatedBay(memory_limit="64MiB", max_file_length="8MiB")
     holder = bay.queue("held").subscribe(prefetch=0)
-    while bay.engine.targets.dispatch.held_bytes < 16 * MIB:
+    while bay.targets.dispatch.held_bytes < 16 * MIB:
         bay.queue("held").send_many(Message(bytes(KIB)) for _ in range(1000))
         holder.take(1000)
     send(bay, 400)
@@ -320,7 +320,7 @@ def a_queue_whose_consumers_hold_enough() -> Staged:
 def a_queue_that_memory_keeps() -> Staged:
     consumer, _, _ = memory_in_flight_used_up()
     assert isinstance(consumer, Consumer)
-    queue = Queue(consumer._engine, consumer._queue)
+    queue = queue_of(consumer)
     return queue, [("in_flight", "1 consumer", 1), ("memory", "dispatch_area", 4)], "4 messages wait for memory"
 
 
@@ -358,7 +358,7 @@ def damaged() -> SimulatedBay:
     bay = SimulatedBay()
     bay.queue().send(b"x" * 1000)
     bay.reopen()
-    bay.engine.store.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
+    bay.store.read = lambda _: ([], [(0, "the body does not verify")])  # type: ignore[method-assign, assignment]
     return bay
 
 
@@ -405,7 +405,7 @@ STAGES: list[Callable[[], Staged]] = [
 @pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.__name__)
 def test_the_one_true_cause(stage: Callable[[], Staged]) -> None:
     subject, causes, sentence = stage()
-    explanation = explain_subject(subject._engine, subject)
+    explanation = explain(subject)
     assert said(explanation) == causes, explanation
     assert sentence in explanation.sentence
     assert explanation.sentence.endswith(".")
@@ -439,14 +439,14 @@ def test_messages_that_are_not_synced_yet(monkeypatch: pytest.MonkeyPatch) -> No
     bay = SimulatedBay(sync="always")
     consumer = bay.queue().subscribe()
     seen: list[Said] = []
-    sync = bay.engine.store.journal.sync
+    sync = bay.journal.sync
 
     def look(position: int | None = None) -> None:
-        if bay.engine.unpublished:
+        if bay.unpublished:
             seen.extend((said(bay.bay.explain(consumer)), said(bay.bay.explain(bay.queue()))))
         sync(position)
 
-    monkeypatch.setattr(bay.engine.store.journal, "sync", look)
+    monkeypatch.setattr(bay.journal, "sync", look)
     bay.queue().send(b"x")
     assert seen == [[("sync", "journal", 1)]] * 2
 
@@ -462,11 +462,11 @@ def test_blocked_senders_and_what_they_wait_for() -> None:
 
     thread = threading.Thread(target=blocked, daemon=True)
     thread.start()
-    admission = bay.engine.queues["orders"].admission
+    admission = bay.queue_area("orders").admission
     assert admission is not None
     deadline = threading.Event()
     for _ in range(1000):
-        with bay.engine.lock:
+        with bay.lock:
             if admission.blocked():
                 break
         deadline.wait(0.01)

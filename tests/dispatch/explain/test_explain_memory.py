@@ -82,7 +82,7 @@ def an_open_transaction() -> Staged:
 def a_browse_that_stands_still() -> Staged:
     bay = SimulatedBay()
     fill(bay, 100)
-    bay.engine.targets.head_queue_cache.resize(0)
+    bay.targets.head_queue_cache.resize(0)
     browse = bay.queue().browse()
     next(iter(browse))
     KEPT.append(browse)
@@ -125,17 +125,17 @@ def test_who_holds_memory_and_who_gives_back_next(stage: Callable[[], Staged]) -
 
 def test_every_holder_is_named_with_what_would_free_it() -> None:
     bay = SimulatedBay()
-    for name, holder in bay.engine.budget.holders.items():
+    for name, holder in bay.budget.holders.items():
         if not holder.held_bytes:
             assert holder.reserve(1), name
     causes = [cause for cause in bay.bay.explain().causes if cause.reason == MEMORY]
-    assert {cause.holder for cause in causes} == set(bay.engine.budget.holders)
+    assert {cause.holder for cause in causes} == set(bay.budget.holders)
     assert all(cause.frees and cause.frees != "its own end" for cause in causes)
 
 
 def test_what_is_said_to_be_given_back_first_is() -> None:
     bay, _, _ = an_overflow_beside_a_queue_that_nobody_reads()
     before = dict(bay.bay.statistics().memory.holders)
-    bay.engine.targets.make_room(bay.engine.budget.free_bytes + 1, None)
+    bay.targets.make_room(bay.budget.free_bytes + 1, None)
     after = bay.bay.statistics().memory.holders
     assert {name for name in before if after[name] < before[name]} == {"head_queue_cache"}

@@ -11,8 +11,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, Queue
 from forebay.cache.charge import OVERHEAD_BYTES
-from forebay.dispatch.core.model import TargetList
-from forebay.dispatch.loading.eager import Load
+from forebay.dispatch.core.model import Load, TargetList
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 
 KIB = 1024
@@ -35,11 +34,11 @@ def drain(consumer: Consumer, most: int = 100) -> Iterator[str]:
 @contextmanager
 def under_way(bay: SimulatedBay, target: TargetList) -> Iterator[Load]:
     """A load whose bytes are being read, outside the lock, while the test does something else."""
-    with bay.engine.lock:
-        load = bay.engine.loader.begin(target, is_needed=False)
+    with bay.lock:
+        load = bay.loader.begin(target, is_needed=False)
     assert load is not None
     yield load
-    bay.engine.loader.finish(load)
+    bay.loader.finish(load)
     bay.check()
 
 
@@ -55,10 +54,10 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
     bay.reopen()  # so that no cache has anything
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names]
     bay.clock.advance(1.0)
-    bay.engine.housekeep()
+    bay.housekeep()
     if loads_ahead:
         bay.bay.step()
-    step_bytes = min(bay.engine.targets.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
+    step_bytes = min(bay.targets.shares.load_bytes_max, consumers[0].statistics().high_watermark_bytes // 2)
     most = step_bytes * 8 // 10 // (KIB + 20 + OVERHEAD_BYTES)
     delivered = 0
     for _ in range(10_000 // most // queues):
@@ -67,7 +66,7 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
             delivered += len(deliveries)
             consumer.ack(deliveries)
             if loads_ahead:
-                bay.engine.loader.step()
+                bay.loader.step()
     assert delivered > 5000
     bay.check()
     return sum(consumer.statistics().misses for consumer in consumers) / delivered
@@ -100,8 +99,8 @@ def test_the_list_nearest_to_starving_is_loaded_first() -> None:
             consumers[name].ack(consumers[name].take(statistics.direct_entries - left))
             statistics = consumers[name].statistics()
     before = {name: consumer.statistics().direct_entries for name, consumer in consumers.items()}
-    bay.engine.loader.step()
-    bay.engine.loader.step()
+    bay.loader.step()
+    bay.loader.step()
     grown = [name for name in names if consumers[name].statistics().direct_entries > before[name]]
     assert grown == ["poor", "starving"], "the poorest first, but none twice in a row while others hunger"
 
@@ -122,7 +121,7 @@ def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.Monk
     bay = SimulatedBay()
     fill(bay.queue(), 200)
     bay.reopen()
-    store, holders = bay.engine.store, bay.engine.budget.holders
+    store, holders = bay.store, bay.budget.holders
     read, reads = store.read, 0
 
     def watched(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
@@ -156,12 +155,12 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
         fill(bay.queue(name), 3000)
     bay.reopen()
     hog = bay.queue("one").subscribe(prefetch=0)
-    while bay.engine.targets.dispatch.held_bytes < bay.engine.targets.dispatch_bytes_max * 9 // 10:
+    while bay.targets.dispatch.held_bytes < bay.targets.dispatch_bytes_max * 9 // 10:
         hog.take(10)
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names[1:]]
-    loads = bay.engine.loader.loads
+    loads = bay.loader.loads
     bay.bay.step()
-    assert bay.engine.loader.loads - loads < 100
+    assert bay.loader.loads - loads < 100
     bay.check()
     assert [len(consumer.take(5)) > 0 for consumer in consumers] == [True, True]
 
@@ -175,16 +174,16 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
     queue.send_many(Message(bytes(KIB), priority=4) for _ in range(200))
     bay.reopen()
     consumers = [bay.queue().subscribe(priority=priority) for priority in (0, 5)]  # so its messages are dealt
-    others = bay.engine.budget.holder("others")
-    assert others.reserve(bay.engine.budget.free_bytes - 300 * KIB)
+    others = bay.budget.holder("others")
+    assert others.reserve(bay.budget.free_bytes - 300 * KIB)
     tried: list[int] = []
-    begin = bay.engine.loader.begin
+    begin = bay.loader.begin
 
     def noted(target: TargetList, *, is_needed: bool) -> Load | None:
         tried.append(target.area.lane.priority)
         return begin(target, is_needed=is_needed)
 
-    monkeypatch.setattr(bay.engine.loader, "begin", noted)
+    monkeypatch.setattr(bay.loader, "begin", noted)
     bay.bay.step()
     assert tried.count(4) > 1 == tried.count(7)
     others.release(others.held_bytes)
@@ -196,9 +195,9 @@ def test_a_step_ends_although_nothing_more_can_be_held() -> None:
     bay = SimulatedBay()
     fill(bay.queue(), 3000)
     bay.reopen()
-    other = bay.engine.budget.holder("others")
+    other = bay.budget.holder("others")
     with bay.queue().subscribe(prefetch=0) as consumer:
-        assert other.reserve(bay.engine.budget.free_bytes)
+        assert other.reserve(bay.budget.free_bytes)
         bay.bay.step()
         other.release(other.held_bytes)
         assert len(list(drain(consumer))) == 3000
@@ -209,9 +208,9 @@ def test_a_take_that_finds_no_memory_gets_what_it_can_read_later(left_bytes: int
     bay = SimulatedBay()
     ids = fill(bay.queue(), 300)
     bay.reopen()
-    other = bay.engine.budget.holder("others")
+    other = bay.budget.holder("others")
     with bay.queue().subscribe() as consumer:
-        assert other.reserve(bay.engine.budget.free_bytes - left_bytes)
+        assert other.reserve(bay.budget.free_bytes - left_bytes)
         deliveries = consumer.take(20)
         assert len(deliveries) == left_bytes // OVERHEAD_BYTES
         assert [delivery.body for delivery in deliveries] == [BODY] * len(deliveries)
@@ -229,12 +228,12 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
         cached = target.area.read_one(50)
-        assert bay.engine.targets.pending_cache.put(target.area.lane.number, cached)
-        other = bay.engine.budget.holder("others")
-        assert other.reserve(bay.engine.budget.free_bytes)
-        monkeypatch.setattr(bay.engine.targets, "make_room", lambda *_, **__: None)
+        assert bay.targets.pending_cache.put(target.area.lane.number, cached)
+        other = bay.budget.holder("others")
+        assert other.reserve(bay.budget.free_bytes)
+        monkeypatch.setattr(bay.targets, "make_room", lambda *_, **__: None)
         bay.bay.step()
-        assert bay.engine.targets.pending_cache.peek(target.area.lane.number, 50) is cached
+        assert bay.targets.pending_cache.peek(target.area.lane.number, 50) is cached
         bay.check()
         monkeypatch.undo()
         other.release(other.held_bytes)
@@ -313,8 +312,8 @@ def test_nobody_passes_a_message_that_is_being_loaded_again() -> None:
         (target,) = bay.lists()
         with under_way(bay, target) as load:
             assert (load.first, load.last) == (0, 0)
-            assert bay.engine.targets.collect_one(consumer) is None
-            assert bay.engine.targets.collect(consumer, 10, None) == []
+            assert bay.targets.collect_one(consumer) is None
+            assert bay.targets.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == ids
 
 
@@ -325,10 +324,10 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         bay.bay.step()
-        bay.engine.targets.make_room(bay.engine.budget.limit_bytes, bay.lists()[1], least=0)
+        bay.targets.make_room(bay.budget.limit_bytes, bay.lists()[1], least=0)
         assert bay.lists()[1].direct and not bay.lists()[0].direct
         with under_way(bay, bay.lists()[0]):
-            assert bay.engine.targets.collect(consumer, 10, None) == []
+            assert bay.targets.collect(consumer, 10, None) == []
         assert list(drain(consumer)) == [high, low]
 
 
@@ -353,11 +352,11 @@ def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted()
     ids = fill(bay.queue(), 300)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
-        bay.engine.loader.step()
+        bay.loader.step()
         (target,) = bay.lists()
         elsewhere = TargetList(target.area, target.consumer_group, 0)
         with under_way(bay, target):
-            bay.engine.targets.make_room(bay.engine.budget.limit_bytes, elsewhere)
+            bay.targets.make_room(bay.budget.limit_bytes, elsewhere)
         assert len(target.direct) == 1
         assert list(drain(consumer)) == ids
 
@@ -396,7 +395,7 @@ def test_a_load_that_was_interrupted_leaves_no_charge_and_can_be_repeated(monkey
     ids = fill(bay.queue(), 50)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
-        monkeypatch.setattr(bay.engine.loader, "read", failing_once(bay.engine.loader.read))
+        monkeypatch.setattr(bay.loader, "read", failing_once(bay.loader.read))
         with pytest.raises(KeyboardInterrupt):
             consumer.take(10)
         bay.check()

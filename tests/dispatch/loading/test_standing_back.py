@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 from compiled import interpreted
+from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -45,9 +46,9 @@ class Drain:
         queue.send_many(Message(BODY, {"n": number}) for number in range(messages))
         self.bay.reopen()  # so that no cache has anything
         self.queue = self.bay.queue()
-        self.left = self.bay.engine.targets.read_ahead
+        self.left = self.bay.targets.loads
         if has_loader:
-            self.left.switch_on(self.bay.clock)
+            self.bay.let_loader_stand_back(self.bay.clock)
         self.consumer = self.queue.subscribe(selector=selector)
         self.taken: list[str] = []
 
@@ -68,7 +69,7 @@ class Drain:
 
     def turn(self, share: float = 1.0, others: float = 0.0) -> bool:
         """The consumer takes faster than the loader loads; whether that had something to load."""
-        loads = self.bay.engine.loader.step()
+        loads = self.bay.loader.step()
         for _ in range(2):
             deliveries = self.consumer.take(BATCH)
             self.taken += [delivery.id for delivery in deliveries]
@@ -96,9 +97,9 @@ def steady() -> Drain:
 
 def test_a_consumer_that_never_pauses_loads_for_itself() -> None:
     drain = steady()
-    loads = drain.bay.engine.loader.loads
+    loads = drain.bay.loader.loads
     assert not any(drain.turn() for _ in range(20)), "the loader has nothing to do"
-    assert drain.bay.engine.loader.loads > loads, "the consumer loads"
+    assert drain.bay.loader.loads > loads, "the consumer loads"
     drain.bay.check()
 
 
@@ -150,12 +151,12 @@ def test_where_others_compute_in_its_pauses_the_loader_would_gain_nothing() -> N
 def left_by_the_loader() -> Drain:
     """It keeps up, and never fills the list."""
     drain = Drain()
-    while drain.bay.engine.loader.step():
+    while drain.bay.loader.step():
         pass
     for _ in range(200):
         while drain.target.direct_bytes > drain.target.low_watermark_bytes * 3 // 4:
             drain.consumer.ack(drain.consumer.take(50))
-        drain.bay.engine.loader.step()
+        drain.bay.loader.step()
         if drain.is_left:
             break
     assert drain.is_left and not drain.consumer.statistics().misses
@@ -174,7 +175,7 @@ def test_a_consumer_that_misses_nothing_is_judged_before_it_does(most: int) -> N
 def test_a_list_that_is_nearly_empty_is_loaded_for_until_a_take_misses() -> None:
     drain = Drain()
     drain.target.loaded_bytes = 3 * drain.target.high_watermark_bytes
-    assert drain.bay.engine.loader.step() and not drain.is_left
+    assert drain.bay.loader.step() and not drain.is_left
     drain.consumer.take(BATCH)
     drain.consumer.take(BATCH)
     assert drain.is_left
@@ -183,7 +184,7 @@ def test_a_list_that_is_nearly_empty_is_loaded_for_until_a_take_misses() -> None
 def test_the_thread_that_loads_is_woken_to_look() -> None:
     drain = Drain()
     woken: list[bool] = []
-    drain.bay.engine.targets.wake_loader = lambda: woken.append(drain.is_left)
+    drain.bay.targets.loads.wake_loader = lambda: woken.append(drain.is_left)
     drain.until(lambda: drain.is_left)
     assert woken[-1]
 
@@ -209,11 +210,11 @@ def test_one_message_at_a_time_is_judged_as_well() -> None:
 
 def test_taking_one_at_a_time_calls_the_loader_where_the_list_is_its() -> None:
     drain = Drain()
-    while drain.bay.engine.loader.step():
+    while drain.bay.loader.step():
         pass
     while drain.target.direct_bytes >= drain.target.low_watermark_bytes:
         drain.consumer.ack(drain.consumer.take(1))
-    assert drain.bay.engine.loader.step()
+    assert drain.bay.loader.step()
 
 
 def test_after_a_pause_there_is_no_trial_for_a_while_and_each_time_longer() -> None:
@@ -250,7 +251,7 @@ def test_who_always_pauses_is_on_trial_once_a_minute_at_least() -> None:
 
 def test_a_list_that_nobody_takes_from_any_more_is_fed() -> None:
     drain = steady()
-    loader = drain.bay.engine.loader
+    loader = drain.bay.loader
     drain.compute(LOOK_SECONDS)
     assert not loader.step() and drain.is_left, "somebody took since the last look"
     drain.compute(LOOK_SECONDS / 2)
@@ -269,7 +270,7 @@ def test_the_loader_looks_also_while_it_has_other_lists_to_load_for() -> None:
     other.send_many(Message(BODY, {"n": number}) for number in range(20_000))
     other.subscribe(selector="n < 0")  # a long scan that finds nothing
     for _ in range(5):
-        assert drain.bay.engine.loader.step()
+        assert drain.bay.loader.step()
         drain.compute(LOOK_SECONDS)
     assert not drain.is_left
 
@@ -278,7 +279,7 @@ def test_a_consumer_whose_list_the_loader_fills_is_never_on_trial() -> None:
     drain = Drain()
     for _ in range(200):
         drain.turn()
-        while drain.bay.engine.loader.step():
+        while drain.bay.loader.step():
             pass
         assert not drain.is_left
 
@@ -333,7 +334,7 @@ def test_the_list_is_fed_as_soon_as_others_have_to_do_with_it(comes: Callable[[f
     drain = steady()
     comes(drain.queue)
     drain.compute(2 * LOOK_SECONDS)
-    drain.bay.engine.loader.step()
+    drain.bay.loader.step()
     assert not drain.left.lists
     drain.bay.check()
 
@@ -374,7 +375,7 @@ def test_a_purge_and_another_limit_find_such_a_list_as_any_other() -> None:
 
 def taken_until_left(consumer: Consumer) -> None:
     """The first miss is enough, where no list need be filled before."""
-    left = consumer._engine.targets.read_ahead
+    left = inside(consumer).targets.loads
     for _ in range(200):
         consumer.ack(consumer.take(1000, timeout=10.0))
         if left.lists:

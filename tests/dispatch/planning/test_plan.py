@@ -42,7 +42,7 @@ MIB = 1 << 20
 
 def read_back(bay: RecordedBay, traffic: Callable[[RecordedBay], None]) -> int:
     """How many messages the store itself read from its journal for that traffic."""
-    store = bay.engine.store
+    store = bay.store
     read = store.read
     count = 0
 
@@ -95,8 +95,8 @@ def test_store_and_replay_have_the_same_room() -> None:
     for settings in (Settings(memory_limit="4MiB"), Settings(memory_limit="64MiB", persistent_index=False)):
         bay = RecordedBay(memory_limit=settings.memory_limit, persistent_index=settings.persistent_index)
         player = TracePlayer(shares_of(settings), {})
-        assert player.budget.free_bytes == bay.engine.budget.free_bytes
-        assert player.targets.shares == bay.engine.targets.shares
+        assert player.budget.free_bytes == bay.budget.free_bytes
+        assert player.targets.shares == bay.targets.shares
 
 
 def test_replay_keeps_the_ledger() -> None:

@@ -231,7 +231,7 @@ def test_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCapture
     queue = bay.queue()
     consumer = queue.subscribe()
     bay.pass_second()
-    assert bay.engine.recorder is not None
+    assert bay.recorder is not None
     bay.trace_disk.fail("write", 1, errno.ENOSPC)
     with caplog.at_level(logging.WARNING, logger="forebay.dispatch.recorder"):
         for _ in range(5):
@@ -239,7 +239,7 @@ def test_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCapture
             assert take(consumer, 100) == 100
             bay.pass_second()
     assert [record.name for record in caplog.records] == ["forebay.dispatch.recorder"]
-    assert not bay.engine.recorder.is_recording
+    assert not bay.recorder.is_recording
     bay.bay.close()
     assert len(list(TraceReader(bay.trace).events())) < 10
 
@@ -259,12 +259,12 @@ def test_what_waits_for_housekeeping_is_bounded(monkeypatch: pytest.MonkeyPatch)
 def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 3)
     bay = RecordedBay()
-    own = bay.engine.recorder
+    own = bay.recorder
     assert own is not None
     with own._writing:  # somebody is at it
         for _ in range(70):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.engine.targets.measure(1.0)
+            bay.targets.measure(1.0)
         assert 3 <= len(own._blocks) < 12
         assert bay.trace.size() == 0
     bay.bay.close()
@@ -276,12 +276,12 @@ def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyP
 def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 1)
     bay = RecordedBay()
-    own = bay.engine.recorder
+    own = bay.recorder
     assert own is not None
     with own._writing:
         for _ in range(100):
             bay.queue().send_many(Message(bytes(size)) for size in range(1000))
-            bay.engine.targets.measure(1.0)
+            bay.targets.measure(1.0)
     assert not own.is_recording
     assert not own._blocks
     bay.bay.close()
@@ -325,5 +325,5 @@ def test_without_the_setting_nothing_is_in_the_way() -> None:
     from forebay.dispatch.core.lists import TargetArea
 
     bay = SimulatedBay()
-    assert type(bay.engine.targets) is TargetArea
-    assert bay.engine.recorder is None
+    assert type(bay.targets) is TargetArea
+    assert bay.recorder is None

@@ -213,7 +213,7 @@ def test_who_comes_before_those_who_wait_know_of_room_is_refused_by_the_limit(on
         with pytest.raises(StoreFull, match="max_messages=1"):
             queue.send(b"3", timeout=0.0)
         assert any("max_messages=1" in cause.holder for cause in bay.bay.explain(queue).causes)
-        with bay.engine.lock:
+        with bay.lock:
             admission_of(queue).room_came()
         first.end()
     assert queue.depth == 1

@@ -103,20 +103,20 @@ def test_a_full_store_refuses_at_once_where_nothing_else_is_said() -> None:
 @pytest.mark.usefixtures("_without_looks")
 def test_a_sender_waits_for_the_store_as_its_policy_says_and_goes_on_when_a_data_log_is_gone() -> None:
     bay = full_store(when_store_full="block")
-    sender = waiting_sender(bay.engine.space.journal, lambda: bay.queue().send(b"waited"))
+    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send(b"waited"))
     make_room(bay)
     sender.end()
     assert sender.error is None
     assert [message.body for message in bay.queue().browse()] == [b"waited"]
     statistics = bay.bay.statistics().destinations["orders"]
     assert statistics.blocked_sends == 1
-    assert bay.engine.space.journal.is_empty
+    assert bay.space.journal.is_empty
 
 
 @pytest.mark.usefixtures("_without_looks")
 def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came() -> None:
     bay = full_store(when_store_full="block")
-    line = bay.engine.space.journal
+    line = bay.space.journal
     senders = []
     for n in range(6):
         queue = bay.queue("orders") if n % 2 else bay.queue("filler")
@@ -136,7 +136,7 @@ def test_senders_to_different_queues_are_served_in_the_order_in_which_they_came(
 
 def offsets(bay: SimulatedBay, name: str) -> list[tuple[int, int]]:
     """Where the messages of a queue lie in the journal."""
-    [area] = filter(None, bay.engine.queues[name].areas)
+    [area] = filter(None, bay.queue_area(name).areas)
     return [
         (extent.data_log, extent.offset)
         for sequence in range(area.lane.next_sequence)
@@ -150,7 +150,7 @@ def test_a_batch_waits_and_all_of_it_is_in() -> None:
     bay.queue("filler").purge()
     bay.bay.cleanup()
     messages = [Message(bytes(10 * KIB), message_id=f"{n}") for n in range(250)]
-    sender = waiting_sender(bay.engine.space.journal, lambda: bay.queue().send_many(messages))
+    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send_many(messages))
     got: list[str] = []
     consumer = bay.queue().subscribe()
     while sender.is_alive() or bay.queue().depth:
@@ -167,7 +167,7 @@ def test_a_batch_waits_and_all_of_it_is_in() -> None:
 def test_time_runs_out_for_a_policy_and_for_one_call() -> None:
     bay = full_store(when_store_full="block", block_timeout_seconds=5.0)
     for call in (lambda: bay.queue().send(b"x"), lambda: bay.queue("filler").send(b"x", timeout=5)):
-        sender = waiting_sender(bay.engine.space.journal, call)
+        sender = waiting_sender(bay.space.journal, call)
         bay.clock.advance(6.0)
         sender.end()
         assert type(sender.error) is StoreFull
@@ -201,7 +201,7 @@ def test_a_wrong_choice_for_a_full_store_is_refused() -> None:
 
 def test_who_waits_ends_with_the_store() -> None:
     bay = full_store(when_store_full="block")
-    sender = waiting_sender(bay.engine.space.journal, lambda: bay.queue().send(b"x"))
+    sender = waiting_sender(bay.space.journal, lambda: bay.queue().send(b"x"))
     bay.bay.close()
     sender.end()
     assert type(sender.error) is Closed
@@ -211,7 +211,7 @@ def test_messages_of_a_transaction_wait_too() -> None:
     bay = full_store(when_store_full="block")
     transaction = bay.bay.transaction()
     sender = waiting_sender(
-        bay.engine.space.journal,
+        bay.space.journal,
         lambda: [bay.queue().send(bytes(300 * KIB), transaction=transaction) for _ in range(3)],
     )
     make_room(bay)
@@ -229,11 +229,11 @@ def test_a_sender_of_non_persistent_messages_waits_for_tmp_storage() -> None:
     bay = full_tmp(when_store_full="block")
     with pytest.raises(StoreFull):
         bay.queue().send(bytes(KIB), persistent=False, timeout=0)
-    sender = waiting_sender(bay.engine.space.tmp_storage, lambda: bay.queue().send(bytes(KIB), persistent=False))
+    sender = waiting_sender(bay.space.tmp_storage, lambda: bay.queue().send(bytes(KIB), persistent=False))
     bay.queue().send(b"the journal has room")
     bay.queue("filler").purge()
-    with bay.engine.lock:
-        bay.engine.overflow.compact()
+    with bay.lock:
+        bay.overflow.compact()
     sender.end()
     assert sender.error is None
     assert bay.queue().depth == 2
@@ -313,7 +313,7 @@ def test_explain_names_who_holds_what_a_sender_waits_for() -> None:
     bay = full_store(when_store_full="block")
     queue = bay.queue()
     bay.clock.advance(7200)
-    sender = waiting_sender(bay.engine.space.journal, lambda: queue.send(b"123", timeout=60))
+    sender = waiting_sender(bay.space.journal, lambda: queue.send(b"123", timeout=60))
     bay.clock.advance(3.2)
     for explanation in (bay.bay.explain(queue), bay.bay.explain()):
         [cause] = [cause for cause in explanation.causes if cause.reason == "blocked_send"]
@@ -332,7 +332,7 @@ def test_explain_names_who_holds_what_a_sender_waits_for() -> None:
 def test_explain_names_who_fills_tmp_storage() -> None:
     bay = full_tmp()
     queue = bay.queue()
-    sender = waiting_sender(bay.engine.space.tmp_storage, lambda: queue.send(b"123", persistent=False, timeout=60))
+    sender = waiting_sender(bay.space.tmp_storage, lambda: queue.send(b"123", persistent=False, timeout=60))
     explanation = bay.bay.explain(queue)
     assert "; 0:filler holds " in explanation.sentence
     assert "non-persistent messages of 0:filler" in explanation.causes[0].frees
@@ -348,7 +348,7 @@ def test_explain_names_the_subscription_that_fills_tmp_storage(durable: str | No
     with pytest.raises(StoreFull):
         while True:
             topic.send(bytes(10 * KIB), persistent=False)
-    line = bay.engine.space.tmp_storage
+    line = bay.space.tmp_storage
     sender = waiting_sender(line, lambda: topic.send(bytes(10 * KIB), persistent=False, timeout=60))
     explanation = bay.bay.explain()
     bay.clock.advance(61)
@@ -359,10 +359,10 @@ def test_explain_names_the_subscription_that_fills_tmp_storage(durable: str | No
 
 def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
     bay = full_store()
-    line = bay.engine.space.journal
+    line = bay.space.journal
     full = StoreFull(1, 0, "store_limit")
-    with bay.engine.lock, caplog.at_level(logging.WARNING, "forebay.dispatch"):
-        waiting: Waiting = line.line_up(bay.engine.queues["filler"], (1,), full, float("inf"), threading.Condition())
+    with bay.lock, caplog.at_level(logging.WARNING, "forebay.dispatch"):
+        waiting: Waiting = line.line_up(bay.queue_area("filler"), (1,), full, float("inf"), threading.Condition())
         for _ in range(100):
             bay.clock.advance(1.0)
             if not line.look(waiting):
@@ -411,9 +411,9 @@ def test_tasks_wait_for_the_store_in_order_while_the_loop_goes_on(max_messages: 
         await asyncio.gather(*sends)
         assert [message.body async for message in queue.browse()] == [b"%d" % n for n in range(6)]
         if max_messages is not None:
-            admission = bay.engine.queues["orders"].admission
+            admission = bay.queue_area("orders").admission
             assert admission is not None and admission._reserved_messages == 0
-        assert bay.engine.space.journal.is_empty
+        assert bay.space.journal.is_empty
 
     run_jumping(main())
 
@@ -436,9 +436,9 @@ def test_a_cancelled_task_that_waited_has_stored_nothing_and_left_its_place(max_
             is_first_in = not isinstance(results[0], asyncio.CancelledError)
             assert bodies in ([b"first", b"second"], [b"second"])
             assert not is_first_in or bodies[0] == b"first"
-            assert bay.engine.space.journal.is_empty
+            assert bay.space.journal.is_empty
             if max_messages is not None:
-                admission = bay.engine.queues["orders"].admission
+                admission = bay.queue_area("orders").admission
                 assert admission is not None and admission._reserved_messages == 0
 
     run_jumping(main())

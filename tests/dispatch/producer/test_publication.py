@@ -88,7 +88,7 @@ def test_what_is_written_during_a_sync_waits_for_the_next(bay: SimulatedBay, que
         elif call == "sync":
             second.start()
             assert writing.wait(SECONDS_MAX)
-            with bay.engine.lock:
+            with bay.lock:
                 pass  # it was held from before the write until the message waits for its sync
 
     with queue.subscribe() as consumer:

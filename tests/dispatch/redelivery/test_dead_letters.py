@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, DestinationPolicy, Message, Queue
 from forebay.dispatch.config.settings import Settings, SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -169,7 +169,7 @@ def test_they_go_while_memory_is_used_up() -> None:
     other.send_many(Message(bytes(900)) for _ in range(10_000))
     holders = [other.subscribe() for _ in range(20)]
     held = [consumer.take(500) for consumer in holders]
-    assert simulated.engine.targets.is_short or simulated.engine.budget.free_bytes < 100_000
+    assert simulated.targets.is_short or simulated.budget.free_bytes < 100_000
     simulated.bay.step()
     assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(50))
     simulated.check()
@@ -178,10 +178,9 @@ def test_they_go_while_memory_is_used_up() -> None:
 
 def test_headers_that_make_no_sense_go_as_they_are() -> None:
     simulated = failing(1)
-    engine = simulated.engine
-    area = engine.create_lane(simulated.queue()._area, 4)
-    with engine.lock:
-        sequence = engine.store.add(area.index_lane, 7, b"\xff\xff\xff", b"body")
+    area = simulated.lane_area(simulated.queue()._area, 4)
+    with simulated.lock:
+        sequence = simulated.store.add(area.index_lane, 7, b"\xff\xff\xff", b"body")
         area.arrive((sequence, b"\xff\xff\xff", b"body", 7))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
@@ -194,8 +193,8 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     orders = simulated.queue()
     orders.send_many(Message(b"%0100d" % n) for n in range(3))
     give_up(orders, 3, 1)
-    simulated.engine.targets.pending_cache.forget(simulated.engine.queues["orders"].areas[4].lane.number)  # type: ignore[union-attr]
-    (region,) = simulated.engine.store.plan(simulated.engine.queues["orders"].areas[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
+    simulated.targets.pending_cache.forget(simulated.queue_area("orders").areas[4].lane.number)  # type: ignore[union-attr]
+    (region,) = simulated.store.plan(simulated.queue_area("orders").areas[4].index_lane, [(1, 1)])  # type: ignore[union-attr]
     name = next(name for name in simulated.disk.list("journal") if name.startswith("data-"))
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)
@@ -414,7 +413,7 @@ def test_dead_letter_that_a_prepared_transaction_decides_about_waits_for_it() ->
 def test_one_dead_letter_in_each_data_log_keeps_none_of_them(is_index_lost: bool) -> None:
     simulated = failing(1, max_file_length="64KiB")
     orders, other = simulated.queue(), simulated.queue("other")
-    store = simulated.engine.store
+    store = simulated.store
     with other.subscribe(prefetch=0) as consumer:
         for n in range(20):
             orders.send(b"%d" % n)
@@ -472,7 +471,7 @@ def test_full_disk_takes_them_from_the_reserve_and_leaves_acks_the_rest() -> Non
     simulated.bay.step()
     moved = simulated.queue("DLQ.orders").depth
     assert 0 < moved < 2_000 and orders.depth == 2_000 - moved
-    journal = simulated.engine.store.journal
+    journal = simulated.journal
     assert journal.is_full and journal.offset <= 32 * 1024 + 2_000
     with simulated.queue("other").subscribe(prefetch=0) as consumer:
         while batch := consumer.take(100):
@@ -503,11 +502,11 @@ def test_dead_letters_find_room_in_an_index_that_refuses_sends() -> None:
     orders = simulated.queue()
     orders.send_many(Message(b"%d" % n) for n in range(10))
     give_up(orders, 10, 1)
-    with simulated.engine.lock:
-        simulated.engine.store.refusal.admit(False)
+    with simulated.lock:
+        simulated.store.refusal.admit(False)
     with pytest.raises(Exception, match="persistent_index"):
         orders.send(b"x")
-    assert simulated.engine.redelivery.dead_letters.step()
+    assert simulated.dead_letters.step()
     assert simulated.queue("DLQ.orders").depth == 10
 
 
@@ -523,14 +522,14 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
     states: set[int] = set()
 
     def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
+        return open_forebay(disk, metadata, settings, ManualClock())
 
     def look(image: SimulatedDisk, left: MemoryMetadataStore, context: object) -> None:
         bay = opened(image, left)
         dead = [int(message.body) for message in bay.queue("DLQ.orders").browse()]
         if is_topic:
             # What was not moved is dead still: the subscription gets the others alone.
-            (subscriber,) = bay._engine.store.subscriptions.by_number.values()
+            (subscriber,) = inside(bay).store.subscriptions.by_number.values()
             lane = subscriber.lanes[4]
             here = [n for n in range(450) if lane is not None and lane.is_pending(n)]
         else:
@@ -540,8 +539,8 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
         bay.step()
         dead = [int(message.body) for message in bay.queue("DLQ.orders").browse()]
         assert dead == sorted(dead) and (sync == "never" or set(range(400)) <= set(dead)), context
-        bay._engine.store.index._check()
-        bay._engine.audit()
+        inside(bay).index._check()
+        inside(bay).audit()
 
     def crash(call: str, name: str) -> None:
         killed = MemoryMetadataStore()

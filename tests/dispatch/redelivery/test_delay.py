@@ -20,7 +20,7 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 
 def taken(simulated: SimulatedBay, name: str = "orders") -> list[bytes]:
     """What a consumer gets now; all of it is acknowledged."""
-    simulated.engine.step()
+    simulated.step()
     with simulated.queue(name).subscribe() as consumer:
         found: list[bytes] = []
         while batch := consumer.take(1000):
@@ -40,7 +40,7 @@ def test_delayed_message_is_handed_out_when_it_is_due_and_not_before(persistent:
         assert queue.depth == 2
         assert bodies(consumer.take(5)) == [b"now"]
         simulated.clock.advance(9.999)
-        simulated.engine.step()
+        simulated.step()
         assert consumer.take(5) == []
         simulated.clock.advance(0.001)
         assert bodies(consumer.take(5)) == [b"later"]
@@ -60,7 +60,7 @@ def test_delayed_message_that_is_due_comes_before_all_that_arrived_later_and_is_
         assert bodies(consumer.take(2)) == [b"0", b"1"]
         assert bodies(consumer.take(1)) == [b"3"]
         simulated.clock.advance(5)
-        simulated.engine.step()
+        simulated.step()
         assert bodies(consumer.take(5)) == [b"2", b"4", b"5"]
         simulated.check()
 
@@ -70,10 +70,10 @@ def test_delayed_message_that_is_due_comes_into_the_middle_of_what_is_loaded() -
     queue = simulated.queue()
     queue.send_many(Message(b"%d" % n, delay=5 if n == 3 else 0) for n in range(6))
     with queue.subscribe() as consumer:
-        simulated.engine.step()
+        simulated.step()
         assert bodies(consumer.take(2)) == [b"0", b"1"]
         simulated.clock.advance(5)
-        simulated.engine.step()
+        simulated.step()
         assert [body for _ in range(4) for body in bodies(consumer.take(1))] == [b"2", b"3", b"4", b"5"]
         simulated.check()
 
@@ -90,7 +90,7 @@ def test_message_of_a_group_that_was_sent_with_a_delay_holds_up_nobody_and_comes
         first.ack()
         [second] = owner.take()
         simulated.clock.advance(5)
-        simulated.engine.step()
+        simulated.step()
         assert other.take() == []  # what is due is its group's owner's
         assert bodies([second]) == [b"second"]
         second.ack()
@@ -107,13 +107,13 @@ def test_message_that_comes_due_while_a_load_has_passed_it_over_is_not_lost() ->
     queue.send_many(Message(b"%d" % n, delay=5 if n == 3 else 0) for n in range(8))
     consumer = queue.subscribe()
     (target,) = simulated.lists()
-    with simulated.engine.lock:
-        load = simulated.engine.loader.begin(target, is_needed=True)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=True)
     assert load is not None and load.runs == [(0, 2), (4, 7)]
     simulated.clock.advance(5)
-    with simulated.engine.lock:
-        simulated.engine.release_due()
-    simulated.engine.loader.finish(load)
+    with simulated.lock:
+        simulated.release_due()
+    simulated.loader.finish(load)
     simulated.check()
     found = [delivery.body for _ in range(8) for delivery in consumer.take(1)]
     assert found == [b"%d" % n for n in range(8)]
@@ -141,7 +141,7 @@ def test_message_that_came_due_and_was_not_taken_stays_due_over_a_crash() -> Non
     simulated = SimulatedBay()
     simulated.queue().send(b"later", delay=1)
     simulated.clock.advance(2)
-    simulated.engine.step()
+    simulated.step()
     simulated.bay.checkpoint()
     simulated.crash()
     assert taken(simulated) == [b"later"]
@@ -231,7 +231,7 @@ def test_selector_is_asked_when_a_message_is_due() -> None:
         queue.send(b"one", headers={"kg": 1}, delay=5)
         assert picky.take(5) == other.take(5) == []
         simulated.clock.advance(5)
-        simulated.engine.step()
+        simulated.step()
         assert bodies(picky.take(5)) == [b"two"]
         assert bodies(other.take(5)) == [b"one"]
         simulated.check()
@@ -241,11 +241,11 @@ def test_waiting_take_wakes_when_the_first_is_due() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()
     queue.send(b"later", delay=7)
-    assert simulated.engine.next_due() == pytest.approx(simulated.clock.monotonic() + 7, abs=0.01)
+    assert simulated.next_due() == pytest.approx(simulated.clock.monotonic() + 7, abs=0.01)
     simulated.clock.advance(7)
     with queue.subscribe() as consumer:
         assert bodies(consumer.take(1, timeout=None)) == [b"later"]
-    assert simulated.engine.next_due() is None
+    assert simulated.next_due() is None
 
 
 def test_ready_callback_is_called_when_a_message_is_due() -> None:
@@ -254,11 +254,11 @@ def test_ready_callback_is_called_when_a_message_is_due() -> None:
     consumer = simulated.queue().subscribe(on_ready=lambda: rings.append(1))
     assert consumer.take(1) == []
     simulated.queue().send(b"later", delay=7)
-    simulated.engine.step()
+    simulated.step()
     before = len(rings)
     assert consumer.take(1) == []
     simulated.clock.advance(7)
-    simulated.engine.step()
+    simulated.step()
     assert len(rings) > before
     assert bodies(consumer.take(1)) == [b"later"]
 
@@ -273,7 +273,7 @@ def test_delay_of_a_topic_holds_for_each_subscription() -> None:
     plain = topic.subscribe()
     assert bodies(audit.take(5)) == [b"now"]
     simulated.clock.advance(10)
-    simulated.engine.step()
+    simulated.step()
     assert bodies(audit.take(5)) == [b"later"] and plain.take(5) == []
     with topic.subscribe(durable="offline") as offline:
         assert bodies(offline.take(5)) == [b"later", b"now"]
@@ -300,7 +300,7 @@ def test_purge_and_delete_take_delayed_messages_too() -> None:
     queue.send(b"again", delay=5)
     queue.delete()
     simulated.clock.advance(10)
-    simulated.engine.step()
+    simulated.step()
     assert taken(simulated) == []
 
 
@@ -309,22 +309,22 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
     queue = simulated.queue()
     queue.send_many(Message(b"x", delay=86_400 + n) for n in range(40_000))
     simulated.bay.checkpoint()
-    assert 5632 <= simulated.engine.store.index.held_bytes < 1 << 20
+    assert 5632 <= simulated.index.held_bytes < 1 << 20
     assert queue.depth == 40_000
-    assert list(simulated.engine.parked()) == []
+    assert list(simulated.parked()) == []
     assert not any(target.returned for target in simulated.lists())
     simulated.clock.advance(86_400 + 40_000)
     found = 0
     with queue.subscribe(prefetch=0) as consumer:
         while found < 40_000:
-            simulated.engine.step()
+            simulated.step()
             batch = consumer.take(1000)
             assert [delivery.sequence for delivery in batch] == list(range(found, found + len(batch)))
             consumer.ack(batch)
             found += len(batch)
         simulated.check()
-    assert simulated.engine.timing.due_seconds is None
-    lane = simulated.engine.queues["orders"].areas[4]
+    assert simulated.timed.due_seconds is None
+    lane = simulated.queue_area("orders").areas[4]
     assert lane is not None and lane.lane.earliest[DUE] == NEVER
 
 
@@ -405,12 +405,12 @@ def test_delayed_messages_beyond_what_the_index_holds_come_due_with_checkpoints_
     queue = simulated.queue()
     for begin in range(0, 60_000, 20_000):
         queue.send_many(Message(b"", delay=100) for _ in range(begin, begin + 20_000))
-        simulated.engine.step()
+        simulated.step()
     simulated.clock.advance(100)
     seen = 0
     with queue.subscribe(prefetch=0) as consumer:
         for _ in range(400):
-            simulated.engine.step()
+            simulated.step()
             while batch := consumer.take(1000):
                 assert [delivery.sequence for delivery in batch] == list(range(seen, seen + len(batch)))
                 seen += len(batch)

@@ -20,7 +20,7 @@ def bodies(deliveries: list[Delivery]) -> list[bytes]:
 
 def sweep(simulated: SimulatedBay) -> None:
     simulated.clock.advance(SWEEP_SECONDS)
-    simulated.engine.step()
+    simulated.step()
     simulated.check()
 
 
@@ -41,7 +41,7 @@ def test_expired_message_is_not_handed_out_whether_it_is_in_ram_or_not(persisten
         assert bodies(consumer.take(9)) == [b"4", b"6", b"8"]
         assert consumer.take(9) == []
         simulated.check()
-        simulated.engine.step()
+        simulated.step()
         assert queue.depth == 6 and expired(simulated) == 4
         simulated.check()
 
@@ -61,7 +61,7 @@ def test_expired_message_is_not_handed_out_where_a_dealer_deals(persistent: bool
         simulated.clock.advance(5)
         assert bodies(owner.take(9)) == [b"0", b"2", b"4"]
         first.ack()
-        simulated.engine.step()
+        simulated.step()
         assert queue.depth == 3 and expired(simulated) == 3
         simulated.check()
 
@@ -100,7 +100,7 @@ def test_expired_message_that_lies_in_the_journal_alone_is_not_handed_out() -> N
         found: list[Delivery] = []
         for _ in range(20):
             found += consumer.take(9)
-            simulated.engine.step()
+            simulated.step()
         assert [delivery.sequence for delivery in found] == [4000, 4001, 4002]
     assert queue.depth == 3 and expired(simulated) == 4000
     simulated.check()
@@ -140,10 +140,10 @@ def test_ack_of_what_expired_is_one_record_for_a_run() -> None:
     simulated = SimulatedBay()
     queue = simulated.queue()
     queue.send_many(Message(bytes(100), expires_in=5) for _ in range(20_000))
-    before = simulated.engine.store.journal.journal_bytes
+    before = simulated.journal.journal_bytes
     sweep(simulated)
     assert queue.depth == 0
-    assert simulated.engine.store.journal.journal_bytes - before < 20_000
+    assert simulated.journal.journal_bytes - before < 20_000
     rows = [row for row in simulated.bay.statistics().destinations.values()]
     assert rows[0].expired == 20_000
 
@@ -171,10 +171,10 @@ def _expire_behind_a_stuck_consumer(count: int, counter: _Counter) -> int:
     queue.send_many(Message(bytes(100), expires_in=60) for _ in range(count))
     held = stuck.take(10)
     assert len(held) == 10
-    simulated.engine.step()
+    simulated.step()
     before = counter.read_bytes
     simulated.clock.advance(60)
-    simulated.engine.step()
+    simulated.step()
     read_bytes = counter.read_bytes - before
     assert queue.depth == 10 and expired(simulated) == count - 10
     stuck.ack(held)
@@ -273,10 +273,10 @@ def test_large_message_expires_in_its_list() -> None:
     queue = simulated.queue()
     with queue.subscribe() as consumer:
         queue.send(bytes(1 << 20), expires_in=5)
-        simulated.engine.step()
+        simulated.step()
         simulated.clock.advance(5)
         assert consumer.take(1) == []
-        simulated.engine.step()
+        simulated.step()
         assert queue.depth == 0
         simulated.check()
 
@@ -292,7 +292,7 @@ def test_policy_says_how_often_a_queue_is_swept() -> None:
     depths = []
     for seconds in (1, 29, 70):
         simulated.clock.advance(seconds)
-        simulated.engine.step()
+        simulated.step()
         depths.append([simulated.queue(name).depth for name in ("often", "usual", "seldom")])
     assert depths == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
 
@@ -313,7 +313,7 @@ def test_expired_message_of_a_topic_leaves_every_subscription() -> None:
     assert bodies(reader.take(5)) == [b"stays"]
     simulated.crash(is_index_lost=True)
     with simulated.bay.topic("prices").subscribe(durable="offline", selector="kg > 1") as offline:
-        simulated.engine.step()
+        simulated.step()
         assert bodies(offline.take(5)) == [b"stays"]
     simulated.check()
 
@@ -334,7 +334,7 @@ def test_moved_messages_keep_their_expiry() -> None:
     simulated.clock.advance(10)
     queue.move(simulated.queue("others"))
     simulated.clock.advance(39)
-    simulated.engine.step()
+    simulated.step()
     assert simulated.queue("others").depth == 2
     sweep(simulated)
     assert simulated.queue("others").depth == 0 and expired(simulated, "others") == 2
@@ -356,10 +356,10 @@ def test_relocation_carries_times_along() -> None:
     simulated.crash(is_index_lost=True)
     simulated.clock.advance(500)
     with simulated.queue().subscribe() as reader:
-        simulated.engine.step()
+        simulated.step()
         assert sum(len(reader.take(100)) for _ in range(10)) == 40
     simulated.clock.advance(500)
-    simulated.engine.step()
+    simulated.step()
     assert simulated.queue().depth == 20 and expired(simulated) == 20
     simulated.check()
 
@@ -397,13 +397,13 @@ def test_relocated_messages_of_transactions_and_topics_keep_their_times() -> Non
     assert simulated.bay.cleanup().relocated_messages > 20
     simulated.crash(is_index_lost=True)
     simulated.clock.advance(479)
-    simulated.engine.step()
+    simulated.step()
     with simulated.queue().subscribe() as reader, simulated.bay.topic("prices").subscribe(durable="audit") as other:
         assert reader.take(1) == [] and bodies(other.take(100)) == [b"expires"] * 20
         simulated.clock.advance(2)
-        simulated.engine.step()
+        simulated.step()
         assert 1 <= len(bodies(reader.take(100))) <= 3
         simulated.clock.advance(20)
-        simulated.engine.step()
+        simulated.step()
         assert reader.take(100) and other.take(100)
     simulated.check()

@@ -10,7 +10,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Message, Queue, StoreFull
-from forebay.dispatch.core.non_persistent import NonPersistentLaneState
+from forebay.dispatch.core.model import NonPersistentLaneState
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
@@ -74,16 +74,16 @@ def test_browse_of_what_is_in_tmp_storage_stays_within_4_mib() -> None:
 
 def test_message_that_only_a_load_has_is_waited_for() -> None:
     simulated = filled(600)
-    queue, engine = simulated.queue(), simulated.engine
+    queue = simulated.queue()
     queue.subscribe()
     [target] = simulated.lists()
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=False)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=False)
     assert load is not None and load.from_cache
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.extend(numbers(queue)))
     thread.start()
-    engine.loader.finish(load)
+    simulated.loader.finish(load)
     thread.join(30)
     assert found == list(range(600))
     simulated.check()
@@ -108,12 +108,12 @@ def test_moved_messages_of_both_kinds_keep_their_order() -> None:
 def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
     simulated = filled(3000, 1024)
     orders, late = simulated.queue(), simulated.queue("late")
-    before = simulated.engine.store.journal.journal_bytes
+    before = simulated.journal.journal_bytes
     with orders.subscribe() as holder, late.subscribe() as consumer:
         held = holder.take(10)
         assert orders.move(late, limit=1000) == 1000
         assert orders.move(late) == 1990
-        assert simulated.engine.store.journal.journal_bytes == before
+        assert simulated.journal.journal_bytes == before
         simulated.check()
         assert numbers(late) == list(range(10, 3000)) and numbers(orders) == list(range(10))
         assert not any(message.persistent for message in late.browse())
@@ -161,9 +161,8 @@ def test_deleted_queue_leaves_nothing_in_ram_or_tmp_storage() -> None:
     statistics = simulated.bay.statistics()
     assert statistics.tmp_storage.messages == 0
     assert statistics.memory.holders == before
-    engine = simulated.engine
-    assert not engine.overflow.lanes
-    assert not engine.targets.pending_cache.keepers and not engine.targets.head_queue_cache.keepers
+    assert not simulated.overflow.lanes
+    assert not simulated.targets.pending_cache.keepers and not simulated.targets.head_queue_cache.keepers
 
 
 @pytest.mark.parametrize("seed", range(12))

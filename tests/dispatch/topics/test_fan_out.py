@@ -46,10 +46,10 @@ def test_each_subscriber_gets_them_in_order_and_nothing_reaches_the_journal() ->
     bay = SimulatedBay()
     topic = bay.bay.topic("prices")
     one, other = topic.subscribe(), topic.subscribe(durable="ledger")
-    end = bay.engine.store.journal.end
+    end = bay.journal.end
     send(topic, 300)
     assert numbers(one) == numbers(other) == list(range(300))
-    assert bay.engine.store.journal.end == end
+    assert bay.journal.end == end
     bay.check()
 
 
@@ -82,7 +82,7 @@ def test_what_nobody_subscribes_to_is_kept_nowhere() -> None:
     bay = SimulatedBay()
     topic = bay.bay.topic("prices")
     assert len(set(send(topic, 100))) == 100
-    assert bay.engine.overflow.lanes == {}
+    assert bay.overflow.lanes == {}
     assert topic.statistics().enqueued == 100
     assert numbers(topic.subscribe()) == []
     bay.check()
@@ -129,7 +129,7 @@ def test_a_slow_subscriber_spills_and_a_quick_one_never_waits_for_it() -> None:
     for n in range(0, 12_000, 50):
         send(topic, 50, begin=n)
         assert numbers(quick) == list(range(n, n + 50))
-        assert bay.engine.budget.held_bytes <= 4 * KIB * KIB
+        assert bay.budget.held_bytes <= 4 * KIB * KIB
     assert tmp_bytes(bay) > 4 * KIB * KIB
     bay.check()
     assert numbers(slow) == list(range(12_000))
@@ -146,7 +146,7 @@ def test_the_files_of_a_subscriber_go_when_it_closes() -> None:
     assert tmp_bytes(bay) > 4 * KIB * KIB
     slow.close()
     assert tmp_bytes(bay) == 0
-    assert bay.engine.overflow.lanes == {} and bay.engine.overflow.buffer.lanes == []
+    assert bay.overflow.lanes == {} and bay.overflow.buffer.lanes == []
     bay.check()
 
 
@@ -176,7 +176,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
-    [last] = [area for area in bay.engine.topics.areas["prices"].online[2].non_persistent_lanes if area is not None]
+    [last] = [area for area in bay.topic_area("prices").online[2].non_persistent_lanes if area is not None]
     add = NonPersistentLane.add
 
     def refuse(lane: NonPersistentLane, length: int) -> int:
@@ -199,8 +199,8 @@ def test_no_lane_pays_for_what_its_selector_leaves_out() -> None:
     consumer = topic.subscribe(selector="number = 5")
     for n in range(20_000):
         topic.send(b"%d" % n, headers={"number": n % 10_000}, persistent=False)
-    assert bay.engine.overflow.lanes != {}
-    assert bay.engine.budget.holders["tmp_storage"].held_bytes < 32 * KIB
+    assert bay.overflow.lanes != {}
+    assert bay.budget.holders["tmp_storage"].held_bytes < 32 * KIB
     assert numbers(consumer) == [5, 10_005]
     bay.check()
 
@@ -257,7 +257,7 @@ def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> No
     for n in range(1_000):
         topic.send(numbered(n, 10), persistent=n % 2 == 0)
         consumer.ack(consumer.take(10))
-    arrivals = bay.engine.topics.areas["prices"].online[0].arrivals
+    arrivals = bay.topic_area("prices").online[0].arrivals
     assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
     consumer.ack(held)
     bay.check()
@@ -303,9 +303,9 @@ def test_unsubscribing_forgets_them() -> None:
     topic.subscribe(durable="ledger")
     send(topic, 10_000)
     topic.subscribe(durable="other").close()
-    bay.engine.topics.areas["prices"].online[0].consumer_groups[None].consumers[0].close()
+    next(bay.topic_area("prices").online[0].consumers()).close_locked()
     topic.unsubscribe("ledger")
-    assert bay.engine.overflow.lanes == {} and tmp_bytes(bay) == 0
+    assert bay.overflow.lanes == {} and tmp_bytes(bay) == 0
     bay.check()
 
 
@@ -396,11 +396,11 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     for n in range(4):
         topic.send(numbered(n), persistent=persistent, expires_in=expires_in)
     woken = Woken()
-    admission = bay.engine.topics.areas["prices"].admission
+    admission = bay.topic_area("prices").admission
     assert admission is not None
     if ending == "unsubscribe":
         consumer.close()
-    with bay.engine.lock:
+    with bay.lock:
         admission.line_up((1,), woken)
     if ending == "ack":
         consumer.ack(consumer.take(1))
@@ -496,4 +496,4 @@ def test_any_traffic_gives_each_subscriber_what_it_should_have(seed: int) -> Non
         assert found == backlog and numbers(consumer) == []
         consumer.close()
     bay.check()
-    assert bay.engine.overflow.lanes == {} and tmp_bytes(bay) == 0
+    assert bay.overflow.lanes == {} and tmp_bytes(bay) == 0

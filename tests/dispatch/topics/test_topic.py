@@ -22,7 +22,7 @@ def simulated(request: pytest.FixtureRequest) -> Iterator[SimulatedBay]:
 
 def check(simulated: SimulatedBay) -> None:
     simulated.check()
-    simulated.engine.store.subscriptions._check()
+    simulated.store.subscriptions._check()
 
 
 def topic(simulated: SimulatedBay) -> Topic:
@@ -131,12 +131,10 @@ def test_ids_are_never_given_twice_after_a_crash(simulated: SimulatedBay, is_ind
 def test_what_was_stored_before_a_subscription_and_is_published_after_it_is_not_for_it() -> None:
     simulated = SimulatedBay(sync="always")
     first = topic(simulated).subscribe()
-    after_write = simulated.engine.after_write
-    simulated.engine.after_write = lambda position: None  # type: ignore[method-assign]
-    topic(simulated).send(b"before")
-    topic(simulated).send_many([Message(b"before")] * 2)
-    second = topic(simulated).subscribe()
-    simulated.engine.after_write = after_write  # type: ignore[method-assign]
+    with simulated.unconfirmed():
+        topic(simulated).send(b"before")
+        topic(simulated).send_many([Message(b"before")] * 2)
+        second = topic(simulated).subscribe()
     topic(simulated).send(b"after")
     assert bodies(first) == [b"before"] * 3 + [b"after"]
     assert bodies(second) == [b"after"]
@@ -228,7 +226,7 @@ def test_a_subscription_without_a_name_ends_with_its_consumer(simulated: Simulat
     held = consumer.take(10)
     consumer.nack(held[:5], delay=1.0)
     consumer.close()
-    assert simulated.engine.store.subscriptions.by_number == {}
+    assert simulated.store.subscriptions.by_number == {}
     simulated.clock.advance(2.0)
     simulated.bay.step()
     simulated.bay.checkpoint()
@@ -360,9 +358,9 @@ def test_acks_of_each_subscription_survive_the_loss_of_the_index(simulated: Simu
 
 def begin_data_log(simulated: SimulatedBay) -> None:
     """Nothing that this writes keeps a data log."""
-    queue, newest = simulated.queue("filler"), simulated.engine.store.journal.data_log
+    queue, newest = simulated.queue("filler"), simulated.journal.data_log
     with queue.subscribe() as consumer:
-        while simulated.engine.store.journal.data_log == newest:
+        while simulated.journal.data_log == newest:
             queue.send(bytes(20_000))
             consumer.ack(consumer.take())
 
@@ -418,14 +416,14 @@ def test_the_number_of_a_subscription_is_never_given_again(simulated: SimulatedB
     """Or the acks that are left of one would be taken for another's."""
     begin_data_log(simulated)
     topic(simulated).subscribe(durable="ends").close()
-    (number,) = simulated.engine.store.subscriptions.by_number
+    (number,) = simulated.store.subscriptions.by_number
     topic(simulated).unsubscribe("ends")
     begin_data_log(simulated)
     begin_data_log(simulated)
     assert 2 in simulated.bay.cleanup().deleted
     simulated.crash(is_index_lost=is_index_lost)
     topic(simulated).subscribe(durable="begins").close()
-    assert min(simulated.engine.store.subscriptions.by_number) > number
+    assert min(simulated.store.subscriptions.by_number) > number
 
 
 # Selectors.
@@ -481,14 +479,14 @@ def test_a_load_is_not_judged_as_the_message_of_the_same_number_that_arrives_mea
     topic(simulated).subscribe(durable="some", selector="n >= 0").close()
     sent = send(simulated, 2)
     consumer = topic(simulated).subscribe(durable="some", selector="n >= 0")
-    engine, area = simulated.engine, simulated.engine.topics.areas["prices"]
+    area = simulated.topic_area("prices")
     [target] = consumer.consumer_group.lists
-    with engine.lock:
-        load = engine.loader.begin(target, is_needed=True)
+    with simulated.lock:
+        load = simulated.loader.begin(target, is_needed=True)
     assert load is not None and consumer.consumer_group.selector is not None
     area.verdicts.begin(4, 0)  # a non-persistent message, in another thread
     assert not area.verdicts.matches(consumer.consumer_group.selector, target.area, (0, b"", b"without a number", 0))
-    engine.loader.finish(load)
+    simulated.loader.finish(load)
     area.verdicts.end()
     assert bodies(consumer) == sent
 

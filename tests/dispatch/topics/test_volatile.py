@@ -9,11 +9,10 @@ from itertools import islice
 from random import Random
 
 import pytest
+from inside import open_forebay
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Delivery, Message
-from forebay.dispatch.engine.engine import Engine
-from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.layout import TMP_STORAGE
 from forebay.store.errors import Closed, SettingsError, SpillFailed, StoreFull
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -48,14 +47,14 @@ def tmp_bytes(store: SimulatedBay) -> int:
 def test_nothing_of_a_non_persistent_message_reaches_the_journal() -> None:
     store = SimulatedBay()
     store.queue().send(b"p")
-    end = store.engine.store.journal.end
+    end = store.journal.end
     send(store, 20)
     with store.queue().subscribe() as consumer:
         [persistent] = consumer.take(1)
         for delivery in consumer.take(10):
             delivery.ack()
         consumer.ack(consumer.take(10))
-        assert (store.engine.store.journal.end, store.disk.list(TMP_STORAGE)) == (end, [])
+        assert (store.journal.end, store.disk.list(TMP_STORAGE)) == (end, [])
         assert (persistent.persistent, delivery.persistent) == (True, False)
         assert store.queue().depth == 1
     store.check()
@@ -131,8 +130,7 @@ def test_a_killed_process_leaves_files_that_the_next_open_deletes() -> None:
     persistent = store.queue().send(b"kept")
     left = store.disk.crash_process()
     assert left.list(TMP_STORAGE)
-    engine = Engine(left, lambda store_id, cache_bytes: MemoryMetadataStore(), store._settings, store.clock)
-    bay = Forebay(engine, None)
+    bay = open_forebay(left, MemoryMetadataStore(), store._settings, store.clock)
     assert (left.list(TMP_STORAGE), bay.statistics().tmp_storage.bytes) == ([], 0)
     with bay.queue("orders").subscribe() as consumer:
         assert [delivery.id for delivery in consumer.take(10)] == [persistent]
@@ -219,7 +217,7 @@ def test_much_goes_through_a_small_limit_while_the_consumer_is_slow(limit: str) 
     """At 4 MiB the memory for places bounds the backlog, so there it is shorter."""
     store = SimulatedBay(memory_limit=limit, max_file_length="1MiB")
     lead = 40_000 if limit == "4MiB" else 120_000
-    count, budget = 200_000, store.engine.budget
+    count, budget = 200_000, store.budget
     queue = store.queue()
     consumer = queue.subscribe(prefetch=0)
     sent = expected = 0
@@ -246,10 +244,10 @@ def test_what_is_taken_before_it_makes_a_batch_is_never_written(monkeypatch: pyt
     monkeypatch.setattr("forebay.cache.shares.PENDING_CACHE_SHARE", 0.25)  # else it takes what the batch needs
     store = SimulatedBay(memory_limit="16MiB")
     consumer = store.queue().subscribe(prefetch=0)
-    while not store.engine.overflow.buffer:
+    while not store.overflow.buffer:
         send(store, 1)
     list(drained(consumer))
-    assert (store.bay.statistics().tmp_storage.bytes_max, len(store.engine.overflow.buffer)) == (0, 0)
+    assert (store.bay.statistics().tmp_storage.bytes_max, len(store.overflow.buffer)) == (0, 0)
 
 
 def test_overflow_is_written_in_batches() -> None:
@@ -270,7 +268,7 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
     while batch := consumer.take(500):
         deliveries += batch
         store.check()
-    targets = store.engine.targets
+    targets = store.targets
     assert len(deliveries) > 4_000
     assert targets.dispatch.held_bytes <= targets.in_flight_bytes_max
     lazy = [delivery for delivery in deliveries if delivery._body is None]
@@ -294,14 +292,14 @@ def test_what_went_back_with_its_consumer_can_still_be_looked_at_in_the_list_of_
     consumer.close()
     store.queue().subscribe()
     [target] = store.lists()
-    while (load := store.engine.loader.begin(target, is_needed=False)) and lazy.sequence not in load.from_cache:
-        store.engine.loader.finish(load)
+    while (load := store.loader.begin(target, is_needed=False)) and lazy.sequence not in load.from_cache:
+        store.loader.finish(load)
     assert load is not None
     if is_installed:
-        store.engine.loader.finish(load)
+        store.loader.finish(load)
     assert lazy.body == numbered(lazy.sequence, 40 * KIB)
     if not is_installed:
-        store.engine.loader.finish(load)
+        store.loader.finish(load)
     store.check()
 
 
@@ -415,7 +413,7 @@ def test_a_message_that_does_not_verify_costs_itself_alone() -> None:
 
 def test_what_comes_back_is_kept_where_no_cache_takes_it() -> None:
     store = SimulatedBay(memory_limit="8MiB")
-    store.engine.targets.pending_cache._share_bytes = 0
+    store.targets.pending_cache._share_bytes = 0
     sent = send(store, 10)
     with store.queue().subscribe() as consumer:
         consumer.nack(consumer.take(10))
@@ -429,10 +427,10 @@ def test_an_interest_that_joins_while_another_loads_finds_what_is_loaded() -> No
     sent = [queue.send(b"x", headers={"n": n}, persistent=False) for n in range(20)]
     with queue.subscribe() as first:
         [target] = store.lists()
-        load = store.engine.loader.begin(target, is_needed=True)
+        load = store.loader.begin(target, is_needed=True)
         assert load is not None and len(load.from_cache) == 20
         with queue.subscribe(selector="n < 5") as second:
-            store.engine.loader.finish(load)
+            store.loader.finish(load)
             store.bay.step()
             assert [delivery.id for delivery in drained(second)] == sent[:5]
         assert [delivery.id for delivery in drained(first)] == sent[5:]
@@ -446,13 +444,13 @@ def test_who_found_nothing_because_another_was_loading_it_hears_of_it_when_that_
     called: list[str] = []
     with queue.subscribe():
         [target] = store.lists()
-        load = store.engine.loader.begin(target, is_needed=True)
+        load = store.loader.begin(target, is_needed=True)
         assert load is not None and len(load.from_cache) == 20
         with queue.subscribe(selector="n < 5", on_ready=lambda: called.append("ready")) as second:
             assert not second.take()
             called.clear()
-            store.engine.loader.finish(load)
-            store.engine.call_ready()
+            store.loader.finish(load)
+            store.call_ready()
             assert called == ["ready"]
             assert [delivery.id for delivery in drained(second)] == sent[:5]
     store.check()
@@ -481,14 +479,13 @@ def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() ->
     store = SimulatedBay(memory_limit="4MiB")
     queue = store.queue()
     sent = queue.send(bytes(40 * KIB), persistent=False)
-    engine = store.engine
-    overflow, caches = engine.overflow, (engine.targets.pending_cache, engine.targets.head_queue_cache)
-    with engine.lock:
+    overflow, caches = store.overflow, (store.targets.pending_cache, store.targets.head_queue_cache)
+    with store.lock:
         [(number, lane)] = overflow.lanes.items()
         [message] = [found for cache in (*caches, overflow.buffer) if (found := cache.take(number, 0)) is not None]
         overflow.account.give_ahead()
-        others = engine.budget.holder("others")
-        assert others.reserve(engine.budget.free_bytes - 41 * KIB)
+        others = store.budget.holder("others")
+        assert others.reserve(store.budget.free_bytes - 41 * KIB)
         overflow.account.refill()
         overflow.keep(lane, [message])
     store.check()
@@ -500,7 +497,7 @@ def test_what_leaves_a_cache_is_kept_where_places_were_paid_from_its_memory() ->
 
 def test_messages_whose_places_fill_memory_are_handed_out_while_others_send() -> None:
     store = SimulatedBay(memory_limit="4MiB")
-    queue, budget = store.queue(), store.engine.budget
+    queue, budget = store.queue(), store.budget
     sent = [queue.send(b"0", persistent=False)]
     assert budget.holder("others").reserve(budget.free_bytes - 100 * KIB)
     with pytest.raises(StoreFull, match="memory_limit"):
@@ -522,7 +519,7 @@ def test_the_first_message_of_a_queue_finds_memory_that_others_can_give_back() -
     bay = SimulatedBay(memory_limit="4MiB")
     for _ in range(1000):
         bay.queue("backlog").send(bytes(1000))
-    budget = bay.engine.budget
+    budget = bay.budget
     assert budget.holders["head_queue_cache"].held_bytes > 64 * 1024
     elsewhere, taken_bytes = budget.holders["browsers"], budget.free_bytes
     assert elsewhere.reserve(taken_bytes)

@@ -53,11 +53,11 @@ def test_browse_finds_what_a_load_has_taken_from_the_caches() -> None:
         queue.send(b"%d" % number, persistent=False)
     with queue.subscribe():
         (target,) = bay.lists()
-        with bay.engine.lock:
-            load = bay.engine.loader.begin(target, is_needed=False)
+        with bay.lock:
+            load = bay.loader.begin(target, is_needed=False)
         assert load is not None and load.held
         assert len(list(queue.browse())) == 100
-        bay.engine.loader.finish(load)
+        bay.loader.finish(load)
     bay.check()
 
 
@@ -108,5 +108,5 @@ def test_deleted_queue_leaves_nothing_in_tmp_storage_and_takes_nothing_more(bay:
         queue.send(b"late", persistent=False)
     bay.check()
     assert bay.bay.statistics().tmp_storage.bytes == 0
-    assert not bay.engine.overflow.lanes
+    assert not bay.overflow.lanes
     assert bay.queue("mixed").depth == 0

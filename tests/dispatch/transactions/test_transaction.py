@@ -461,11 +461,11 @@ def test_an_error_in_send_many_says_how_many_are_in() -> None:
 
 def test_an_empty_transaction_writes_nothing() -> None:
     bay = SimulatedBay()
-    end = bay.engine.store.journal.end
+    end = bay.journal.end
     with bay.bay.transaction():
         pass
     bay.bay.transaction().rollback()
-    assert bay.engine.store.journal.end == end
+    assert bay.journal.end == end
 
 
 def test_a_waiting_consumer_hears_of_a_commit() -> None:

@@ -59,12 +59,12 @@ def test_explain_names_the_transaction_that_keeps_a_data_log(is_prepared: bool) 
     bay.queue().send_many((Message(bytes(20_000)) for _ in range(40)), transaction=transaction)
     if is_prepared:
         transaction.prepare(b"x")
-    ((holder, data_logs),) = bay.engine.store.transactions.data_logs().items()
-    bay.engine.store.journal.roll()
+    ((holder, data_logs),) = bay.store.transactions.data_logs().items()
+    bay.journal.roll()
     bay.bay.cleanup()
     for data_log in data_logs:
         causes = bay.bay.explain(data_log).causes
         assert [(cause.reason, cause.holder) for cause in causes] == [("transaction", holder)]
     transaction.rollback()
     bay.bay.cleanup()
-    assert data_logs.isdisjoint(bay.engine.store.journal.sizes)
+    assert data_logs.isdisjoint(bay.journal.sizes)

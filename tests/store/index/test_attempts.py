@@ -99,7 +99,7 @@ def test_first_delivery_that_ends_the_process_is_counted_from_the_next_open_on()
 
 def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -> None:
     simulated = filled(300)
-    journal = simulated.engine.store.journal
+    journal = simulated.journal
     with simulated.queue().subscribe() as consumer:
         before = journal.next_sequence
         batch = consumer.take(100)
@@ -108,7 +108,7 @@ def test_first_deliveries_and_their_acks_write_nothing_more_and_keep_nothing() -
         consumer.ack(batch)
         consumer.ack(one)
         assert journal.next_sequence == before + 2
-        (area,) = simulated.engine.queues["orders"].lane_areas()
+        (area,) = simulated.queue_area("orders").lane_areas()
         assert area.attempts is None
 
 
@@ -116,9 +116,9 @@ def test_one_record_says_that_a_batch_came_back() -> None:
     simulated = filled(600)
     with simulated.queue().subscribe() as consumer:
         batch = [*consumer.take(600), *consumer.take(600)]
-        before = simulated.engine.store.journal.next_sequence
+        before = simulated.journal.next_sequence
         consumer.nack(batch)
-        assert simulated.engine.store.journal.next_sequence == before + 1
+        assert simulated.journal.next_sequence == before + 1
     assert returns(simulated) == [(0, 599, 1)]
 
 
@@ -158,8 +158,8 @@ def test_acknowledged_message_leaves_no_count() -> None:
         random.shuffle(deliveries)
         for delivery in deliveries:
             delivery.ack()
-            simulated.engine.store.index.attempts._check()
-    table = simulated.engine.store.index.attempts
+            simulated.index.attempts._check()
+    table = simulated.index.attempts
     assert table.lanes == [] and table.held_bytes == 0
     simulated.check()
     simulated.queue().send(b"new")
@@ -176,25 +176,25 @@ def test_count_goes_with_its_message(way: str) -> None:
             with simulated.bay.transaction() as transaction:
                 consumer.ack(consumer.take(5), transaction=transaction)
     {"purge": orders.purge, "move": lambda: orders.move("late"), "delete": orders.delete}.get(way, lambda: None)()
-    assert simulated.engine.store.index.attempts.lanes == []
+    assert simulated.index.attempts.lanes == []
     assert way != "move" or simulated.queue("late").subscribe().take()[0].attempts == 1
     simulated.crash()
     simulated.bay.step()
-    assert simulated.engine.store.index.attempts.describe() == {}
+    assert simulated.index.attempts.describe() == {}
 
 
 def test_non_persistent_messages_are_counted_in_ram_alone() -> None:
     simulated = SimulatedBay(policies=FOR_EVER)
     simulated.queue().send(b"1", persistent=False)
     with simulated.queue().subscribe() as consumer:
-        before = simulated.engine.store.journal.next_sequence
+        before = simulated.journal.next_sequence
         for attempt in range(1, 4):
             delivery = consumer.take()[0]
             assert delivery.attempts == attempt
             delivery.nack()
-        assert simulated.engine.store.journal.next_sequence == before
+        assert simulated.journal.next_sequence == before
         consumer.take()[0].ack()
-    assert simulated.engine.store.index.attempts.lanes == []
+    assert simulated.index.attempts.lanes == []
     simulated.check()
 
 
@@ -213,7 +213,7 @@ def test_durable_subscriptions_count_apart_and_across_restarts() -> None:
     assert prices.subscribe(durable="audit").take()[0].attempts == 4
     prices.unsubscribe("mail")
     simulated.reopen()
-    assert len(simulated.engine.store.index.attempts.lanes) == 1
+    assert len(simulated.index.attempts.lanes) == 1
 
 
 # ---------------------------------------------------------------------- cleanup and relocation
@@ -221,7 +221,7 @@ def test_durable_subscriptions_count_apart_and_across_restarts() -> None:
 
 def churn(simulated: SimulatedBay, data_logs: int) -> None:
     """Traffic in another queue, until so many data logs were begun and most are gone."""
-    store = simulated.engine.store
+    store = simulated.store
     other = simulated.queue("other")
     end = store.journal.data_log + data_logs
     with other.subscribe(prefetch=0) as consumer:
@@ -238,11 +238,11 @@ def test_cleanup_and_relocation_lose_no_count(is_index_lost: bool, relocates: bo
     with simulated.queue().subscribe() as consumer:
         for _ in range(3):
             consumer.nack(consumer.take(2))
-        before = simulated.engine.store.journal.data_log
+        before = simulated.journal.data_log
         churn(simulated, 6)
-    clean = simulated.bay.cleanup if relocates else simulated.engine.store.delete_unneeded
+    clean = simulated.bay.cleanup if relocates else simulated.store.delete_unneeded
     clean()
-    assert before not in simulated.engine.store.sizes(), "the return records are gone"
+    assert before not in simulated.store.sizes(), "the return records are gone"
     simulated.crash(is_index_lost=is_index_lost)
     assert attempts(simulated.queue().subscribe().take(3)) == [4, 4, 1]
 
@@ -287,7 +287,7 @@ def test_random_returns_restarts_and_losses_of_the_index_agree_with_a_plain_dict
                 held = []
                 consumer = simulated.queue().subscribe()
             simulated.check()
-            simulated.engine.store.index.attempts._check()
+            simulated.index.attempts._check()
 
 
 def test_poison_message_whose_consumer_is_killed_ends_in_the_dead_letter_queue(tmp_path: Path) -> None:

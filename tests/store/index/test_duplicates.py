@@ -189,7 +189,7 @@ def test_a_deleted_queue_takes_its_windows_along() -> None:
     queue.send(b"x", message_id="b", persistent=False)
     queue.delete()
     bay.check()
-    assert bay.engine.windows.held_bytes == 0
+    assert bay.windows.held_bytes == 0
     queue = bay.queue()
     queue.send(b"x", message_id="a")
     assert queue.depth == 1
@@ -262,7 +262,7 @@ def test_an_id_ends_with_its_non_persistent_message() -> None:
     bay = watched()
     bay.queue().send(b"lost", message_id="a", persistent=False)
     bay.queue().send(b"kept", message_id="b")
-    bay.engine.store.journal.roll()
+    bay.journal.roll()
     bay.reopen()
     bay.queue().send(b"again", message_id="a", persistent=False)
     bay.queue().send(b"again", message_id="b", persistent=False)
@@ -407,10 +407,10 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
         background=False, memory_limit="4MiB", policies={"orders": DestinationPolicy(duplicate_window=2)}
     )
     bay.reopen()
-    assert bay.engine.windows.persistent.messages == 2
+    assert bay.windows.persistent.messages == 2
     bay._settings = Settings(background=False, memory_limit="4MiB")
     bay.reopen()
-    assert bay.engine.windows.persistent.messages == bay.engine.windows.held_bytes == 0
+    assert bay.windows.persistent.messages == bay.windows.held_bytes == 0
     bay.queue().send(b"x", message_id="7")
     assert bay.queue().depth == 9
 
@@ -418,13 +418,13 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
 def test_windows_are_charged_and_bounded_and_the_quiet_producer_is_forgotten_first() -> None:
     bay = watched(1_000_000, max_file_length="1MiB")
     queue = bay.queue()
-    most_bytes = bay.engine.windows.persistent._most_bytes
+    most_bytes = bay.windows.persistent._most_bytes
     queue.send(b"x", message_id="quiet", producer="quiet")
     for n in range(most_bytes // ID_CHARGE_BYTES * 2):
         queue.send(b"x", message_id=f"{n}", producer="loud")
         if n % 100 == 0:
             queue.purge()
-            bay.engine.windows.persistent._check()
+            bay.windows.persistent._check()
     held = bay.bay.statistics().memory.holders["duplicates"]
     assert most_bytes - 2 * ID_CHARGE_BYTES < held <= most_bytes < bay.bay.statistics().memory.limit_bytes / 16
     depth = queue.depth
@@ -449,12 +449,12 @@ def test_windows_get_memory_that_caches_hold() -> None:
 def test_windows_shrink_with_the_memory_limit() -> None:
     bay = watched(1_000_000, memory_limit="16MiB")
     bay.queue().send_many([Message(b"x", message_id=f"{n}", producer=f"{n // 100}") for n in range(2000)])
-    before = bay.engine.windows.persistent.messages
+    before = bay.windows.persistent.messages
     assert before == 2000
     report = bay.bay.resize("4MiB")
     assert report.is_settled
     bay.check()
-    windows = bay.engine.windows.persistent
+    windows = bay.windows.persistent
     assert 0 < windows.messages < before
     windows._check()
     depth = bay.queue().depth

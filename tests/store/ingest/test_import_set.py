@@ -110,7 +110,7 @@ def test_load_ids_are_remembered_without_the_data_log_that_told_them_and_without
     made.reopen()
     made.bay.cleanup()
     made.crash(is_index_lost=True)
-    assert [mark.load_id for mark in made.engine.store.imports] == ["day-1"]
+    assert [mark.load_id for mark in made.store.imports] == ["day-1"]
 
 
 def test_an_empty_set_is_taken_over_as_well() -> None:
@@ -130,11 +130,11 @@ def test_messages_that_were_taken_over_are_relocated_like_any_other() -> None:
         while taken := consumer.take(1000):
             consumer.ack([delivery for delivery in taken if delivery.body != rows[50].body])
     made.bay.cleanup()
-    sizes = made.engine.store.sizes()
+    sizes = made.store.sizes()
     assert sum(sizes.values()) <= 2 * len(rows[50].body) + 3 * made.bay.settings.max_file_length_bytes
     made.crash(is_index_lost=True)
     assert pending(made.bay) == expected(rows[50:51])
-    assert all(mark.is_done for mark in made.engine.store.imports)
+    assert all(mark.is_done for mark in made.store.imports)
 
 
 def test_one_record_is_in_memory_at_a_time() -> None:
@@ -143,7 +143,7 @@ def test_one_record_is_in_memory_at_a_time() -> None:
     made.disk.on_call = lambda call, name: None
     opened(made)
     assert made.bay.statistics().memory.held_bytes_max <= made.bay.settings.memory_limit_bytes
-    assert made.engine.store.statistics().pending_messages == 10_001
+    assert made.store.statistics().pending_messages == 10_001
 
 
 # ---------------------------------------------------------------------- what is not
@@ -258,7 +258,7 @@ def test_a_set_that_was_exchanged_in_the_middle_is_refused() -> None:
     made = closed_bay()
     bring(made.disk, "day-1", [Row("orders", b"x")])
     made._open()
-    made.engine.store.imports.see(ImportMark("day-2", bytes(16), 10, 5))
+    made.store.imports.see(ImportMark("day-2", bytes(16), 10, 5))
     made.bay.queue("other")
     made.bay.close()
     bring(made.disk, "day-2", [Row("orders", b"%d" % n) for n in range(10)])
@@ -299,7 +299,7 @@ def test_a_full_store_takes_over_what_fits_and_the_rest_later() -> None:
                 seen += [delivery.body for delivery in taken]
                 consumer.ack(taken)
         made.bay.cleanup()
-        if made.engine.store.imports.find("day-1").is_done:  # type: ignore[union-attr]
+        if made.store.imports.find("day-1").is_done:  # type: ignore[union-attr]
             break
         made.reopen()
     assert seen == [row.body for row in rows]

@@ -114,12 +114,12 @@ def test_copies_and_survivors_are_told_as_what_they_are() -> None:
     store = small_bay()
     queue = store.queue()
     ids = queue.send_many([Message(b"%d" % n) for n in range(3)])
-    work = store.engine.store.relocation
+    work = store.relocation
     for is_naming in (True, False):
-        with store.engine.lock:
-            store.engine.store.journal.roll()
+        with store.lock:
+            store.journal.roll()
         store.bay.checkpoint()
-        with store.engine.lock:
+        with store.lock:
             work._source = work._opened(1, is_naming, 1 << 20)
         assert work.step() and work._source is None
     messages = rows_of(store.disk, kind="message")

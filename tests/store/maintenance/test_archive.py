@@ -8,12 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 
 import forebay
 from forebay import Message, SettingsError
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
 from forebay.store.disk.layout import ARCHIVE, JOURNAL, data_log_id, data_log_name
@@ -45,10 +45,9 @@ class Archived:
                 **fields,
             }
         )
-        engine = Engine(
-            self.disk, lambda store_id, cache_bytes: self.metadata, settings, ManualClock(), archive_disk=self.elsewhere
+        self.bay = open_forebay(
+            self.disk, lambda *_: self.metadata, settings, ManualClock(), archive_disk=self.elsewhere
         )
-        self.bay = Forebay(engine, None)
         self.queue = self.bay.queue("orders")
 
     def fill(self, count: int = 150) -> None:
@@ -130,7 +129,7 @@ def test_step_archives_when_it_is_due(is_elsewhere: bool) -> None:
     archived.open(cleanup_interval_seconds=0.001)
     archived.fill()
     archived.settle()
-    archived.bay._engine.monotonic = lambda: 1.0
+    inside(archived.bay).set_monotonic(lambda: 1.0)
     assert archived.bay.step() >= 4
     assert list(archived.archive())[:2] == [1, 2]
 
@@ -211,7 +210,7 @@ def test_no_ack_leaves_before_what_it_acknowledges(monkeypatch: pytest.MonkeyPat
     archived.settle()
     archived.fill(60)
     archived.settle()
-    store = archived.bay._engine.store
+    store = inside(archived.bay).store
     assert 1 in store.index.uses[2].acked_data_logs
     with monkeypatch.context() as patch:
         patch.setattr(store._archive, "copy", lambda data_logs: ([2], None))
@@ -293,7 +292,7 @@ def test_what_was_archived_before_is_passed_over(is_elsewhere: bool) -> None:
     archived = Archived(is_elsewhere)
     archived.fill()
     before = archived.journal()[1]
-    archive = archived.bay._engine.store._archive
+    archive = inside(archived.bay).store._archive
     assert archive is not None
     archive.keep([1])
     if is_elsewhere:
@@ -305,7 +304,7 @@ def test_what_was_archived_before_is_passed_over(is_elsewhere: bool) -> None:
 def test_what_another_cleanup_has_archived_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     archived = Archived(True)
     archived.fill()
-    archive = archived.bay._engine.store._archive
+    archive = inside(archived.bay).store._archive
     assert archive is not None
 
     copy = archive.copy

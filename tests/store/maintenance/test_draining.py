@@ -48,7 +48,7 @@ def drained_beside_sends(store: SimulatedBay, messages: int, batch: int) -> int:
         for _ in range(batch):
             queue.send(b"small")
     consumer = queue.subscribe(prefetch=batch)
-    relocation = store.engine.store.relocation
+    relocation = store.relocation
     before = relocation.messages
     for _ in range(messages // batch):
         for _ in range(batch):
@@ -77,8 +77,8 @@ def test_explicit_cleanup_copies_what_is_soon_empty_as_well() -> None:
         consumer.ack(taken)
         store.clock.advance(1.1)
         store.bay.step()
-    relocation = store.engine.store.relocation
+    relocation = store.relocation
     assert relocation._draining.soon_empty
     draining = min(relocation._draining.soon_empty)
     store.bay.cleanup()
-    assert draining not in store.engine.store.journal.sizes
+    assert draining not in store.journal.sizes

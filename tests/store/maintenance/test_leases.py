@@ -80,7 +80,7 @@ def test_explain_names_the_lease_for_the_owner_and_from_outside() -> None:
     assert "lease audit keeps it" in simulated.bay.explain(3).sentence
     assert "the reader of lease audit" in cause.frees
     now_ms = simulated.clock.time_ms()
-    assert look(simulated.disk, now_ms).pins.of(3) == simulated.engine.store.pins().of(3)
+    assert look(simulated.disk, now_ms).pins.of(3) == simulated.store.pins().of(3)
     assert look(simulated.disk, now_ms + 61 * SECOND_MS).pins.of(3) == []
 
 

@@ -527,10 +527,10 @@ def test_journal_stays_bounded_under_load_with_a_stuck_message_in_each_data_log(
         consumer.ack(taken)
         store.clock.advance(1.1)
         store.bay.step()
-        statistics = store.engine.store.statistics()
+        statistics = store.store.statistics()
         sizes.append((statistics.journal_bytes - 3 * FILE_BYTES) / statistics.live_bytes)
     assert max(sizes[50:]) <= 3
-    assert store.engine.store.relocation.appended_bytes < store.engine.store.journal.appended_bytes / 6
+    assert store.relocation.appended_bytes < store.journal.appended_bytes / 6
     store.check()
     consumer.ack(stuck[::2])
     store.reopen()
@@ -552,9 +552,9 @@ def test_idle_store_relocates_by_itself() -> None:
     for _ in range(8):
         store.clock.advance(1)
         store.bay.step()
-    assert store.engine.store.statistics().data_logs <= 3
-    assert store.engine.store.relocation.messages >= 20
-    assert not store.engine.store.relocation.is_wanted
+    assert store.store.statistics().data_logs <= 3
+    assert store.relocation.messages >= 20
+    assert not store.relocation.is_wanted
 
 
 @pytest.mark.parametrize("is_busy", [True, False])
@@ -575,5 +575,5 @@ def test_beside_traffic_small_messages_are_not_packed_closer(is_busy: bool) -> N
         for _ in range(200):
             store.clock.advance(1.1)
             store.bay.step()
-    assert bool(store.engine.store.relocation.messages) is not is_busy
+    assert bool(store.relocation.messages) is not is_busy
     store.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from staged_stores import roll, send, settle, small_bay
@@ -12,7 +13,6 @@ from test_crash import POWER_CUTS, _same
 from test_dump import rows_of
 
 from forebay import Consumer, Delivery, Forebay, Message, Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import data_log_name
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.topic_lane import TopicLane
@@ -33,8 +33,8 @@ def fill(bay: SimulatedBay) -> None:
 
 def name_survivors(bay: SimulatedBay, data_log: int) -> None:
     """What relocation does for the acks into a data log that stays."""
-    work = bay.engine.store.relocation
-    with bay.engine.lock:
+    work = bay.relocation
+    with bay.lock:
         work._source = work._opened(data_log, True, 1 << 30)
     while work._source is not None:
         assert work.step()
@@ -42,7 +42,7 @@ def name_survivors(bay: SimulatedBay, data_log: int) -> None:
 
 def pending_in(bay: Forebay) -> Found:
     """Read from the journal, without a consumer."""
-    store = bay._engine.store
+    store = inside(bay).store
     names = {number: destination.name for number, destination in store.destinations.items()}
     lanes = [(names[lane.destination], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)]
     for subscriber in store.subscriptions.by_number.values():
@@ -140,7 +140,7 @@ def test_what_a_subscription_that_ended_alone_needed_goes_with_it_after_a_move()
     assert pending_in(bay.bay) == {}
     bay.bay.checkpoint()
     bay.bay.cleanup()
-    assert bay.engine.store.statistics().live_bytes == 0
+    assert bay.store.statistics().live_bytes == 0
 
 
 def test_needs_record_names_who_needs_what() -> None:
@@ -172,11 +172,11 @@ def test_needs_record_and_its_copy_lie_in_one_data_log() -> None:
         prices.subscribe(durable="audit").close()
         prices.send(b"x")
         roll(bay)
-        journal, work = bay.engine.store.journal, bay.engine.store.relocation
+        journal, work = bay.journal, bay.relocation
         data_log = journal.data_log
         bay.queue("filler").send(bytes(journal._capacity - journal.offset - left_bytes - 65))
         assert journal.data_log == data_log
-        with bay.engine.lock:
+        with bay.lock:
             work._source = work._opened(1, False, 0)
         while work._source is not None:
             assert work.step()
@@ -201,7 +201,7 @@ def test_who_needs_a_topics_messages_outlives_the_acks_that_survivors_stand_for(
     before = pending_in(bay.bay)
     name_survivors(bay, 1)
     roll(bay)
-    report = bay.engine.store.delete_unneeded()
+    report = bay.store.delete_unneeded()
     assert 1 not in report.deleted and 2 in report.deleted
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == before
@@ -220,7 +220,7 @@ def test_what_only_a_subscriber_without_a_name_had_does_not_stand_for_an_acknowl
     roll(bay)
     name_survivors(bay, 1)
     roll(bay)
-    assert bay.engine.store.delete_unneeded().deleted == (2,)
+    assert bay.store.delete_unneeded().deleted == (2,)
     assert [delivery.body for delivery in passing.take(2)] == [b"seen"]
     bay.crash(is_index_lost=True)
     assert pending_in(bay.bay) == {"orders": {b"left"}}
@@ -248,7 +248,7 @@ class Life:
         self.number = 0
 
     def opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self.settings, ManualClock()), None)
+        return open_forebay(disk, metadata, self.settings, ManualClock())
 
     def body(self) -> bytes:
         self.number += 1
@@ -300,7 +300,7 @@ class Life:
             expected, there = self.expected.get(name, set()), found.get(name, set())
             assert there <= expected, f"back in {name}: {sorted(body[:8] for body in there - expected)}"
             assert expected - there <= self.may_be_gone.get(name, set()), f"lost in {name}"
-        bay._engine.store.index._check()
+        inside(bay).index._check()
         if self.random.random() < 0.1:
             bay.cleanup()
             assert pending_in(bay) == found
@@ -314,8 +314,8 @@ class Life:
             for _ in range(self.random.randint(2, 5)):
                 for _ in range(self.random.randint(1, 5)):
                     self.send()
-                with self.bay._engine.lock:
-                    self.bay._engine.store.journal.roll()
+                with inside(self.bay).lock:
+                    inside(self.bay).journal.roll()
             if turn == 1:
                 self.bay.topic("prices").subscribe(durable="z").close()
             self.acknowledge(self.random.choice((0.3, 0.7, 0.95)))
@@ -333,9 +333,9 @@ class Life:
 
     def _relocate(self) -> None:
         """Copy or name what is live in some data logs, whether that is worth it or not."""
-        store = self.bay._engine.store
+        store = inside(self.bay).store
         for data_log in self.random.sample(sealed := sorted(store.cleaner.sealed()), min(len(sealed), 3)):
-            with self.bay._engine.lock:
+            with inside(self.bay).lock:
                 work = store.relocation
                 is_naming = self.random.random() < 0.4
                 work._source = work._opened(data_log, is_naming, 1 << 30) if data_log in store.index.uses else None
@@ -348,7 +348,7 @@ def test_power_cut_at_any_call_while_topics_and_transactions_are_moved(seed: int
     life = Life(seed)
     life.run()
     assert life.states > 20
-    assert life.bay._engine.store.relocation.messages
+    assert inside(life.bay).relocation.messages
 
 
 def test_what_a_topic_without_its_name_is_needed_for_is_kept_and_told_of_once() -> None:

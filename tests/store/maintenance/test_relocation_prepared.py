@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from staged_stores import roll, small_bay
@@ -13,7 +14,6 @@ from test_crash import POWER_CUTS, _same
 from test_relocation_kinds import fill
 
 from forebay import Forebay, Message, Settings, StoreFull, TransactionError
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
@@ -29,9 +29,9 @@ def prepare(bay: SimulatedBay, xid: bytes, *bodies: bytes) -> None:
 
 def move_out_of(bay: Forebay, data_log: int) -> None:
     """Copy what is live in a data log, whether that is worth it or not."""
-    store = bay._engine.store
+    store = inside(bay).store
     work = store.relocation
-    with bay._engine.lock:
+    with inside(bay).lock:
         work._source = work._opened(data_log, False, 1 << 30) if data_log in store.index.uses else None
     while work._source is not None and work.step():
         pass
@@ -71,7 +71,7 @@ def test_transaction_with_a_message_in_each_data_log_pins_none_and_keeps_its_ord
     transaction = bay.bay.transaction()
     for n in range(12):
         bay.queue("held").send(b"%d" % n, transaction=transaction)
-        with bay.engine.lock:
+        with bay.lock:
             transaction._write_all()
         fill(bay)
     transaction.prepare(b"x")
@@ -90,13 +90,13 @@ def test_journal_stays_within_twice_what_is_live_with_prepared_transactions(is_o
     kept = bay.bay.transaction()
     if is_open:
         bay.queue("held").send(b"open", transaction=kept)
-        with bay.engine.lock:
+        with bay.lock:
             kept._write_all()
     for n in range(20):
         prepare(bay, b"%d" % n, bytes(3000))
         fill(bay)
     bay.bay.cleanup()
-    store = bay.engine.store
+    store = bay.store
     live_bytes = sum(store.transactions.prepared_bytes.values())
     assert live_bytes > 60_000
     assert store.statistics().journal_bytes <= 2 * live_bytes + (3 + is_open) * 65_536
@@ -142,7 +142,7 @@ def test_an_outcome_that_comes_while_its_slices_are_copied_counts(monkeypatch: p
     prepare(bay, b"x", b"a")
     prepare(bay, b"y", b"b")
     roll(bay)
-    moving = bay.engine.store.relocation._prepared_moving
+    moving = bay.relocation._prepared_moving
     copy = moving._copy
 
     def ended(branch, *arguments):  # type: ignore[no-untyped-def]
@@ -177,14 +177,14 @@ def test_transaction_whose_record_would_be_half_of_what_comes_free_stays() -> No
     transaction = bay.bay.transaction()
     for n in range(1500):
         bay.queue("held").send(b"%d" % n, transaction=transaction)
-        with bay.engine.lock:
+        with bay.lock:
             transaction._write_all()
     transaction.prepare(b"x")
     for _ in range(8):
         fill(bay)
-    before = bay.engine.store.relocation.appended_bytes
+    before = bay.relocation.appended_bytes
     bay.bay.cleanup()
-    assert not bay.engine.store.relocation.appended_bytes - before
+    assert not bay.relocation.appended_bytes - before
     bay.crash(is_index_lost=True)
     assert list(committed(bay.bay)["held"].elements()) == [b"%d" % n for n in range(1500)]
 
@@ -197,7 +197,7 @@ def test_full_store_leaves_a_prepared_transaction_where_it_is() -> None:
         while True:
             bay.queue("other").send(bytes(20_000))
     move_out_of(bay.bay, 1)
-    assert not bay.engine.store.relocation.messages
+    assert not bay.relocation.messages
     (transaction,) = bay.bay.prepared()
     transaction.commit()
     with pytest.raises(TransactionError):
@@ -229,7 +229,7 @@ class Life:
         """The one whose outcome is being written."""
 
     def opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self.settings, ManualClock()), None)
+        return open_forebay(disk, metadata, self.settings, ManualClock())
 
     def prepare(self) -> None:
         self.number += 1
@@ -244,10 +244,10 @@ class Life:
             ]
             self.bay.queue(name).send_many([Message(body) for body in bodies], transaction=transaction)
             sent[name].update(bodies)
-            with self.bay._engine.lock:
+            with inside(self.bay).lock:
                 transaction._write_all()
                 if self.random.random() < 0.4:
-                    self.bay._engine.store.journal.roll()
+                    inside(self.bay).journal.roll()
         transaction.prepare(xid)
         self.waiting[xid] = sent
 
@@ -271,7 +271,7 @@ class Life:
         found = committed(bay)
         allowed = [self.after(xids | {self.ending}), self.after(xids - {self.ending})]
         assert found in [{name: +bodies for name, bodies in outcome.items()} for outcome in allowed]
-        bay._engine.store.index._check()
+        inside(bay).index._check()
 
     def after(self, xids: set[bytes | None]) -> Outcome:
         found = {name: Counter(bodies) for name, bodies in self.plain.items()}
@@ -300,8 +300,8 @@ class Life:
                 self.prepare()
                 self.fill()
                 if self.random.random() < 0.6:
-                    with self.bay._engine.lock:
-                        self.bay._engine.store.journal.roll()
+                    with inside(self.bay).lock:
+                        inside(self.bay).journal.roll()
             self.bay.checkpoint()
             self.metadata.synced()
             self.disk.on_call = self.crash
@@ -313,7 +313,7 @@ class Life:
 
     def _relocate(self) -> None:
         """Move what is in some data logs, whether that is worth it or not."""
-        store = self.bay._engine.store
+        store = inside(self.bay).store
         for data_log in self.random.sample(sealed := sorted(store.cleaner.sealed()), min(len(sealed), 3)):
             move_out_of(self.bay, data_log)
 
@@ -323,4 +323,4 @@ def test_power_cut_at_any_call_while_prepared_transactions_are_moved(seed: int) 
     life = Life(seed)
     life.run()
     assert life.states > 20
-    assert life.bay._engine.store.relocation.messages
+    assert inside(life.bay).relocation.messages

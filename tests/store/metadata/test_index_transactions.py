@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import inside
 from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, change_at, history_until, loaded, read_all
 
 import forebay
@@ -185,7 +186,7 @@ def test_a_store_killed_in_a_checkpoint_rebuilds_its_index_and_loses_nothing(
             found += [int(delivery.body) for delivery in taken]
             consumer.ack(taken)
         assert found == list(range(100, 6 * BLOCK_MESSAGES))
-        bay._engine.audit()
+        inside(bay).audit()
 
 
 def test_a_checkpoint_is_one_transaction_unless_the_settings_say_less(tmp_path: Path, watch: Watch) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from metadata_stores import change_at, history_until
@@ -16,7 +17,6 @@ from metadata_stores import change_at, history_until
 import forebay
 from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.memory import ROW_BYTES, VolatileMetadataStore
 from forebay.store.metadata.sqlite import MetadataDamaged, MetadataFull
@@ -196,13 +196,12 @@ def test_a_backlog_of_which_only_the_rows_have_no_room_takes_acks_and_no_message
 
 def test_the_engine_survives_a_full_index_with_its_ledger_right() -> None:
     settings = Settings(persistent_index=False, memory_limit="4MiB", sync="never", background=False)
-    engine = Engine(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
-    bay = Forebay(engine, None)
+    bay = open_forebay(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
     orders = bay.queue("orders")
     with pytest.raises(StoreFull) as full:
         orders.send_many(Message(b"%d" % n, priority=n % 10) for n in range(10_000_000))
     assert full.value.stored == orders.depth > 10_000
-    engine.audit()
+    inside(bay).audit()
     consumer = orders.subscribe(prefetch=0)
     done = 0
     while taken := consumer.take(5000):
@@ -211,13 +210,12 @@ def test_the_engine_survives_a_full_index_with_its_ledger_right() -> None:
     assert done == full.value.stored
     bay.checkpoint()
     orders.send(b"again")
-    engine.audit()
+    inside(bay).audit()
 
 
 def test_where_the_index_is_full_a_transaction_sends_no_more_either_and_commits_what_it_has() -> None:
     settings = Settings(persistent_index=False, memory_limit="4MiB", sync="never", background=False)
-    engine = Engine(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
-    bay = Forebay(engine, None)
+    bay = open_forebay(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
     random, sent = Random(1), 0
     with pytest.raises(StoreFull, match="persistent_index=False"):
         while True:
@@ -225,8 +223,8 @@ def test_where_the_index_is_full_a_transaction_sends_no_more_either_and_commits_
                 messages = [Message(bytes(random.randrange(300)), priority=n % 10) for n in range(500)]
                 bay.queue("orders").send_many(messages, transaction=transaction)
             sent += 500
-    assert bay.queue("orders").depth == sent and engine.store.checkpoint()
-    assert bay.queue("orders").purge() == sent and engine.store.checkpoint()
+    assert bay.queue("orders").depth == sent and inside(bay).store.checkpoint()
+    assert bay.queue("orders").purge() == sent and inside(bay).store.checkpoint()
     with bay.transaction() as transaction:
         bay.queue("orders").send(b"again", transaction=transaction)
     assert bay.queue("orders").depth == 1

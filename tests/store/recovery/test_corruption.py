@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 
 import forebay
 from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.disk.simulated_inode import SECTOR_BYTES
@@ -105,7 +105,7 @@ def _size(disk: SimulatedDisk, data_log: int) -> int:
 def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None) -> Forebay:
     """Without metadata the index is lost."""
     found = metadata if metadata is not None else MemoryMetadataStore()
-    return Forebay(Engine(disk, lambda store_id, cache_bytes: found, SETTINGS, ManualClock(2)), None)
+    return open_forebay(disk, found, SETTINGS, ManualClock(2))
 
 
 def contents_of(bay: Forebay, *, unreadable: int = 0) -> Contents:
@@ -174,7 +174,7 @@ def store() -> ClosedStore:
         consumer.take()[0].ack()
     bay.queue("audit").send(b"last", headers={"x": None})
     bay.bay.close()
-    names = {destination.number: destination.name for destination in bay.engine.store.destinations.values()}
+    names = {destination.number: destination.name for destination in bay.store.destinations.values()}
     metadata = MemoryMetadataStore(bay._metadata._history[-1])
     contents = contents_of(opened(bay.disk.crash_process(), MemoryMetadataStore(metadata._history[-1])))
     bodies = [body for _, body, _, _ in contents.values()]
@@ -265,10 +265,10 @@ def test_each_flipped_bit_below_an_open_store_spoils_the_messages_it_belongs_to_
 ) -> None:
     disk = store.copy()
     bay = opened(disk, store.index())
-    floor = bay._engine.store
+    floor = inside(bay).store
     names = {destination.number: destination.name for destination in floor.destinations.values()}
     lanes = []
-    with bay._engine.lock:
+    with inside(bay).lock:
         for lane in floor.index.lanes.values():
             runs, at = [], 0
             while run := lane.pending_run(at, 1000):

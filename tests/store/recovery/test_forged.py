@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from inside import inside
 from simulated_bay import SimulatedBay
 from test_interplay_damage import busy_store, contents, opened, records
 from test_transaction_crash import same
@@ -143,7 +144,7 @@ def use(bay: Forebay) -> None:
     bay.explain()
     bay.checkpoint()
     bay.cleanup()
-    bay._engine.audit()
+    inside(bay).audit()
     bay.close()
 
 

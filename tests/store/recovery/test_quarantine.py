@@ -100,7 +100,7 @@ def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:
         to.subscribe(durable="audit", selector="n = 2").close()
     for body in (b"first", SECRET, b"last"):
         to.send(body, headers={"n": 1})
-    journal = bay.engine.store.journal
+    journal = bay.journal
     salt, name = journal._salt, "journal/data-1.log"
     bay.reopen()
     image = bytearray(bay.disk.image()[name])
@@ -179,7 +179,7 @@ def test_part_is_bounded_and_taken_once() -> None:
 def test_message_that_can_be_read_after_all_is_not_set_aside() -> None:
     """As one whose read failed, and succeeds when it is to be set aside."""
     bay = damaged_bay(on_missing_data_log="report")
-    store = bay.engine.store
+    store = bay.store
     lane = next(iter(store.index.lanes.values()))
     assert [store.quarantine(lane, sequence) for sequence in (0, 2, 3)] == [False] * 3, "two intact ones, and none"
     assert bay.queue().depth == 3 and bay.disk.list(QUARANTINE) == []

@@ -6,13 +6,13 @@ import logging
 from random import Random
 
 import pytest
+from inside import open_forebay
 from journals import data_logs, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
 
-from forebay import Forebay, JournalCorrupt, Message, Settings
-from forebay.dispatch.engine.engine import Engine
+from forebay import JournalCorrupt, Message, Settings
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
@@ -371,7 +371,7 @@ def test_queue_whose_name_is_lost_is_served_by_its_number() -> None:
     settings = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", on_missing_data_log="report")
     damaged = bay.disk.crash_process()
     damaged.flip_bit(data_log_name(1), record.offset + 20, 1)
-    again = Forebay(Engine(damaged, lambda *_: MemoryMetadataStore(), settings, ManualClock(3)), None)
+    again = open_forebay(damaged, MemoryMetadataStore(), settings, ManualClock(3))
     assert again.destinations() == ["recovered-1"] and len(again.recovery.damaged) == 1
     with again.queue("recovered-1").subscribe() as consumer:
         assert [delivery.body for delivery in consumer.take(10)] == [b"kept"]
@@ -405,7 +405,7 @@ def test_data_log_that_was_dropped_is_not_reported_as_missing() -> None:
         deleted = bay.bay.cleanup().deleted
         for n in range(4):
             queue.send(b"body %d" % n)
-    newest = bay.engine.store.journal.data_log
+    newest = bay.journal.data_log
     assert deleted and max(deleted) < newest
     bay.disk.flip_bit(data_log_name(newest), bay.disk.image()[data_log_name(newest)].index(b"body 1") - 20, 1)
     bay.crash(is_index_lost=True)

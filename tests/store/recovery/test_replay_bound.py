@@ -16,9 +16,9 @@ SLICE = 256
 def with_a_checkpoint_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> tuple[SimulatedBay, list[int]]:
     """A store with a thread that was asked for one, and how much was added whenever a sender went for it itself."""
     bay = SimulatedBay(max_checkpoint_adds=ADDS)
-    bay.engine._threads = [threading.current_thread()]
+    bay.has_thread(threading.current_thread())
     waited: list[int] = []
-    monkeypatch.setattr(bay.engine.store, "checkpoint", lambda: waited.append(bay.engine.store.adds))
+    monkeypatch.setattr(bay.store, "checkpoint", lambda: waited.append(bay.store.adds))
     return bay, waited
 
 

@@ -11,11 +11,11 @@ from zlib import crc32
 import pytest
 from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrite, small_bay, two_data_logs, verdict_of
 from crash_workload import Mix, Model, Workload
+from inside import open_forebay
 from manual_clock import ManualClock
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
@@ -155,7 +155,7 @@ def test_bytes_behind_a_seal_and_zeros_before_the_next_data_log_are_named() -> N
     killed = small_bay(sync="always")
     killed.queue().send(b"body")
     disk = killed.disk.crash_process()
-    bay = Forebay(Engine(disk, lambda store_id, cache_bytes: MemoryMetadataStore(), SETTINGS, ManualClock(1)), None)
+    bay = open_forebay(disk, MemoryMetadataStore(), SETTINGS, ManualClock(1))
     bay.close()
     end = disk.open_for_reading(name).size()
     assert verdict_of(disk) == Verdict((), None, 0)
@@ -245,7 +245,7 @@ def test_what_a_power_cut_leaves_is_a_tail_at_most(seed: int, sync: SyncMode) ->
             assert verdict.findings == (), f"seed {seed}, sync={sync}, {call} {name}: {verdict}"
 
     def open_bay() -> Forebay:
-        return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, clock), None)
+        return open_forebay(disk, metadata, settings, clock)
 
     bay = open_bay()
     disk.on_call = examine_crash
@@ -276,7 +276,7 @@ def test_verify_names_a_place_wherever_opening_is_refused() -> None:
             disk.open(name).truncate(random.randrange(size))
         verdict = verdict_of(disk)
         try:
-            Engine(disk, lambda store_id, cache_bytes: MemoryMetadataStore(), SETTINGS, ManualClock())
+            open_forebay(disk, MemoryMetadataStore(), SETTINGS, ManualClock())
         except JournalCorrupt:
             assert verdict.findings or (verdict.tail is not None and data_log == 2), f"round {n}"
 

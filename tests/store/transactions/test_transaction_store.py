@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 import pytest
+from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from test_cleanup import uses_of
 
 import forebay
 from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
-from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.branch import (
     Branch,
@@ -51,7 +51,7 @@ def fill(bay: SimulatedBay, name: str = "filler") -> None:
 
 
 def data_logs(bay: SimulatedBay) -> list[int]:
-    return sorted(bay.engine.store.journal.sizes)
+    return sorted(bay.journal.sizes)
 
 
 def crashed(bay: SimulatedBay, *, with_index: bool = True) -> SimulatedBay:
@@ -77,7 +77,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
     transaction._write_all()
     home = {placed.position >> 32 for placed in transaction._branch}
-    assert home and bay.engine.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
+    assert home and bay.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
     fill(bay)
     bay.bay.cleanup()
     assert home <= set(data_logs(bay))
@@ -99,7 +99,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     fill(bay)
     bay.bay.cleanup()
     assert home.isdisjoint(data_logs(bay))
-    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.engine.store.index.uses.values())
+    assert all(use.committed_data_logs <= set(data_logs(bay)) for use in bay.index.uses.values())
     bay.check()
 
 
@@ -112,7 +112,7 @@ def test_a_commit_record_stays_as_long_as_a_message_of_it(with_index: bool) -> N
     transaction._write_all()
     fill(bay)
     transaction.commit()
-    home = bay.engine.store.journal.data_log
+    home = bay.journal.data_log
     fill(bay)
     bay.bay.cleanup()
     assert home in data_logs(bay)
@@ -168,9 +168,9 @@ def test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record() -> None
     consumer.take()[0].ack(transaction)
     transaction._write_all()
     fill(bay)
-    bay.engine.store.journal.roll()
+    bay.journal.roll()
     transaction.prepare(b"x")
-    home = bay.engine.store.journal.data_log
+    home = bay.journal.data_log
     for _ in range(3):
         fill(bay)
         bay.bay.cleanup()
@@ -190,16 +190,16 @@ def test_an_index_found_damaged_on_the_way_leaves_no_second_copy_of_a_branch() -
     bay = SimulatedBay(**SMALL_FILES)
     queue = bay.queue()
     transaction = bay.bay.transaction()
-    bay.engine.store.journal.roll()
+    bay.journal.roll()
     queue.send_many([Message(b"0"), Message(b"1")])
     consumer = queue.subscribe()
     deliveries = consumer.take(2)
     queue.send(b"2", transaction=transaction)
     transaction._write_all()
     fill(bay)
-    bay.engine.store.journal.roll()
+    bay.journal.roll()
     transaction.prepare(b"x")
-    home = bay.engine.store.journal.data_log
+    home = bay.journal.data_log
     for _ in range(3):
         fill(bay)
         bay.bay.cleanup()
@@ -226,9 +226,9 @@ def test_an_outcome_does_not_end_with_the_data_log_of_its_record() -> None:
     queue.send(b"stuck")
     transaction.prepare(b"x")
     fill(bay)
-    bay.engine.store.journal.roll()
+    bay.journal.roll()
     transaction.rollback()
-    home = bay.engine.store.journal.data_log
+    home = bay.journal.data_log
     for _ in range(3):
         fill(bay)
         bay.bay.cleanup()
@@ -250,7 +250,7 @@ def test_what_was_open_at_a_crash_is_forgotten() -> None:
     for with_index in (True, False):
         again = crashed(bay, with_index=with_index)
         assert again.queue().depth == 0 and not again.bay.prepared()
-        assert not again.engine.store.transactions.undecided_data_logs
+        assert not again.store.transactions.undecided_data_logs
         fill(again)
         again.bay.cleanup()
         assert data_logs(again)[0] > data_logs(bay)[-1]
@@ -261,7 +261,7 @@ def test_what_was_open_at_a_crash_is_forgotten() -> None:
 
 def engine_on(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
     settings = Settings(background=False, memory_limit="16MiB", index_cache_size="256KiB", sync="never")
-    return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(3)), None)
+    return open_forebay(disk, metadata, settings, ManualClock(3))
 
 
 @pytest.mark.slow
@@ -290,7 +290,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
             opened = engine_on(image, left)
             outcomes.append((opened.queue("first").depth, opened.queue("second").depth))
             if not len(outcomes) % 10:
-                opened._engine.store.index._check()
+                inside(opened).index._check()
 
     disk.on_call = crash
     checkpoints = len(metadata._history)
@@ -299,7 +299,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
     assert len(metadata._history) - checkpoints > 2
     assert (first.depth, second.depth) == after
     assert set(outcomes) == {before, after}
-    bay._engine.audit()
+    inside(bay).audit()
     memory = bay.statistics().memory
     assert memory.held_bytes_max <= memory.limit_bytes
     rebuilt = engine_on(disk.crash_process(), MemoryMetadataStore())
@@ -332,7 +332,7 @@ def test_others_go_on_beside_a_large_commit() -> None:
     stop.set()
     thread.join()
     assert queue.depth == 20_000 and other.depth > 0
-    bay._engine.store.index._check()
+    inside(bay).index._check()
 
 
 # ------------------------------------------------------------------ a disk that is full or fails
@@ -429,7 +429,7 @@ def test_the_slice_of_another_transaction_is_not_taken_for_one_of_a_commit() -> 
         transaction._branch.give_sequences(lambda lane: 0)
         branches.append(transaction._branch)
     (own,), (other,) = (branch.committed() for branch in branches)
-    file, salt = bay.engine.store.journal.reader(own.position >> OFFSET_BITS)
+    file, salt = bay.journal.reader(own.position >> OFFSET_BITS)
     assert len(read_lengths(file, salt, branches[0].number, own)) == 2
     with pytest.raises(RecordDamaged, match="another transaction"):
         read_lengths(file, salt, branches[0].number, other)
@@ -575,7 +575,7 @@ def test_messages_moved_by_many_threads_are_neither_lost_nor_doubled(sync: str, 
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
-    bay._engine.audit()
+    inside(bay).audit()
     bay.close()
     for loses_index in (False, True):
         if loses_index:

@@ -1,0 +1,21 @@
+"""The one place where benchmarks reach into an open Forebay."""
+
+from __future__ import annotations
+
+import threading
+
+from ..dispatch.core.lists import TargetArea
+from ..dispatch.forebay import Forebay
+from ..store.message_store import MessageStore
+
+
+def lock_of(bay: Forebay) -> threading.Lock:
+    return bay._engine.monitor.lock
+
+
+def store_of(bay: Forebay) -> MessageStore:
+    return bay._engine.store
+
+
+def targets_of(bay: Forebay) -> TargetArea:
+    return bay._engine.targets

@@ -1,0 +1,296 @@
+"""The one place where tests reach into an open Forebay. Whoever moves a part moves it here, and no test changes.
+
+`Inside` gives the parts of a Forebay, or of the one that a queue, a topic or a
+consumer belongs to. A SimulatedBay is one itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from forebay.cache.budget import Budget
+from forebay.cache.process.guard import MemoryGuard
+from forebay.cache.spill.overflow import Overflow
+from forebay.dispatch.admin.browse import Browsers
+from forebay.dispatch.admin.dead_letters import DeadLetterMover
+from forebay.dispatch.admission.deduplication import DuplicateWindows
+from forebay.dispatch.config.settings import Settings
+from forebay.dispatch.consumer.consumer import Consumer
+from forebay.dispatch.core.delays import TimedLanes
+from forebay.dispatch.core.lists import TargetArea
+from forebay.dispatch.core.model import LaneState, PersistentLaneState, QueueArea, TargetList
+from forebay.dispatch.core.monitor import Monitor
+from forebay.dispatch.core.redelivery import Redelivery
+from forebay.dispatch.engine import engine as engines
+from forebay.dispatch.engine.engine import Engine
+from forebay.dispatch.engine.resizing import Resizing
+from forebay.dispatch.explain.disk import Explanation
+from forebay.dispatch.explain.queues import explain_subject
+from forebay.dispatch.forebay import Forebay
+from forebay.dispatch.loading.eager import EagerLoader
+from forebay.dispatch.loading.warmer import CacheWarmer
+from forebay.dispatch.planning.recorder import Recorder
+from forebay.dispatch.producer.space import Space
+from forebay.dispatch.queue import Queue
+from forebay.dispatch.topic import Topic
+from forebay.dispatch.topics.state import TopicState
+from forebay.dispatch.transactions.transaction import TransactionRegistry
+from forebay.store.clock import Clock
+from forebay.store.disk.disk import Disk, File
+from forebay.store.index.index import Index
+from forebay.store.journal.journal import Journal
+from forebay.store.maintenance.relocation import Relocation
+from forebay.store.message_store import MessageStore
+from forebay.store.metadata.sqlite import MetadataStore
+
+
+def open_forebay(
+    disk: Disk,
+    metadata: MetadataStore | Callable[[bytes, int], MetadataStore],
+    settings: Settings,
+    clock: Clock,
+    *,
+    archive_disk: Disk | None = None,
+    trace: File | None = None,
+) -> Forebay:
+    """Open a Forebay on a disk, a metadata store and a clock of the test's.
+
+    metadata: the store, or what makes it of store id and cache bytes.
+    """
+    make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
+    return Forebay(Engine(disk, make, settings, clock, archive_disk, trace), None)
+
+
+class Inside:
+    """The parts of one open Forebay."""
+
+    def __init__(self, opened: Forebay | Queue | Topic | Consumer) -> None:
+        self.__engine: Engine = engine_of(opened.monitor) if isinstance(opened, Consumer) else opened._engine
+
+    # ------------------------------------------------------------------ the floors
+
+    @property
+    def lock(self) -> threading.Lock:
+        return self.__engine.monitor.lock
+
+    @lock.setter
+    def lock(self, lock: threading.Lock) -> None:
+        self.__engine.monitor.lock = lock
+
+    @property
+    def settings(self) -> Settings:
+        return self.__engine.settings
+
+    @property
+    def store(self) -> MessageStore:
+        return self.__engine.store
+
+    @property
+    def journal(self) -> Journal:
+        return self.__engine.store.journal
+
+    @property
+    def index(self) -> Index:
+        return self.__engine.store.index
+
+    @property
+    def relocation(self) -> Relocation:
+        return self.__engine.store.relocation
+
+    @property
+    def metadata_store(self) -> MetadataStore:
+        return self.__engine.metadata_store
+
+    @property
+    def budget(self) -> Budget:
+        return self.__engine.budget
+
+    @property
+    def overflow(self) -> Overflow:
+        return self.__engine.overflow
+
+    # ------------------------------------------------------------------ dispatch
+
+    @property
+    def targets(self) -> TargetArea:
+        return self.__engine.targets
+
+    def lists(self) -> list[TargetList]:
+        return list(self.__engine.targets.lists)
+
+    def queue_area(self, name: str = "orders") -> QueueArea:
+        """The state of a queue that is there."""
+        return self.__engine.destinations.queues[name]
+
+    def topic_area(self, name: str = "prices") -> TopicState:
+        return self.__engine.topics.areas[name]
+
+    def lane_area(self, queue: QueueArea, priority: int) -> PersistentLaneState:
+        """The persistent lane of that priority, made if it is not there."""
+        return self.__engine.destinations.create_lane(queue, priority)
+
+    def consumers(self, name: str = "orders") -> list[Consumer]:
+        """The consumers of a queue."""
+        return cast(list[Consumer], list(self.queue_area(name).consumers()))
+
+    def let_loader_stand_back(self, clock: Clock) -> None:
+        """Have the loader leave lists to consumers that never pause, as beside a thread that loads."""
+        self.targets.loads._clock = clock
+
+    @property
+    def dead_letters(self) -> DeadLetterMover:
+        return self.__engine.dead_letters
+
+    @property
+    def loader(self) -> EagerLoader:
+        return self.__engine.loader
+
+    @property
+    def warmer(self) -> CacheWarmer:
+        return self.__engine.warmer
+
+    @property
+    def windows(self) -> DuplicateWindows:
+        return self.__engine.windows
+
+    @property
+    def redelivery(self) -> Redelivery:
+        return self.__engine.redelivery
+
+    @property
+    def space(self) -> Space:
+        return self.__engine.space
+
+    @property
+    def timed(self) -> TimedLanes:
+        return self.__engine.timed
+
+    @property
+    def transactions(self) -> TransactionRegistry:
+        return self.__engine.transactions
+
+    @property
+    def browsers(self) -> Browsers:
+        return self.__engine.browsers
+
+    @property
+    def recorder(self) -> Recorder | None:
+        return self.__engine.recorder
+
+    @property
+    def resizing(self) -> Resizing:
+        return self.__engine.resizing
+
+    @property
+    def message_limit(self) -> tuple[int, bool]:
+        """How many bytes a message may have, and whether that is a setting rather than the memory limit."""
+        return self.__engine.producers.max_message_bytes, self.__engine.producers.is_limited_by_setting
+
+    @property
+    def unpublished(self) -> Any:
+        """With sync "always": what is stored and waits to be durable before it is dispatched."""
+        return self.__engine.publisher.unpublished
+
+    @contextmanager
+    def unconfirmed(self) -> Iterator[None]:
+        """Whoever writes returns at once: nothing is synced, nothing published."""
+        confirm = self.__engine.publisher.confirm
+        self.__engine.publisher.confirm = lambda position: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            self.__engine.publisher.confirm = confirm  # type: ignore[method-assign]
+
+    # ------------------------------------------------------------------ work in the background
+
+    def position(self) -> int:
+        """Where the journal ends for those who write."""
+        return self.__engine.publisher.position()
+
+    def step(self) -> int:
+        return self.__engine.step()
+
+    def housekeep(self) -> int:
+        return self.__engine.maintenance.step()
+
+    def call_ready(self) -> None:
+        """Call `on_ready` of those consumers that have become ready."""
+        self.__engine.monitor.run_deferred()
+
+    def parked(self) -> list[tuple[float, LaneState, int]]:
+        """What waits for its redelivery: when, lane, sequence."""
+        return list(self.__engine.delayed.entries())
+
+    def next_due(self) -> float | None:
+        return self.__engine.due.next_due
+
+    def release_due(self) -> int:
+        """Requires: the lock."""
+        return self.__engine.due.release()
+
+    def stop_loading(self) -> None:
+        """Stop both background threads, and wait for the loader's."""
+        self.__engine.background._is_stopping = True
+        self.__engine.wakeups.load.set()
+        self.__engine.background._threads[0].join()
+
+    def stop_threads(self) -> None:
+        """Stop the background threads, and wait for them."""
+        self.__engine.background._is_stopping = True
+        self.__engine.wakeups.load.set()
+        self.__engine.wakeups.maintenance.set()
+        for thread in self.__engine.background._threads:
+            thread.join()
+
+    def has_thread(self, thread: threading.Thread) -> None:
+        """Let that thread count as the one of the background."""
+        self.__engine.background._threads = [thread]
+
+    def guard_with(self, guard: MemoryGuard) -> None:
+        self.__engine.guard = guard
+
+    def set_monotonic(self, monotonic: Callable[[], float]) -> None:
+        self.__engine.monitor.monotonic = monotonic
+
+    def die_in_child(self) -> None:
+        """Do what a child does with its copy behind a fork."""
+        self.__engine.die_in_child()
+
+    # ------------------------------------------------------------------ checks
+
+    def audit(self) -> None:
+        """The ledger agrees with the live objects. O(everything)."""
+        self.__engine.audit()
+
+    def check(self) -> None:
+        """The ledger agrees with the live objects, and every structure with itself. O(everything)."""
+        self.audit()
+        for target in self.targets.lists:
+            target._check()
+        self.targets.pending_cache._check()
+        self.targets.head_queue_cache._check()
+        self.index._check()
+        self.overflow._check()
+
+
+def inside(opened: Forebay | Queue | Topic | Consumer) -> Inside:
+    return Inside(opened)
+
+
+def engine_of(monitor: Monitor) -> Engine:
+    """The open engine with that monitor."""
+    found: Engine
+    [found] = [die.args[0] for die in list(engines._in_child) if die.args[0].monitor is monitor]
+    return found
+
+
+def queue_of(consumer: Consumer) -> Queue:
+    return Queue(engine_of(consumer.monitor), consumer.queue)
+
+
+def explain(subject: Queue | Consumer) -> Explanation:
+    """What `Forebay.explain` says of it."""
+    return explain_subject(engine_of(subject.monitor), subject)
