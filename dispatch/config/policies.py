@@ -1,34 +1,25 @@
-"""Policies: the DestinationPolicy of a destination by its name, resolved once."""
+"""Policies: the DestinationPolicy of a destination by its name, and what follows from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from cachetools import LRUCache
-
 from .policy import DestinationPolicy, is_dead_letter_queue, policy_for
 from .redelivery import RedeliveryRule, dead_letter_name
 
-RULES_MAX = 4_096
-"""Most destinations whose policy is remembered; the others are resolved again, which is O(patterns)."""
-
 
 class Policies:
-    """The policies of an open store. Immutable, but for what it remembers; the state lock need not be held."""
+    """The policies of an open store. Immutable."""
 
     def __init__(self, by_pattern: Mapping[str, DestinationPolicy]) -> None:
         self._by_pattern = by_pattern
-        self._resolved: LRUCache[str, DestinationPolicy] = LRUCache(RULES_MAX)
 
     def of(self, name: str) -> DestinationPolicy:
-        """Return the policy of a queue or topic. O(1), and now and then O(patterns)."""
-        policy = self._resolved.get(name)
-        if policy is None:
-            policy = policy_for(self._by_pattern, name)
-            if policy.when_full == "dead_letter" and self.is_dead_letter_queue(name):
-                policy = replace(policy, when_full="fail")
-            self._resolved[name] = policy
+        """Return the policy of a queue or topic. O(patterns)."""
+        policy = policy_for(self._by_pattern, name)
+        if policy.when_full == "dead_letter" and self.is_dead_letter_queue(name):
+            return replace(policy, when_full="fail")
         return policy
 
     def is_dead_letter_queue(self, name: str) -> bool:

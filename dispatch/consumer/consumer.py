@@ -78,7 +78,6 @@ class Consumer(Taker):
     ) -> None:
         """Requires: the lock."""
         self.monitor = makers.monitor
-        self._lock = makers.monitor.lock
         self._store = makers.store
         self._journal = makers.store.journal
         self._targets = makers.targets
@@ -98,7 +97,7 @@ class Consumer(Taker):
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""
-        self._credited = threading.Condition(self._lock)
+        self._credited = threading.Condition(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = self._targets.collect_one
         self._collect = self._targets.collect
@@ -136,7 +135,7 @@ class Consumer(Taker):
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self._lock:
+        with self.monitor.lock:
             self.prefetch_limit = prefetch
             self.credit_came()
             if self.queue.dealer is not None:
@@ -160,12 +159,12 @@ class Consumer(Taker):
             check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
         if max_messages == 1:
-            with self._lock:
+            with self.monitor.lock:
                 if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                     one = self._collect_one(self)
                     if one is not None:
                         return [one]
-        with self._lock:
+        with self.monitor.lock:
             if self._is_closed:
                 raise Closed("the consumer")
             most = self._credit(max_messages)
@@ -204,7 +203,7 @@ class Consumer(Taker):
         deadline = None if timeout is None else self.monitor.monotonic() + timeout
         search = Search(max_messages, max_bytes)
         while True:
-            with self._lock:
+            with self.monitor.lock:
                 search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
                 found = self.look(search)
                 if found is not None:
@@ -320,7 +319,7 @@ class Consumer(Taker):
         if type(deliveries) is Delivery:
             area, sequence = deliveries._area, deliveries.sequence
             try:
-                with self._lock:
+                with self.monitor.lock:
                     if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
                         self._check_held((deliveries,))
                     area.acknowledged += area.store.remove_one(area.lane, sequence)
@@ -340,7 +339,7 @@ class Consumer(Taker):
         rest = _batch(deliveries)
         while rest:
             try:
-                with self._lock:
+                with self.monitor.lock:
                     self._check_held(rest)
                     try:
                         settled = self._ack_runs(rest)
@@ -372,7 +371,7 @@ class Consumer(Taker):
             )
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         checked = self._transactions.checked(transaction)
-        with self._lock:
+        with self.monitor.lock:
             self._check_held(batch)
             if not all(delivery.persistent for delivery in batch):
                 raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
@@ -405,7 +404,7 @@ class Consumer(Taker):
 
     def ack_up_to(self, delivery: Delivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
-        with self._lock:
+        with self.monitor.lock:
             self._check_held((delivery,))
             held = [other for other in self._held() if other._number <= delivery._number]
         self.ack(held)
@@ -419,7 +418,7 @@ class Consumer(Taker):
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
-        with self._lock:
+        with self.monitor.lock:
             self._check_held(batch)
             self._redelivery.take_back(batch, delay)
             self.credit_came()
@@ -496,7 +495,7 @@ class Consumer(Taker):
 
     def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
-        with self._lock:
+        with self.monitor.lock:
             self.close_locked()
         self.monitor.run_deferred()
 
@@ -538,7 +537,7 @@ class Consumer(Taker):
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
-        with self._lock:
+        with self.monitor.lock:
             lists = list(self.consumer_group.in_turn())
             return ConsumerStatistics(
                 direct_entries=sum(len(target.direct) for target in lists),

@@ -79,14 +79,21 @@ class LoadRequests:
     def __init__(self, wake_loader: Callable[[], None], clock: Clock | None) -> None:
         """wake_loader: wakes the thread that loads. clock: None, where the loader never stands back."""
         self.wake_loader = wake_loader
-        # Where threads can compute at the same time, nothing would be gained.
-        self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
+        self._clock: Clock | None = None
+        self.stand_back_by(clock)
         self.hungry: dict[TargetList, None] = {}
         """Lists below half of their high watermark for which there is something to load."""
         self.lists: dict[TargetList, Trial] = {}
         """Those that are left to their consumers: the loader loads nothing for them."""
         self._fed: dict[TargetList, Grace] = {}
         self._look_at = 0.0
+
+    def stand_back_by(self, clock: Clock | None) -> None:
+        """Leave lists to consumers that never pause, by this clock. None: to nobody.
+
+        Where threads can compute at the same time, nothing would be gained.
+        """
+        self._clock = clock if getattr(sys, "_is_gil_enabled", lambda: True)() else None
 
     def feed(self, target: TargetList) -> None:
         """Let the loader know that a list runs low, unless the list is left to its consumer."""
