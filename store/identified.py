@@ -28,8 +28,6 @@ def add_identified(
 
     REQUIRES: state lock; what of a slice is required. StoreFull: neither message nor id is there. StoreFailed.
     """
-    if store.refusal.is_refusing:
-        store.add_slice(lane, timestamp, contents)  # which refuses them
     journal = store.journal
     flags = lane.priority | (IDENTIFIED if identities else 0) | (TIMED if times else 0)
     with journal.uninterrupted():

@@ -43,7 +43,6 @@ from .metadata.sqlite import MetadataDamaged, MetadataFull, MetadataStore, commi
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
-from .refusal import Refusal
 from .store_statistics import StoreStatistics, store_statistics
 from .transactions import Transactions
 
@@ -52,6 +51,9 @@ logger = logging.getLogger("forebay.store")
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
 """Blocks of topics looked at before the state lock is let go: a few milliseconds."""
+
+
+INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
 
 
 class MessageStore:
@@ -107,7 +109,6 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
-        self.refusal = Refusal(self)
         self._is_postponed = False
         """The last checkpoint found no room."""
         self._store_id = b""
@@ -453,7 +454,8 @@ class MessageStore:
             finally:
                 with self._lock, self.journal.uninterrupted():
                     self.index.settle(taken, deletes, is_stored)
-                    self.refusal.admit((is_stored or metadata.is_persistent) and not metadata.is_filling)
+                    has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
+                    self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:

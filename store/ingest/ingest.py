@@ -218,7 +218,7 @@ class _TakeOver:
         """REQUIRES: state lock."""
         store = self._store
         journal, flags = store.journal, lane.priority | IMPORTED
-        if store.refusal.is_refusing:
+        if journal.is_write_stalled:
             raise _Waits(_BUSY)
         with journal.uninterrupted():
             if len(contents) == 1:

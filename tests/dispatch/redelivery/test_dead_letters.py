@@ -14,6 +14,7 @@ from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.message_store import INDEX_LIMIT
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
@@ -504,7 +505,7 @@ def test_dead_letters_find_room_in_an_index_that_refuses_sends() -> None:
     orders.send_many(Message(b"%d" % n) for n in range(10))
     give_up(orders, 10, 1)
     with simulated.engine.lock:
-        simulated.engine.store.refusal.admit(False)
+        simulated.engine.store.journal.set_write_stall(INDEX_LIMIT)
     with pytest.raises(Exception, match="persistent_index"):
         orders.send(b"x")
     assert simulated.engine.redelivery.dead_letters.step()

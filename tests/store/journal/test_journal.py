@@ -21,7 +21,9 @@ from forebay.store.format.record import (
     HEADER_BYTES,
     MAGIC,
     MESSAGE,
+    RELOCATED,
     STATE,
+    TRANSACTIONAL,
     Range,
     RecordDamaged,
     decode_ranges,
@@ -581,3 +583,35 @@ def test_begin_never_takes_over_a_file_that_exists(disk: SimulatedDisk, journal:
 
 def test_location_is_printed_as_data_log_and_offset() -> None:
     assert location_text(164 << OFFSET_BITS | 41712) == "164:41712"
+
+
+def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journal: Journal) -> None:
+    journal.set_write_stall("the limit at hand")
+    assert journal.is_write_stalled
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        send(journal, b"one")
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        journal.append_slice(4, 1, 0, 5, [(b"", b"two"), (b"", b"three")])
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
+    assert not journal.is_full and not journal.is_refusing
+    newest = journal.data_log
+    while journal.data_log < newest + 2:  # acks go on, from data log to data log
+        journal.append_ack(4, 1, 0, 1)
+        journal.append_one(4 | RELOCATED, 1, 0, 5, b"", b"a copy")
+    with pytest.raises(StoreFull):
+        send(journal, b"one")
+    journal.is_burying = True
+    journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
+    journal.is_burying = False
+    journal.set_write_stall(None)
+    assert not journal.is_write_stalled
+    send(journal, b"one")
+
+
+def test_a_write_stall_opens_no_journal_that_was_closed(journal: Journal) -> None:
+    journal.stop()
+    journal.set_write_stall("the limit at hand")
+    journal.set_write_stall(None)
+    with pytest.raises(Closed):
+        send(journal, b"one")
