@@ -20,12 +20,13 @@ from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.account import Unlimited
 from ...store.disk.simulated_disk import SimulatedDisk
+from ...store.format.places import Extent, Singles
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
-from ...store.index.block import BLOCK_MASK, Extent, Singles
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..consumer.consumer import Consumer

@@ -10,11 +10,15 @@ part of what came after; of a directory, the same.
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Protocol
+from typing import Final, Protocol
 
 from .os_file import OsFile
 from .write_window import keeps_space
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the system says of a full disk, an exhausted quota, and a file at its limit."""
 
 
 class File(Protocol):

@@ -52,11 +52,11 @@ from ..format.state import (
     decode_unsubscribe,
 )
 from ..format.times import Times, times_of
-from ..index.lane import LANE_MASK, LANE_SHIFT
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text
 from ..journal.scan import Damage, Found, open_data_logs, scan
 from ..message import HeaderValue, id_prefix
+from ..numbering import LANE_MASK, LANE_SHIFT
 from .facts import plain_value
 
 Row = dict[str, Any]

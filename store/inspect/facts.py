@@ -52,11 +52,10 @@ from ..format.state import (
     decode_unsubscribe,
 )
 from ..format.times import times_of
-from ..index.lane import LANE_MASK, LANE_SHIFT
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
-from ..journal.journal import OFFSET_BITS
 from ..journal.scan import Damage, Found, scan
 from ..message import Headers, HeaderValue, id_prefix
+from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 
 RELOCATE: Final = "relocate"
 """Kind of the rows of a copy: its messages were in an older data log before."""

@@ -26,10 +26,10 @@ from ..journal.data_log import (
     decode_data_log_header,
     find_records,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..maintenance.leases import read_leases
 from ..maintenance.retention import RetentionReasons
-from ..metadata.sqlite import MemoryMetadataStore
+from ..metadata.memory import MemoryMetadataStore
+from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import Recovery, _End
 from ..transactions import Transactions

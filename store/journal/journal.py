@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from cachetools import LRUCache
 
-from ..disk.disk import Disk, File
+from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull
 from ..format.record import (
@@ -32,7 +32,6 @@ from ..format.record import (
     MESSAGE,
     RELOCATED,
     SLICE_BYTES,
-    SLICE_CONTENT_BYTES_MAX,
     TRANSACTIONAL,
     content_lengths,
     encode,
@@ -40,6 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
+from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,
@@ -48,10 +48,8 @@ from .data_log import (
     directory_payload,
     encode_header,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve, spare_acks
+from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
 
-OFFSET_BITS: Final = 32
-OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 READERS_MAX: Final = 128
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 _ACK_BYTES: Final = 48
@@ -178,13 +176,17 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of pairs: its offset, and lengths. A large one is alone and not copied. REQUIRES: state lock."""
+        """Append (properties, body) pairs as one slice; return its offset and the content length of each.
+
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. REQUIRES: state lock. One write.
+        """
+        if len(contents) == 1:
+            ((properties, body),) = contents
+            offset = self.append_one(priority, destination, sequence, timestamp, properties, body)
+            return offset, [len(properties) + len(body)]
         if not destination:
             raise Closed("the queue")
         lengths = content_lengths(contents)
-        if lengths[0] > SLICE_CONTENT_BYTES_MAX:
-            ((properties, body),) = contents
-            return self.append_one(priority, destination, sequence, timestamp, properties, body), lengths
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
             self._make_room(size, flags=priority)

@@ -15,7 +15,7 @@ from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.marker import Mark
-from ..metadata.sqlite import MetadataStore
+from ..metadata.store import MetadataStore
 from ..transactions import Transactions
 from .recovery import Recovered, Recovery
 from .repair import Repair

@@ -33,7 +33,6 @@ from ..format.state import (
 from ..index.block import BlockDamaged
 from ..index.deduplication import Deduplication
 from ..index.index import Index
-from ..index.lane import LANE_SHIFT
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -44,9 +43,9 @@ from ..journal.data_log import (
     decode_data_log_header,
     used_bytes,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..journal.marker import Mark
-from ..metadata.sqlite import MetadataDamaged, MetadataStore
+from ..metadata.store import MetadataDamaged, MetadataStore
+from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..transactions import Transactions
 from .repair import DamagedPlace
 from .replay import Replay

@@ -14,6 +14,7 @@ from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
 from ..format.branch import Branch, CommittedSlice, PlacedSlice, decode_branch, decode_commit, decode_rollback
+from ..format.identity import identity
 from ..format.imports import Imports, decode_import
 from ..format.properties import own_identity
 from ..format.record import (
@@ -59,10 +60,9 @@ from ..format.state import (
     decode_unsubscribe,
 )
 from ..format.times import Times, read_times
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from ..index.deduplication import Deduplication, identity
+from ..index.deduplication import Deduplication
 from ..index.index import Index
-from ..index.lane import LANE_MASK, LANE_SHIFT, Lane
+from ..index.lane import Lane
 from ..index.subscriptions import Subscriptions
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import (
@@ -72,7 +72,8 @@ from ..journal.data_log import (
     Walk,
     crc_of,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK, location_text
+from ..journal.journal import location_text
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Transactions, apply_commit, read_lengths, read_slice_times
 
@@ -163,9 +164,9 @@ class Replay:
         elif record.kind == ACK:
             destination, ranges = decode_ranges(record, head)
             index.use(data_log)
-            lane = self._subscriptions.lane(destination, record.priority)
+            acked_lane = self._subscriptions.lane(destination, record.priority)
             for first, messages in ranges:
-                lane.remove(first, first + messages - 1, data_log)
+                acked_lane.remove(first, first + messages - 1, data_log)
         elif record.kind == RETURN:
             destination, returned = decode_returns(record, head)
             for first, messages, attempts in returned:

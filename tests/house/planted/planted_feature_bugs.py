@@ -183,22 +183,22 @@ FEATURE_BUGS = (
         ),
     ),
     *in_file(
-        "store/topic_store.py",
+        "store/message_store.py",
         (
             "a subscription is not written",
-            "                self._store.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))\n",
+            "                self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))\n",
             "                encode_subscription(facts)\n",
             "tests/dispatch/topics/test_topic.py::test_an_ack_stays_while_another_subscription_keeps_its_message",
         ),
         (
             "the end of a subscription is not written",
-            "                self._store.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))\n",
+            "                self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))\n",
             "                encode_unsubscribe(number)\n",
             "tests/crash/test_topic_crash.py",
         ),
         (
             "numbers of messages that nobody wanted are given again",
-            "            self._store.journal.append_ack(lane.priority, lane.destination, first, messages)\n",
+            "            self.journal.append_ack(lane.priority, lane.destination, first, messages)\n",
             "",
             "tests/dispatch/topics/test_topic.py",
         ),

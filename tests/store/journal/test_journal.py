@@ -31,7 +31,8 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal import journal as journal_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.journal.journal import OFFSET_BITS, READERS_MAX, Journal, location_text
+from forebay.store.journal.journal import READERS_MAX, Journal, location_text
+from forebay.store.numbering import OFFSET_BITS
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
 FILE_BYTES = 4096
