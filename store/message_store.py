@@ -74,6 +74,7 @@ from .maintenance.retention import RetentionReasons
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
+from .parts import StoreParts
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
@@ -198,19 +199,12 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            (
-                self._disk,
-                self.index,
-                self.subscriptions,
-                self.transactions,
-                metadata,
-                mark,
-                self._store_id,
-                self._recovery_checkpoint,
-            ),
+            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.transactions, self.duplicates),
+            mark,
+            self._store_id,
+            self._recovery_checkpoint,
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
-            duplicates=self.duplicates,
         )
         self.transactions.forget_open()
         self.steady.advance_to(self.index.latest_ms)

@@ -190,7 +190,7 @@ class _TakeOver:
         store = self._store
         with self._lock, store.journal.uninterrupted():
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
-            store.imports.see(mark)
+            store.imports.note(mark)
 
     def _append(self, found: ImportedSlice, left_out: int) -> None:
         lane = self._lane(found.destination, found.priority)

@@ -15,12 +15,29 @@ from collections.abc import Iterable
 from typing import Final
 
 from ..bits import runs_of_ones
-from .file import TmpFile
 
 CHUNK_MESSAGES_MAX: Final = 512
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 """Of what is live, unless one message alone has more: one step of rewriting moves a chunk at least."""
 SEQUENCE_SPREAD_MAX: Final = (1 << 32) - 1
+
+
+class TmpFile:
+    """What is known of one file. Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
+
+    def __init__(self, number: int, salt: int) -> None:
+        self.number = number
+        self.salt = salt
+        self.size = 0
+        """Bytes written, live or not: what it takes of the disk."""
+        self.live_bytes = 0
+        """Bytes of messages that somebody still holds."""
+        self.chunks: dict[Chunk, None] = {}
+        """Those that lie in it, the oldest first."""
+        self.is_damaged = False
+        """Some of it could not be read when it was to be rewritten: it stays until it is consumed."""
 
 
 class Share:

@@ -24,8 +24,8 @@ from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import TMP_STORAGE
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
-from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share
-from .file import SpilledMessage, TmpFile, message_bytes, read_regions
+from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
+from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, Batch, TmpFiles
 from .holdings import TmpOwner
 from .plan import Planning, TmpPlan

@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from crash_workload import Mix, Model, Workload, found_in
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Forebay, Settings, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.checksum import UNBOUNDED
 
 STATES = 60_000

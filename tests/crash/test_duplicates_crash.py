@@ -10,12 +10,12 @@ from random import Random
 
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 WINDOW = 8
 

@@ -16,12 +16,12 @@ from journals import data_logs
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.lane import Lane
 from forebay.store.metadata.store import MetadataFull
 

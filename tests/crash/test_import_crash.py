@@ -11,13 +11,13 @@ from random import Random
 import pytest
 from import_sets import Row, bring, expected, pending, rows_of, stage
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import IMPORT, import_load_id
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.ingest.manifest import PUBLISHED, find_load, publish
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))

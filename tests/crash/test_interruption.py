@@ -10,11 +10,11 @@ import pytest
 from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings, StoreFailed
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.format.record import ATTEST, DESTINATION, DROP
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane

@@ -14,6 +14,7 @@ import pytest
 from crash_workload import canonical, found_in
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_crash import SETTINGS, SYNC_MODES, _same
 from test_relocation import begin_data_log, name_survivors, opened_on, relocate
@@ -21,7 +22,6 @@ from test_relocation import begin_data_log, name_survivors, opened_on, relocate
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 
 POWER_CUTS = (PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 

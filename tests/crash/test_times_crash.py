@@ -14,12 +14,12 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 
 POWER_CUTS = (PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 SETTINGS = Settings(

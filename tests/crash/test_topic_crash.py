@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS, Tally, _same
 
@@ -21,7 +22,6 @@ from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Set
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.bits import runs_of_ones
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.topic_lane import SubscriptionLane, TopicLane
 
 STATES = 6_000

@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from transaction_workload import Model, Workload, check_state, deliverable_in, end
 
 from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS = 60

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
@@ -19,7 +20,6 @@ from forebay import ForebayError, Message
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "secret-of-a-body"

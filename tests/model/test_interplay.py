@@ -20,6 +20,7 @@ from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_
 from interplay_workload import Workload
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS
 from test_topic_crash import sequences
@@ -30,7 +31,6 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import (
     ACK,
     COMMIT,

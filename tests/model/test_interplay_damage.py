@@ -14,6 +14,7 @@ import pytest
 from interplay_model import QUEUES, TOPICS, check_stored
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_interplay import described, use
 from test_transaction_crash import same
@@ -21,7 +22,6 @@ from test_transaction_crash import same
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import (
     DESTINATION,
     KIND_NAMES,

@@ -11,6 +11,7 @@ import pytest
 from closed_stores import place_of, small_bay, two_data_logs
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
@@ -21,7 +22,6 @@ from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import MESSAGE
 from forebay.store.inspect.read_only import look
 from forebay.store.journal.scan import open_data_logs

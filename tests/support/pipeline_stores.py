@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 from interplay_model import Model
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS
 from test_interplay import Run
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 
 class Left(Run):

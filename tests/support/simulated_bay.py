@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.dispatch.config.settings import Settings
@@ -13,7 +14,6 @@ from forebay.dispatch.core.target_list import TargetList
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 
 class _SyncedMetadataStore(SimulatedMetadataStore):

@@ -12,6 +12,7 @@ import pytest
 from compiled import interpreted
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
@@ -19,7 +20,6 @@ from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.queue_area import QueueArea
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.times import NO_TIMES, Times
 from forebay.store.inspect.dump import dump
 from forebay.store.recovery.verify import examine_all, judge

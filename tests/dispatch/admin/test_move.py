@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
@@ -26,7 +27,6 @@ from forebay import (
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from loops import ByHand, Inline, LoopBay, ticks
 from manual_clock import ManualClock
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, StoreFailed
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 
 class NoWorkers(Inline):

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Message, Queue
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.message_store import INDEX_LIMIT
 
 

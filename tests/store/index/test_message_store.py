@@ -12,10 +12,10 @@ import pytest
 from journals import all_records, data_logs, power_cut, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.format.state import decode_state

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from message_stores import OpenStore
+from simulated_disk import PowerCut
 from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, send, settle, small_bay
 
 from forebay import JournalCorrupt
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut
 from forebay.store.inspect import read_only as onlooker
 from forebay.store.inspect.read_only import _ReadOnlyDisk, look
 from forebay.store.journal.data_log import find_records

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, power_cut, walked
+from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import (
     ACK,

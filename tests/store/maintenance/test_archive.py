@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
@@ -18,7 +19,6 @@ from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
 from forebay.store.disk.layout import ARCHIVE, JOURNAL, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.maintenance.archive import Archive
 
 STORE_ID = ManualClock().random_bytes(16)

@@ -11,13 +11,13 @@ from crash_workload import canonical
 from journals import all_records, data_logs
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Message
 from forebay.cache.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
 from forebay.store.index.lane import Lane
 from forebay.store.journal.reading import Region, StoredMessage, read_regions

@@ -7,6 +7,7 @@ import errno
 import pytest
 from journals import all_records
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_relocation import (
     assert_bounded,
@@ -20,7 +21,6 @@ from test_relocation import (
 
 from forebay.cache.budget import Budget
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import StoreFailed
 from forebay.store.format.record import SURVIVORS
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, send, settle, small_bay
 from test_crash import POWER_CUTS, _same
@@ -15,7 +16,6 @@ from test_dump import rows_of
 from forebay import Consumer, Delivery, Forebay, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.index.topic_lane import TopicLane
 

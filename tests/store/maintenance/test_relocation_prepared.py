@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, small_bay
 from test_crash import POWER_CUTS, _same
@@ -15,7 +16,6 @@ from test_relocation_kinds import fill
 
 from forebay import Forebay, Message, Settings, StoreFull, TransactionError
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 Outcome = dict[str, Counter[bytes]]
 """Queue -> bodies that are there once every prepared transaction is committed."""

@@ -12,12 +12,12 @@ import pytest
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from metadata_stores import change_at, history_until
+from simulated_disk import SimulatedDisk
 
 import forebay
 from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.memory import ROW_BYTES, MemoryMetadataStore
 from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 

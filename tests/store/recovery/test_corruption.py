@@ -15,14 +15,14 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_inode import SECTOR_BYTES
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.disk.simulated_inode import SECTOR_BYTES
 from forebay.store.format.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
 from forebay.store.message import Headers

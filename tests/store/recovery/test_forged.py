@@ -17,13 +17,13 @@ from random import Random
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_interplay_damage import busy_store, contents, opened, records
 from test_transaction_crash import same
 
 from forebay import Forebay, Message
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import ForebayError
 from forebay.store.format.record import (
     ENTRY,

@@ -13,11 +13,11 @@ from journals import data_log_header, data_logs, power_cut
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.account import Unlimited
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from forebay.store.errors import JournalCorrupt
 from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX
 

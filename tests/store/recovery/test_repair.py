@@ -10,12 +10,12 @@ from journals import data_logs, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.recovery.quarantine import PARTS_MAX

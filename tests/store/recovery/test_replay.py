@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from journals import data_logs
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import JournalCorrupt
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.branch import Branch, encode_branch, encode_commit
 from forebay.store.format.record import (
     ACK,

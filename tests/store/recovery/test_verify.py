@@ -12,6 +12,7 @@ import pytest
 from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrite, small_bay, two_data_logs, verdict_of
 from crash_workload import Mix, Model, Workload
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
@@ -19,7 +20,6 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, encode
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.data_log import (

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import JournalCorrupt, Message
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 
 BODY = b"1 kg tea" * 100

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 from test_cleanup import uses_of
 
 import forebay
 from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.branch import (
     Branch,
     decode_branch,
