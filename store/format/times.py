@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from .record import crc32
-
-if TYPE_CHECKING:
-    from ..disk.disk import File
-    from .record import Slice
+from ..disk.disk import File
+from .record import Slice, crc32
 
 NEVER: Final = (1 << 63) - 1
 TIMES_BLOCKS: Final = 2
