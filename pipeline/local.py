@@ -20,7 +20,7 @@ from ..store.format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decod
 from ..store.format.state import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
-from ..store.inspect.read_only import Look, look
+from ..store.inspect.read_only import ReadOnlyStore, open_read_only
 from ..store.maintenance.leases import read_leases
 from ..store.recovery.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
 from .errors import StoreNotRead
@@ -206,9 +206,9 @@ def named(store: Store, error: Exception, advice: str = "") -> StoreNotRead:
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
-    seen = look(disk, now_ms)
+    seen = open_read_only(disk, now_ms)
     rows = []
-    for data_log, pins in seen.pins.each():
+    for data_log, pins in seen.retention.each():
         if data_log not in seen.sizes:
             continue  # it was dropped, and is not gone yet
         causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
@@ -232,7 +232,7 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
 
 def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
-    seen = look(disk)
+    seen = open_read_only(disk)
     rows = []
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
@@ -253,7 +253,7 @@ def _row(
     destination: Destination,
     subscription: str | None,
     lanes: Sequence[JournaledLane],
-    seen: Look,
+    seen: ReadOnlyStore,
     now_ms: int,
 ) -> BacklogRow:
     times = [time for lane in lanes if (time := _oldest_ms(lane, seen)) is not None]
@@ -268,7 +268,7 @@ def _row(
     )
 
 
-def _oldest_ms(lane: JournaledLane, seen: Look) -> int | None:
+def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
     """When the first pending message of a lane was sent. One read."""
     run = lane.pending_run(0, 1)
     if run is None:
@@ -288,7 +288,7 @@ def _oldest_ms(lane: JournaledLane, seen: Look) -> int | None:
 
 def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
     """Of one store: the blocks that have something pending. JournalCorrupt where opening would be refused."""
-    seen = look(disk)
+    seen = open_read_only(disk)
     return [
         IndexRow(store.broker, number, block, found.pending, found.pack())
         for number, lane in sorted(seen.index.lanes.items())

@@ -63,7 +63,7 @@ from .index.pending_lane import JournaledLane
 from .index.subscriptions import Subscriber, Subscriptions
 from .index.topic_lane import NO_RECORD, SubscriptionLane
 from .journal.journal import Journal
-from .journal.marker import Mark, leave_mark, read_mark, write_mark
+from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .maintenance.archive import Archive
@@ -192,15 +192,15 @@ class MessageStore:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
         Reserve(self._disk, 0).clear()
-        mark = read_mark(self._disk)
-        found_id = mark.store_id if mark is not None else find_store_id(self._disk)
+        marker = read_marker(self._disk)
+        found_id = marker.store_id if marker is not None else find_store_id(self._disk)
         self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
             StoreParts(self._disk, metadata, self.index, self.subscriptions, self.transactions, self.duplicates),
-            mark,
+            marker,
             self._store_id,
             self._recovery_checkpoint,
             verifies_all=self._verifies_all,
@@ -225,9 +225,9 @@ class MessageStore:
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
-        write_mark(self._disk, Mark(self._store_id, epoch, found.end, False))
+        write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
         with self._lock:
-            self.journal.begin(found.next_data_log, found.next_sequence, epoch)
+            self.journal.start(found.next_data_log, found.next_sequence, epoch)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -235,7 +235,7 @@ class MessageStore:
             self.cleaner.discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
-        was_clean = mark is not None and mark.is_clean
+        was_clean = marker is not None and marker.is_clean
         report = found.report(
             was_clean, self._metadata.is_persistent, len(self.transactions.prepared), self._monotonic() - began
         )
@@ -254,7 +254,7 @@ class MessageStore:
             state_lock=self._lock,
             replay_position=lambda: self._replay_position,
             is_full=lambda: self.is_full,
-            pins=self.pins,
+            retention_reasons=self.retention_reasons,
             leases=self._leases,
         )
         self.relocation = Relocation(
@@ -273,7 +273,7 @@ class MessageStore:
         return int.from_bytes(self._random_bytes(4), "little")
 
     def close(self) -> None:
-        """Write a checkpoint, seal the newest data log, and leave the mark of a clean shutdown. Twice is once."""
+        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -284,7 +284,7 @@ class MessageStore:
                         self.journal.reserve.close()
                 self._disk.sync_directory(JOURNAL)
                 self.checkpoint(is_closing=True)
-                leave_mark(self._disk, Mark(self._store_id, self.journal.epoch, self._checkpoint_end, True))
+                leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
@@ -301,8 +301,8 @@ class MessageStore:
         with self.journal.uninterrupted():
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
-            self.subscriptions.see(destination)
-            self.duplicates.see(destination.number, name)
+            self.subscriptions.register(destination)
+            self.duplicates.register(destination.number, name)
         return destination
 
     def delete_destination(self, number: int) -> None:
@@ -473,7 +473,7 @@ class MessageStore:
         with self.journal.uninterrupted():
             if name is not None:
                 self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
-            return self.subscriptions.begin(facts, is_durable=name is not None)
+            return self.subscriptions.subscribe(facts, is_durable=name is not None)
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """End a subscription, and with it the need for what it alone needed.
@@ -484,7 +484,7 @@ class MessageStore:
         with self.journal.uninterrupted():
             if subscriber.is_durable:
                 self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
-            self.subscriptions.end(number)
+            self.subscriptions.unsubscribe(number)
 
     def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
@@ -707,7 +707,7 @@ class MessageStore:
             pass  # what a subscription needed that has ended: more than the index holds at once
         return self.cleaner.delete_unneeded()
 
-    def pins(self) -> RetentionReasons:
+    def retention_reasons(self) -> RetentionReasons:
         """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log

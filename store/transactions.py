@@ -127,7 +127,7 @@ class Transactions:
 
     def adopt(self, branch: Branch) -> None:
         """The branch is as a record says, whatever was known of it."""
-        self.end(branch.number)
+        self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
         self._note(branch)
@@ -149,7 +149,7 @@ class Transactions:
             if not counter[data_log]:
                 del counter[data_log]
 
-    def end(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """It has an outcome, or can have none any more."""
         branch = self._branches.pop(number, None)
         if branch is None:
@@ -161,14 +161,14 @@ class Transactions:
         """Only those that a state record names can still have an outcome."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
-            self.end(number)
+            self.forget(number)
         for branch in state.branches:
             self.adopt(branch)  # it may lie elsewhere by now
 
     def forget_open(self) -> None:
         """Whoever could have committed them is gone: those that were not prepared vanish."""
         for branch in self.open:
-            self.end(branch.number)
+            self.forget(branch.number)
 
     def clear(self) -> None:
         self._branches.clear()
@@ -238,7 +238,7 @@ class Transactions:
         """Its messages never were. StoreFull: it is as it was."""
         with self.journal.uninterrupted():
             self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
-            self.end(branch.number)
+            self.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
         """The index has room for all of it at once."""
@@ -278,7 +278,7 @@ class Transactions:
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
-            self.end(branch.number)
+            self.forget(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)
 

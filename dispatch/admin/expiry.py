@@ -224,7 +224,7 @@ class Timing:
                 removed += self._bury(area, to, found)
         with engine.lock:
             if not (area.queue.is_deleted or engine.is_closed):
-                timetable.look(area.lane)
+                timetable.refresh_expiry(area.lane)
         return removed
 
     def _dead_letter_queue(self, area: LaneState) -> str | None:

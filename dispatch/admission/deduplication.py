@@ -44,7 +44,7 @@ class DuplicateWindows:
 
     def watch(self, area: QueueArea) -> None:
         """A queue or topic that is new to the engine: see whether what is sent there must not be stored twice."""
-        self.volatile.see(area.number, area.name)
+        self.volatile.register(area.number, area.name)
         area.is_watched = self.volatile.watches(area.number)
 
     def forget(self, area: QueueArea) -> None:

@@ -136,10 +136,10 @@ class BlockTimes:
             if 0 < column[index] <= now_ms:
                 column[index] = 0
         self.waiting = sum(1 << index for index, due in enumerate(column) if due)
-        self.look(gone)
+        self.refresh(gone)
         return released
 
-    def look(self, gone: int) -> None:
+    def refresh(self, gone: int) -> None:
         """Find the earliest times again: some of the messages have gone. O(512)."""
         for kind in (DUE, EXPIRY):
             column = self.columns[kind]
@@ -152,7 +152,7 @@ class BlockTimes:
         for index, value in enumerate(self.columns[kind]):
             if 0 < value <= now_ms:
                 found |= 1 << index
-        self.look(gone)
+        self.refresh(gone)
         return found & ~gone
 
     def pack(self, messages: int, gone: int) -> bytes:
@@ -160,7 +160,7 @@ class BlockTimes:
 
         Each column as its least value and what is above that, in as many byte planes as it takes.
         """
-        self.look(gone)
+        self.refresh(gone)
         if self.earliest == [NEVER, NEVER]:
             return b""
         parts: list[bytes] = []
@@ -200,7 +200,7 @@ class BlockTimes:
                 return None
             column.extend(values)
         times.waiting = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
-        times.look(gone)
+        times.refresh(gone)
         return (times, begin) if times.earliest == [due, expiry] else None
 
 

@@ -59,7 +59,7 @@ class Deduplication:
 
     # ------------------------------------------------------------------ what is known
 
-    def see(self, destination: int, name: str) -> None:
+    def register(self, destination: int, name: str) -> None:
         """It exists; its windows have the size that its name asks for from now on."""
         size = self._window_of(name)
         if size:

@@ -69,7 +69,7 @@ class DueTimes:
             return iter(())
         return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
 
-    def look(self, lane: Lane) -> None:
+    def refresh_expiry(self, lane: Lane) -> None:
         """What had expired is removed: find out what expires next."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 

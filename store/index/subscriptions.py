@@ -60,9 +60,9 @@ class Subscriptions:
 
     # ------------------------------------------------------------------ what there is
 
-    def see(self, destination: Destination) -> None:
+    def register(self, destination: Destination) -> None:
         """A destination exists. A topic's lanes are made as TopicLanes from now on."""
-        self._see_number(destination.number)
+        self._note_number(destination.number)
         if destination.kind == TOPIC and destination.number not in self._topics:
             self._topics[destination.number] = _Topic()
             self._index.lane_makers[destination.number] = partial(self._make_lane, destination.number)
@@ -73,7 +73,7 @@ class Subscriptions:
                     lane.take_over(known)
                     self._index.lanes[lane.number] = lane
 
-    def _see_number(self, number: int) -> None:
+    def _note_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
     def _make_lane(self, destination: int, priority: int) -> TopicLane:
@@ -84,9 +84,9 @@ class Subscriptions:
             subscriber.lanes[priority] = SubscriptionLane(lane, number)
         return lane
 
-    def begin(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
+    def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
         """It gets what is sent to its topic from now on. Seen before: it stays as it is."""
-        self._see_number(facts.number)
+        self._note_number(facts.number)
         subscriber = self.by_number.get(facts.number)
         if subscriber is None:
             subscriber = self.by_number[facts.number] = Subscriber(facts, is_durable)
@@ -101,7 +101,7 @@ class Subscriptions:
                 subscriber.lanes[lane.priority] = SubscriptionLane(lane, facts.number)
         return subscriber
 
-    def end(self, number: int) -> None:
+    def unsubscribe(self, number: int) -> None:
         """It gets nothing more and needs nothing more. One that is not there is passed over. O(blocks it had)."""
         subscriber = self.by_number.pop(number, None)
         if subscriber is not None:
@@ -141,9 +141,9 @@ class Subscriptions:
         """Those that a state names exist, and no others. REQUIRES: its destinations are seen, its lanes skipped to."""
         named = {facts.number for facts in state.subscriptions}
         for number in [number for number in self.by_number if number not in named]:
-            self.end(number)
+            self.unsubscribe(number)
         for facts in state.subscriptions:
-            self.begin(facts)
+            self.subscribe(facts)
         self.next_number = max(self.next_number, state.next_number)
 
     def backlogs(self) -> Iterator[Backlog]:

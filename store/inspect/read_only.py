@@ -36,7 +36,7 @@ from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Transactions
 
-LOOKS_MAX: Final = 4
+TRIES_MAX: Final = 4
 """So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
 HELD_FILES_MAX: Final = 256
 """So many data logs are held open from the listing on, so that they stay readable when their names go."""
@@ -46,10 +46,10 @@ _INDEX_BYTES: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadOnlyStore:
     """What was there. sizes: bytes of each data log."""
 
-    pins: RetentionReasons
+    retention: RetentionReasons
     sizes: dict[int, int]
     index: Index
     """All blocks are in RAM."""
@@ -61,20 +61,20 @@ class Look:
     """An open file of a data log, and its salt."""
 
 
-def look(disk: Disk, now_ms: int = 0) -> Look:
+def open_read_only(disk: Disk, now_ms: int = 0) -> ReadOnlyStore:
     """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
 
     now_ms: leases that have expired by then are none.
     """
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(TRIES_MAX - 1):
         try:
-            return _look(disk, now_ms)
+            return _open(disk, now_ms)
         except FileNotFoundError:
             continue  # the owner deleted a data log between the listing and its turn
-    return _look(disk, now_ms)
+    return _open(disk, now_ms)
 
 
-def _look(disk: Disk, now_ms: int) -> Look:
+def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
@@ -95,8 +95,8 @@ def _look(disk: Disk, now_ms: int) -> Look:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
     leases = read_leases(disk, now_ms)
-    pins = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
-    return Look(pins, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
+    retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 
 def _no_block(lane: int, block: int) -> bytes:
@@ -149,16 +149,16 @@ class _ReadOnlyFile:
         """Nothing was written."""
 
     def append(self, data: bytes) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def seek(self, position: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def truncate(self, length: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def preallocate(self, length: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
 
 class _HeldFile(_ReadOnlyFile):
@@ -192,7 +192,7 @@ class _ReadOnlyDisk:
         self._held.clear()
 
     def open(self, name: str, *, create: bool = False) -> File:
-        assert not create, "an onlooker writes nothing"
+        assert not create, "a read-only store writes nothing"
         return self.open_for_reading(name)
 
     def open_for_reading(self, name: str) -> File:
@@ -203,10 +203,10 @@ class _ReadOnlyDisk:
         """Nothing was written."""
 
     def make_directory(self, name: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def rename(self, name: str, to: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def remove(self, name: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")

@@ -127,7 +127,7 @@ class Journal:
 
     # ------------------------------------------------------------------ opening
 
-    def begin(self, data_log: int, next_sequence: int, epoch: int) -> None:
+    def start(self, data_log: int, next_sequence: int, epoch: int) -> None:
         """Go on in a new data log of that id, with that log sequence.
 
         Every open begins one, so what an earlier process left is never written to again.

@@ -23,7 +23,7 @@ PREPARE_SHARE: Final = 2
 """A branch is only moved out of a data log so many times as large as its prepare record, which is written again."""
 
 
-class Moved(NamedTuple):
+class MoveReport(NamedTuple):
     messages: int
     appended_bytes: int
     problem: str
@@ -48,7 +48,7 @@ class PreparedMoving:
         self._lock = state_lock
         self._account = account
 
-    def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> Moved:
+    def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
         """Out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
         messages = appended_bytes = 0
         with self._lock:
@@ -59,13 +59,15 @@ class PreparedMoving:
             if not slices:
                 continue
             if PREPARE_SHARE * branch_bytes(branch) > data_log_bytes:
-                return Moved(messages, appended_bytes, "a prepared transaction has too many slices to be written again")
+                return MoveReport(
+                    messages, appended_bytes, "a prepared transaction has too many slices to be written again"
+                )
             places: dict[int, int] = {}
             for placed in slices:
                 charge_bytes = 3 * placed.length if placed.length > BATCH_BYTES else 0
                 with self._lock:
                     if not self._account.reserve(charge_bytes):
-                        return Moved(messages, appended_bytes, "memory is short", is_waiting=True)
+                        return MoveReport(messages, appended_bytes, "memory is short", is_waiting=True)
                 try:
                     position = self._copy(branch, placed, file, salt)
                 finally:
@@ -80,7 +82,7 @@ class PreparedMoving:
                     self._transactions.move(branch, places)
                     messages += sum(placed.messages for placed in slices)
                     appended_bytes += HEADER_BYTES + branch_bytes(branch)
-        return Moved(messages, appended_bytes, "")
+        return MoveReport(messages, appended_bytes, "")
 
     def _waits(self, branch: Branch) -> bool:
         """Whether it still waits for its outcome. REQUIRES: state lock."""

@@ -81,7 +81,7 @@ def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
         yield extent
 
 
-def look_through(file: File, offset: int, end: int) -> Piece:
+def scan_piece(file: File, offset: int, end: int) -> Piece:
     """What begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False

@@ -136,22 +136,22 @@ class RetentionReasons:
                 holders.setdefault(self._holder(number), set()).add(data_log)
         return holders
 
-    # ------------------------------------------------------------------ from facts to pins
+    # ------------------------------------------------------------------ from facts to reasons
 
     def _assemble(
         self, data_log: int, pending: Mapping[int, list[RetentionReason]], *, is_brief: bool = False
     ) -> list[RetentionReason]:
-        pins = [*pending.get(data_log, ()), *self._bound(data_log)]
+        reasons = [*pending.get(data_log, ()), *self._bound(data_log)]
         if data_log >= self._replayed:
             holder = JOURNAL_HOLDER if data_log >= self._newest else CHECKPOINT_HOLDER
-            pins.append(RetentionReason(IN_USE, holder, data_logs=(data_log,)))
-        if not pins or not is_brief:
+            reasons.append(RetentionReason(IN_USE, holder, data_logs=(data_log,)))
+        if not reasons or not is_brief:
             kept_for: dict[str, list[RetentionReason]] = {}
             for root in self._roots(data_log):
                 for pin in (*pending.get(root, ()), *self._bound(root)):
                     kept_for.setdefault(pin.holder, []).append(pin)
-            pins += [_ack_pin(holder, parts) for holder, parts in kept_for.items()]
-        return pins
+            reasons += [_ack_reason(holder, parts) for holder, parts in kept_for.items()]
+        return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
         """What is not about messages that wait for somebody."""
@@ -185,7 +185,7 @@ class RetentionReasons:
         )
 
     def _pending(self, wanted: Iterable[int]) -> dict[int, list[RetentionReason]]:
-        """The pins of pending messages, by data log."""
+        """The reasons of pending messages, by data log."""
         return {
             data_log: [
                 RetentionReason(
@@ -250,7 +250,7 @@ class RetentionReasons:
                 continue  # the data log was deleted meanwhile, or is damaged there
 
 
-def _ack_pin(holder: str, parts: list[RetentionReason]) -> RetentionReason:
+def _ack_reason(holder: str, parts: list[RetentionReason]) -> RetentionReason:
     return RetentionReason(
         ACK,
         holder,

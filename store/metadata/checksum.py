@@ -1,4 +1,4 @@
-"""The rows of the metadata store, and their census: how many blocks there are, a checksum over what is said of each.
+"""The rows of the metadata store, and their checksum: how many blocks there are, a checksum over what is said of each.
 
 A commit corrects both by the rows that it touches, and an open counts them
 again: what a kill left between two transactions, or a page that is old or
@@ -27,21 +27,21 @@ _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class BlockChecksum:
     """The count of blocks and the sum of a term for each: a commit corrects both by the rows it touches."""
 
     blocks: int = 0
     checksum: int = 0
 
-    def __add__(self, other: Census) -> Census:
-        return Census(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
+    def __add__(self, other: BlockChecksum) -> BlockChecksum:
+        return BlockChecksum(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
 
-    def __sub__(self, other: Census) -> Census:
-        return Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
+    def __sub__(self, other: BlockChecksum) -> BlockChecksum:
+        return BlockChecksum(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
 
 
-def survey(rows: Iterable[Row]) -> tuple[BlockRuns, Census]:
-    """Runs and census of rows; for the runs they must ascend."""
+def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
+    """Runs and checksum of rows; for the runs they must ascend."""
     runs: BlockRuns = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
@@ -62,7 +62,7 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, Census]:
             block_before = block
     except (TypeError, ArithmeticError) as error:
         raise MetadataDamaged("a place in the index that is no number") from error
-    return runs, Census(count, checksum & _CHECKSUM_MASK)
+    return runs, BlockChecksum(count, checksum & _CHECKSUM_MASK)
 
 
 def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:

@@ -22,7 +22,7 @@ from threading import Lock
 from typing import Any
 
 from ..format.times import NEVER
-from .checksum import UNBOUNDED, Census, parts_of, ranges, row_of, survey
+from .checksum import UNBOUNDED, BlockChecksum, parts_of, ranges, row_of, survey
 from .store import MetadataDamaged, MetadataFull, Snapshot
 
 _SCHEMA_VERSION = 1
@@ -108,13 +108,13 @@ class SqliteMetadataStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._is_sound = False
-        self._census = Census()
+        self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
         """See MetadataStore. About 0.8 µs a block, and RAM for its runs only."""
         with self._writing:
             self._is_sound = False
-            self._census = Census()
+            self._checksum = BlockChecksum()
             self._unfinished.clear()
             try:
                 snapshot = self._load()
@@ -140,21 +140,21 @@ class SqliteMetadataStore:
         with writer:
             writer.execute("BEGIN")
             roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
-            blocks, census = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
+            blocks, checksum = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
             earliest = _earliest(writer)
-        if not roots and not census.blocks:
+        if not roots and not checksum.blocks:
             return None
         if len(roots) != 1:
-            raise MetadataDamaged(f"{_FILES[0]} has {len(roots)} roots and {census.blocks} blocks")
+            raise MetadataDamaged(f"{_FILES[0]} has {len(roots)} roots and {checksum.blocks} blocks")
         *head, crc, root = roots[0]
         if _root_crc(head, root) != crc:
             raise MetadataDamaged(f"{_FILES[0]}: the root does not match its checksum")
         store_id, position, epoch, *expected = head
         if store_id != self._store_id:
             raise MetadataDamaged(f"{_FILES[0]} belongs to store {store_id.hex()}, not {self._store_id.hex()}")
-        if census != Census(*expected):
-            raise MetadataDamaged(f"{_FILES[0]} holds {census}, not {Census(*expected)}")
-        self._census = census
+        if checksum != BlockChecksum(*expected):
+            raise MetadataDamaged(f"{_FILES[0]} holds {checksum}, not {BlockChecksum(*expected)}")
+        self._checksum = checksum
         return Snapshot(position, epoch, root, blocks, earliest)
 
     def commit(
@@ -213,31 +213,31 @@ class SqliteMetadataStore:
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
         rows = [row_of(*put) for put in puts]
-        _, census = survey(rows)
-        census += self._census
+        _, checksum = survey(rows)
+        checksum += self._checksum
         with writer:
             writer.execute("BEGIN IMMEDIATE")
             for place_range in doomed:
                 _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
                 writer.execute("DELETE FROM blocks" + _RANGE, place_range)
-                census -= removed
+                checksum -= removed
             # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
             for place_range in ranges(places):
                 old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
                 ids.update((row[:2], row[-1]) for row in old_rows)
                 _, replaced = survey(row[:-1] for row in old_rows)
-                census -= replaced
+                checksum -= replaced
             writer.executemany(
                 "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
             if root is not None:
                 position, epoch, value = root
-                head = (self._store_id, position, epoch, census.blocks, census.checksum)
+                head = (self._store_id, position, epoch, checksum.blocks, checksum.checksum)
                 row = (*head, _root_crc(head, value), value)
                 writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
-        self._census = census
+        self._checksum = checksum
 
     def read_block(self, lane: int, block: int) -> bytes:
         """See MetadataStore. About 10 µs when the system has the page; a commit under way does not delay it."""
@@ -282,7 +282,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._disconnect()
             self._remove_files()
-            self._census = Census()
+            self._checksum = BlockChecksum()
             self._unfinished.clear()
             self._is_sound = True
 

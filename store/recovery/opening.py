@@ -11,7 +11,7 @@ from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
 from ..format.state import State
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
-from ..journal.marker import Mark
+from ..journal.marker import Marker
 from ..parts import StoreParts
 from .recovery import Recovered, Recovery
 from .repair import Repair
@@ -33,7 +33,7 @@ def find_store_id(disk: Disk) -> bytes | None:
 
 def recover(
     parts: StoreParts,
-    mark: Mark | None,
+    marker: Marker | None,
     store_id: bytes,
     write_checkpoint: Callable[[int, int, State], None],
     *,
@@ -42,10 +42,10 @@ def recover(
 ) -> Recovered:
     """Recover, and where the journal is damaged repair it and recover once more. Raises JournalCorrupt.
 
-    mark, write_checkpoint, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands for a
+    marker, write_checkpoint, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands for a
     missing one; None: damage is refused.
     """
-    recovery = Recovery(parts, mark, store_id, write_checkpoint, verifies_all=verifies_all)
+    recovery = Recovery(parts, marker, store_id, write_checkpoint, verifies_all=verifies_all)
     try:
         return recovery.run()
     except JournalCorrupt:
@@ -55,7 +55,7 @@ def recover(
     damaged = repair.run(recovery.replay.expected)
     parts.reset()
     known_durable = repair.durable
-    again = Recovery(parts, mark, store_id, write_checkpoint, verifies_all=verifies_all, known_durable=known_durable)
+    again = Recovery(parts, marker, store_id, write_checkpoint, verifies_all=verifies_all, known_durable=known_durable)
     found = again.run()
     found.damaged = damaged + found.damaged
     return found

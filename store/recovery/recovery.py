@@ -40,7 +40,7 @@ from ..journal.data_log import (
     decode_data_log_header,
     used_bytes,
 )
-from ..journal.marker import Mark
+from ..journal.marker import Marker
 from ..metadata.store import MetadataDamaged
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
@@ -101,7 +101,7 @@ class Recovered:
     damaged: list[DamagedPlace] = field(default_factory=list)
 
     def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
-        """was_clean: by the mark. has_index: one is kept on disk, so a rebuild is news. prepared: see there."""
+        """was_clean: by the marker. has_index: one is kept on disk, so a rebuild is news. prepared: see there."""
         is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
         return RecoveryReport(
             clean=was_clean and not is_news,
@@ -142,7 +142,7 @@ class Recovery:
     def __init__(
         self,
         parts: StoreParts,
-        mark: Mark | None,
+        marker: Marker | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
@@ -150,7 +150,7 @@ class Recovery:
         known_durable: int | None = None,
         tail: JournalTail | None = None,
     ) -> None:
-        """parts: are brought up to the journal. mark: the clean-shutdown marker, if there is one.
+        """parts: are brought up to the journal. marker: the clean-shutdown marker, if there is one.
 
         write_checkpoint(position, epoch, state) stores the index as it is now. verifies_all: what the replay does not
         read is verified too. known_durable: a repair has found that this position was durable, and has done what can
@@ -164,20 +164,20 @@ class Recovery:
         self._metadata = parts.metadata
         self._transactions = parts.transactions
         self._tail = tail or JournalTail()
-        self._mark = mark
+        self._marker = marker
         self._store_id = store_id
         self._headers: dict[int, DataLogHeader | None] = {}
         """None: it does not verify."""
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
-        self.durable = max(known_durable or 0, mark.position if mark else 0)
+        self.durable = max(known_durable or 0, marker.position if marker else 0)
         """The greatest position that is known to have been durable."""
         self._accepts_loss = known_durable is not None
         self._least_sequences: dict[int, int] = {}
         """By lane number, from an index that knew more than the journal that is left."""
         self._known = State()
         """Names from there."""
-        self._result = Recovered({}, Imports(), 1, 0, mark.epoch if mark else 0, {})
+        self._result = Recovered({}, Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(parts, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
@@ -251,7 +251,7 @@ class Recovery:
 
     def _load_index(self, ids: list[int]) -> tuple[int, int] | None:
         """Take over the last checkpoint: the position to replay from and its log sequence. None: replay everything."""
-        if self._mark is None:
+        if self._marker is None:
             return None
         try:
             snapshot = self._metadata.load()
@@ -303,7 +303,7 @@ class Recovery:
         for number, sequence in self._least_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         for facts in known.subscriptions:
-            self._subscriptions.begin(facts)
+            self._subscriptions.subscribe(facts)
         for topic in {found.facts.topic for found in self._subscriptions.by_number.values()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
@@ -396,7 +396,7 @@ class Recovery:
         return self._checked(JournalEnd(position, [], position, "the data log ends"))
 
     def _is_beyond(self, end: JournalEnd) -> bool:
-        """Something behind the end is known to be durable: by the index, the mark, or an intact record of the rest.
+        """Something behind the end is known to be durable: by the index, the marker, or an intact record of the rest.
 
         A torn tail and corruption look alike, but for this. In a gap between
         data logs it tells those that were dropped from those that a power cut took.

@@ -135,7 +135,7 @@ class Replay:
             case Subscription():
                 self._subscribe(payload)
             case Unsubscribed():
-                self._subscriptions.end(payload.number)
+                self._subscriptions.unsubscribe(payload.number)
             case Dropped():
                 self.expected.difference_update(payload.data_logs)
             case Lost():
@@ -144,7 +144,7 @@ class Replay:
             case Branch():
                 self._transactions.adopt(payload)
             case RolledBack():
-                self._transactions.end(payload.number)
+                self._transactions.forget(payload.number)
             case Commit():
                 self._apply_commit(file, position, record, payload)
             case ImportMark():
@@ -286,7 +286,7 @@ class Replay:
             apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
         finally:
             reader.close()
-        self._transactions.end(commit.number)
+        self._transactions.forget(commit.number)
         for found in commit.identities:
             self._duplicates.note(found)
 
@@ -339,7 +339,7 @@ class Replay:
     def _subscribe(self, facts: Subscription) -> None:
         if facts.topic not in self.destinations:  # the record that told its name was lost
             self.register((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
-        self._subscriptions.begin(facts)
+        self._subscriptions.subscribe(facts)
 
     def _keep_survivors(self, by_data_log: int, survived: Survived, relieve: Callable[[], None]) -> None:
         """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
@@ -432,8 +432,8 @@ class Replay:
             if known is not None and known.kind != destination.kind:
                 raise RecordDamaged(f"destination {destination.number} was of another kind")
             self.destinations[destination.number] = destination
-            self._subscriptions.see(destination)
-            self._duplicates.see(destination.number, destination.name)
+            self._subscriptions.register(destination)
+            self._duplicates.register(destination.number, destination.name)
 
     def _delete(self, number: int) -> None:
         self.destinations.pop(number, None)

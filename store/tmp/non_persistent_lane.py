@@ -382,7 +382,7 @@ class NonPersistentDueTimes:
         """As DueTimes.expired."""
         return runs_of_ones(lane.expired(number, now_ms), number << BLOCK_SHIFT)
 
-    def look(self, lane: NonPersistentLane) -> None:
+    def refresh_expiry(self, lane: NonPersistentLane) -> None:
         """As DueTimes.look."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 

@@ -132,7 +132,7 @@ def test_topic_whose_making_is_interrupted_does_not_swallow_a_queue_of_its_numbe
 ) -> None:
     store = SimulatedBay()
     with monkeypatch.context() as patch:
-        patch.setattr(Subscriptions, "see", interrupted_once(Subscriptions.see))
+        patch.setattr(Subscriptions, "register", interrupted_once(Subscriptions.register))
         with pytest.raises(KeyboardInterrupt):
             store.bay.topic("prices")
     confirmed = []

@@ -23,7 +23,7 @@ from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import MESSAGE
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.scan import open_data_logs
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
 
@@ -72,10 +72,10 @@ def test_rebuilt_index_is_the_one_that_opening_makes() -> None:
 def test_pins_are_those_of_each_data_log() -> None:
     reasons: Counter[str] = Counter()
     for image in random_stores(range(150, 158)):
-        seen = look(image)
+        seen = open_read_only(image)
         rows = local.pins_of(HERE, image, 0)
         for data_log in seen.sizes:
-            own = explain_data_log(data_log, 0, seen.pins.of(data_log), 0).causes
+            own = explain_data_log(data_log, 0, seen.retention.of(data_log), 0).causes
             found = [row for row in rows if row.data_log == data_log]
             assert [(row.reason, row.holder, row.messages, row.bytes, row.frees) for row in found] == [
                 (cause.reason, cause.holder, cause.messages, cause.bytes, cause.frees) for cause in own

@@ -40,7 +40,7 @@ def journal_on(
         random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
         first_record=lambda: FIRST_RECORD,
     )
-    journal.begin(data_log, next_sequence, epoch)
+    journal.start(data_log, next_sequence, epoch)
     return journal
 
 

@@ -48,7 +48,7 @@ FEATURE_BUGS = (
         ),
         (
             "what was open at a crash is still open",
-            "        for branch in self.open:\n            self.end(branch.number)\n",
+            "        for branch in self.open:\n            self.forget(branch.number)\n",
             "",
             "tests/store/transactions/test_transaction_store.py",
         ),
@@ -102,7 +102,7 @@ FEATURE_BUGS = (
         ),
         (
             "the end of a subscription is not replayed",
-            "                self._subscriptions.end(payload.number)\n",
+            "                self._subscriptions.unsubscribe(payload.number)\n",
             "                pass\n",
             "tests/crash/test_topic_crash.py",
         ),

@@ -392,7 +392,7 @@ STORE_BUGS = (
         ),
         (
             "no mark is written at open",
-            "        write_mark(self._disk, Mark(self._store_id, epoch, found.end, False))\n",
+            "        write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))\n",
             "",
             "tests/store/recovery/test_recovery.py",
         ),
@@ -501,8 +501,8 @@ STORE_BUGS = (
         ),
         (
             "count and checksum of the index's blocks are not verified",
-            "        if census != Census(*expected):\n",
-            "        if census.blocks < 0:\n",
+            "        if checksum != BlockChecksum(*expected):\n",
+            "        if checksum.blocks < 0:\n",
             "tests/store/metadata/test_metadata_damage.py",
         ),
         (

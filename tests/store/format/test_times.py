@@ -74,7 +74,7 @@ def drawn(random: Random) -> Block:
         )
     for at in range(len(block.lengths)):
         block.gone |= (random.random() < 0.3) << at
-    block.times.look(block.gone)
+    block.times.refresh(block.gone)
     return block
 
 

@@ -463,16 +463,16 @@ def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monke
         return found
 
     def look_through_and_acknowledge(file: File, offset: int, end: int) -> Any:
-        piece = look_through(file, offset, end)
+        piece = scan_piece(file, offset, end)
         if piece.behind == offset:
             opened.remove(4, 5, lane)
             opened.remove(13, lane=lane)
             begin_data_log(opened)
         return piece
 
-    look_through = relocation_scan.look_through
+    scan_piece = relocation_scan.scan_piece
     if is_naming:
-        monkeypatch.setattr(relocation, "look_through", look_through_and_acknowledge)
+        monkeypatch.setattr(relocation, "scan_piece", look_through_and_acknowledge)
         name_survivors(opened, data_log)
     else:
         monkeypatch.setattr(relocation, "read_regions", read_and_acknowledge)

@@ -37,7 +37,7 @@ from forebay.store.format.record import (
     decode_slice,
 )
 from forebay.store.inspect.dump import dump
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.recovery.verify import examine_all, judge
 
@@ -120,10 +120,10 @@ def make_right(data: bytearray, salt: int) -> None:
 
 
 def explain_all(disk: SimulatedDisk) -> None:
-    seen = look(disk, 0)
-    explain_whole(seen.sizes, seen.pins.all(), 0)
+    seen = open_read_only(disk, 0)
+    explain_whole(seen.sizes, seen.retention.all(), 0)
     for data_log, size in seen.sizes.items():
-        explain_data_log(data_log, size, seen.pins.of(data_log), 0)
+        explain_data_log(data_log, size, seen.retention.of(data_log), 0)
 
 
 def use(bay: Forebay) -> None:
