@@ -38,7 +38,7 @@ class Journals:
             random_salt=lambda: 5,
             first_record=lambda: (STATE, 0, b"first record"),
         )
-        journal.begin(self._data_log, 1, 1)
+        journal.start(self._data_log, 1, 1)
         return journal
 
 

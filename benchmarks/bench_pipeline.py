@@ -31,9 +31,11 @@ import psutil
 import forebay
 from forebay.benchmarks.works.machine import machine, software
 from forebay.dispatch.config.sizes import GIB, KIB, MIB
-from forebay.pipeline import check, rebuild_index, register, session
+from forebay.pipeline import check, rebuild_index
 from forebay.pipeline.kernels.fleet import disk_of, find_stores, plan
 from forebay.pipeline.kernels.schema import COLUMNS, ddl
+from forebay.pipeline.spark.questions import register
+from forebay.pipeline.spark.session import session
 from forebay.store.disk.layout import JOURNAL
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from ..store.disk.disk import OsDisk
 from ..store.disk.layout import JOURNAL, LOCK, data_log_id
 from ..store.errors import SettingsError
 from ..store.inspect.dump import dump
-from ..store.inspect.read_only import look
+from ..store.inspect.read_only import open_read_only
 from ..store.recovery.verify import DataLogFacts, Verdict, examine_all, judge
 from .config.sizes import MIB
 from .explain.disk import Explanation, age_text, explain_data_log, explain_whole, size_text
@@ -85,7 +85,7 @@ def dump_command(arguments: Namespace, print_line: Print) -> int:
 def explain_command(arguments: Namespace, print_line: Print) -> int:
     """`forebay explain DIR [DATA_LOG]`: why a data log remains, or all of them. JournalCorrupt: run verify."""
     now_ms = SystemClock().time_ms()
-    stores = [(_broker(disk), look(disk, now_ms)) for disk in stores_in(arguments.directory)]
+    stores = [(_broker(disk), open_read_only(disk, now_ms)) for disk in stores_in(arguments.directory)]
     data_log: int | None = arguments.data_log
     if data_log is not None:
         stores = [found for found in stores if data_log in found[1].sizes]
@@ -93,9 +93,9 @@ def explain_command(arguments: Namespace, print_line: Print) -> int:
             raise SettingsError(f"there is no data log {data_log} in {arguments.directory}")
     for broker, seen in stores:
         if data_log is not None:
-            explanation = explain_data_log(data_log, seen.sizes[data_log], seen.pins.of(data_log), now_ms)
+            explanation = explain_data_log(data_log, seen.sizes[data_log], seen.retention.of(data_log), now_ms)
         else:
-            pins = seen.pins.all()
+            pins = seen.retention.all()
             explanation = explain_whole(seen.sizes, pins, now_ms)
         print_line(f"{broker}: {explanation.sentence}")
         for line in _causes(explanation):

@@ -47,7 +47,7 @@ class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
     def __init__(self, engine: Engine, area: QueueArea) -> None:
-        super().__init__(engine.producers, area, engine.store)
+        super().__init__(engine.producers, area)
         self._engine = engine
 
     @property

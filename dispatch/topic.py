@@ -25,7 +25,7 @@ class Topic(Sender):
     """
 
     def __init__(self, engine: Engine, area: TopicState) -> None:
-        super().__init__(engine.producers, area, engine.topics.store)
+        super().__init__(engine.producers, area)
         self._engine = engine
         self._topic = area
 

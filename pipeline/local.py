@@ -9,7 +9,7 @@ others go on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from ..dispatch.explain.disk import explain_data_log
@@ -18,9 +18,9 @@ from ..store.disk.disk import Disk
 from ..store.errors import ForebayError, JournalCorrupt
 from ..store.format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..store.format.state import TOPIC, Destination
-from ..store.index.lane import Lane
+from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
-from ..store.inspect.read_only import Look, look
+from ..store.inspect.read_only import ReadOnlyStore, open_read_only
 from ..store.maintenance.leases import read_leases
 from ..store.recovery.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
 from .errors import StoreNotRead
@@ -206,9 +206,9 @@ def named(store: Store, error: Exception, advice: str = "") -> StoreNotRead:
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
-    seen = look(disk, now_ms)
+    seen = open_read_only(disk, now_ms)
     rows = []
-    for data_log, pins in seen.pins.each():
+    for data_log, pins in seen.retention.each():
         if data_log not in seen.sizes:
             continue  # it was dropped, and is not gone yet
         causes = explain_data_log(data_log, seen.sizes[data_log], pins, now_ms).causes
@@ -232,7 +232,7 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
 
 def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
     """Of one store. JournalCorrupt where opening would be refused."""
-    seen = look(disk)
+    seen = open_read_only(disk)
     rows = []
     for destination in seen.destinations.values():
         if destination.kind != TOPIC:
@@ -240,7 +240,7 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
             rows.append(_row(store, destination, None, lanes, seen, now_ms))
     for subscriber in seen.subscriptions.by_number.values():
         topic = seen.destinations[subscriber.facts.topic]
-        mine: list[Lane] = []
+        mine: list[JournaledLane] = []
         for lane in filter(None, subscriber.lanes):
             lane.catch_up()
             mine.append(lane)
@@ -249,7 +249,12 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
 
 
 def _row(
-    store: Store, destination: Destination, subscription: str | None, lanes: list[Lane], seen: Look, now_ms: int
+    store: Store,
+    destination: Destination,
+    subscription: str | None,
+    lanes: Sequence[JournaledLane],
+    seen: ReadOnlyStore,
+    now_ms: int,
 ) -> BacklogRow:
     times = [time for lane in lanes if (time := _oldest_ms(lane, seen)) is not None]
     return BacklogRow(
@@ -263,7 +268,7 @@ def _row(
     )
 
 
-def _oldest_ms(lane: Lane, seen: Look) -> int | None:
+def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
     """When the first pending message of a lane was sent. One read."""
     run = lane.pending_run(0, 1)
     if run is None:
@@ -283,7 +288,7 @@ def _oldest_ms(lane: Lane, seen: Look) -> int | None:
 
 def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
     """Of one store: the blocks that have something pending. JournalCorrupt where opening would be refused."""
-    seen = look(disk)
+    seen = open_read_only(disk)
     return [
         IndexRow(store.broker, number, block, found.pending, found.pack())
         for number, lane in sorted(seen.index.lanes.items())

@@ -43,8 +43,10 @@ from .format.state import State
 from .format.times import TIMES_BLOCKS, Times, read_times
 from .index.deduplication import Deduplication
 from .index.index import Index
-from .index.lane import LANE_SHIFT, Lane
-from .journal.journal import OFFSET_BITS, OFFSET_MASK, Journal
+from .index.lane import Lane
+from .index.pending_lane import JournaledLane
+from .journal.journal import Journal
+from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from .sequence_set import SequenceSet
 
 
@@ -66,7 +68,7 @@ class Transactions:
         self._prepared_bytes: Counter[int] = Counter()
         """Data log -> bytes of slices in it of those that are."""
         self._begun = 0
-        self.acked_lane: Callable[[int], Lane] = index.lane_numbered
+        self.acked_lane: Callable[[int], JournaledLane] = index.lane_numbered
         """The lane of a number that a branch acknowledges in: of a queue, or of a subscription."""
 
     # ------------------------------------------------------------------ which there are
@@ -134,7 +136,7 @@ class Transactions:
 
     def adopt(self, branch: Branch) -> None:
         """The branch is as a record says, whatever was known of it."""
-        self.end(branch.number)
+        self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
         self._note(branch)
@@ -156,7 +158,7 @@ class Transactions:
             if not counter[data_log]:
                 del counter[data_log]
 
-    def end(self, number: int) -> None:
+    def forget(self, number: int) -> None:
         """It has an outcome, or can have none any more."""
         branch = self._branches.pop(number, None)
         if branch is None:
@@ -168,14 +170,14 @@ class Transactions:
         """Only those that a state record names can still have an outcome."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
-            self.end(number)
+            self.forget(number)
         for branch in state.branches:
             self.adopt(branch)  # it may lie elsewhere by now
 
     def forget_open(self) -> None:
         """Whoever could have committed them is gone: those that were not prepared vanish."""
         for branch in self.open:
-            self.end(branch.number)
+            self.forget(branch.number)
 
     def clear(self) -> None:
         self._branches.clear()
@@ -208,12 +210,7 @@ class Transactions:
         journal = self.journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
-            if len(contents) == 1:
-                properties, body = contents[0]
-                offset = journal.append_one(flags, lane.destination, branch.number, timestamp, properties, body)
-                lengths = [len(properties) + len(body)]
-            else:
-                offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
+            offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
             self.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
@@ -250,7 +247,7 @@ class Transactions:
         """Its messages never were. StoreFull: it is as it was."""
         with self.journal.uninterrupted():
             self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
-            self.end(branch.number)
+            self.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
         """The index has room for all of it at once."""
@@ -290,7 +287,7 @@ class Transactions:
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
             apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
-            self.end(branch.number)
+            self.forget(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)
 
@@ -320,7 +317,7 @@ def apply_commit(
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
     times_of: Callable[[CommittedSlice], list[Times]],
     make_room: Callable[[], None],
-    acked_lane: Callable[[int], Lane],
+    acked_lane: Callable[[int], JournaledLane],
 ) -> None:
     """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
 

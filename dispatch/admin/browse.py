@@ -28,11 +28,10 @@ from ...cache.charge import OVERHEAD_BYTES
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.block import BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.journal.reading import Region, StoredMessage
 from ...store.message import Message
+from ...store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, QueueArea
 from ..core.monitor import Monitor

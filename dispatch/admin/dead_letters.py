@@ -17,12 +17,13 @@ from typing import Final
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.block import BLOCK_SHIFT
-from ...store.index.lane import LANE_SHIFT, Lane
+from ...store.index.lane import Lane
+from ...store.index.pending_lane import JournaledLane
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
 from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME
@@ -111,9 +112,9 @@ class DeadLetterMover:
             if area.dead:
                 self._waiting[area] = None
 
-    def _lanes(self) -> Iterator[Lane]:
+    def _lanes(self) -> Iterator[JournaledLane]:
         for queue in self._destinations.queues.values():
-            yield from (area.index_lane for area in queue.areas if area is not None)
+            yield from (area.journaled_lane for area in queue.areas if area is not None)
         for subscriber in self._store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 
@@ -286,11 +287,12 @@ class DeadLetterMover:
             return message  # what makes no sense, or has no room for more, stays as it is
 
 
-def _first_block(lane: Lane) -> int:
+def _first_block(lane: JournaledLane) -> int:
     """Of those of which something is pending; behind all where there is none."""
     if isinstance(lane, SubscriptionLane):
         lane.catch_up()
         blocks = lane.pending.blocks
     else:
+        assert isinstance(lane, Lane)
         blocks = lane.blocks
     return blocks.first if blocks else lane.next_sequence

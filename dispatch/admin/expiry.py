@@ -79,7 +79,7 @@ class ExpirySweeper:
                 removed += self._bury(area, to, found)
         with self._monitor.lock:
             if not (area.queue.is_deleted or self._monitor.is_closed):
-                timetable.look(area.lane)
+                timetable.refresh_expiry(area.lane)
         return removed
 
     def _dead_letter_queue(self, area: LaneState) -> str | None:

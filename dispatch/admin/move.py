@@ -16,9 +16,9 @@ from ...store.errors import ForebayError
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
-from ...store.index.block import BLOCK_MESSAGES
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
@@ -153,7 +153,7 @@ class Mover:
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave no more of it
                 transactions.rollback(branch)
-            transactions.end(branch.number)
+            transactions.forget(branch.number)
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...store.deletion import delete_destination
 from ...store.errors import TransactionError
 from ...store.message_store import MessageStore
 from ..core.destinations import Destinations
@@ -93,7 +92,7 @@ class QueueAdmin:
                     raise TransactionError(
                         f"a transaction without an outcome knows the queue {queue.name!r}: end it first"
                     )
-                delete_destination(self._store, queue.number)
+                self._store.delete_destination(queue.number)
                 queue.is_deleted = True
                 self._destinations.remove(queue)
                 for consumer in list(queue.consumers()):

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from ...cache.budget import Holder
 from ...cache.shares import Shares
 from ...store.errors import TransactionError
+from ...store.format.identity import DIGEST_BYTES, Identity, identity
 from ...store.format.properties import own_identity
-from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Deduplication, Identity, identity
+from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 from ..config.policies import Policies
 from ..config.settings import Settings
 
@@ -45,7 +46,7 @@ class DuplicateWindows:
 
     def watch(self, number: int, name: str) -> bool:
         """Take a queue or topic in. Return whether its policy has a duplicate window."""
-        self.non_persistent.see(number, name)
+        self.non_persistent.register(number, name)
         return self.non_persistent.watches(number)
 
     def forget(self, number: int) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from ...cache.spill.overflow import Overflow
 from ...store.errors import Closed
 from ...store.format.state import QUEUE
-from ...store.index.lane import LANE_MASK, LANE_SHIFT
 from ...store.message_store import MessageStore
+from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows
 from ..admission.limits import DestinationLimits
 from ..config.policies import Policies

@@ -22,8 +22,8 @@ from ...cache.spill.overflow import Overflow
 from ...store.format.times import has_times, times_of
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..selectors.selector import Selector
 from .load_requests import LoadRequests
 from .model import (

@@ -31,19 +31,19 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.deletion import DeletedLane
 from ...store.errors import SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
+from ...store.format.state import CountedRun
 from ...store.format.times import Times, times_of
-from ...store.index.delivery_counts import CountedRun
-from ...store.index.lane import PRIORITIES, Lane, PendingLane
+from ...store.index.lane import DeletedLane, Lane
+from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.journal.reading import Region, StoredMessage
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
-from ...store.returns import count as record_returns
+from ...store.numbering import NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE, NonPersistentLane
+from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
 from ..selectors.selector import Selector
 from .monitor import Monitor
@@ -728,7 +728,7 @@ class LaneDueTimes(Protocol):
 
     def expired(self, lane: Any, number: int, now_ms: int) -> Iterator[tuple[int, int]]: ...
 
-    def look(self, lane: Any) -> None: ...
+    def refresh_expiry(self, lane: Any) -> None: ...
 
 
 class LaneState:
@@ -819,7 +819,7 @@ class LaneState:
     def record_attempts(self, runs: Sequence[CountedRun]) -> None:
         """Write down how often messages were delivered."""
         store = self.queue.target_area.store
-        record_returns(store, self.lane.number, runs)
+        store.record_delivery_counts(self.lane.number, runs)
         self.attempts = store.index.attempts.find(self.lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:
@@ -923,14 +923,19 @@ class LaneState:
 
 
 class PersistentLaneState(LaneState):
-    """Of messages that are in the journal. The state lock guards it."""
+    """A lane of messages that are in the journal. The state lock guards it."""
 
-    __slots__ = ("index_lane",)
+    __slots__ = ("index_lane", "journaled_lane")
 
-    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
-        super().__init__(queue, lane, id_prefix)
-        self.index_lane = lane
-        """The same lane, with its places on disk."""
+    def __init__(
+        self, queue: QueueArea, index_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+    ) -> None:
+        """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
+        super().__init__(queue, subscription or index_lane, id_prefix)
+        self.index_lane = index_lane
+        """The lane that messages are added to, with their places on disk."""
+        self.journaled_lane: JournaledLane = subscription or index_lane
+        """The lane that messages are acknowledged in: `lane`, as the store knows it."""
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""
@@ -938,7 +943,7 @@ class PersistentLaneState(LaneState):
 
     def drop(self) -> None:
         """See LaneState."""
-        self.lane = self.index_lane = DeletedLane(self.index_lane)
+        self.lane = self.journaled_lane = self.index_lane = DeletedLane(self.index_lane)
 
 
 class NonPersistentLaneState(LaneState):

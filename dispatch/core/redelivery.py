@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...store.index.delivery_counts import CountedRun
+from ...store.format.state import CountedRun
 from ..config.policies import Policies
 from ..config.redelivery import RedeliveryRule
 from .delays import DelayedRedelivery

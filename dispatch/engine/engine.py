@@ -22,7 +22,7 @@ from ...store.disk.layout import after_fork_in_child
 from ...store.ingest.ingest import open_and_take_over
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore
-from ...store.metadata.sqlite import MetadataStore
+from ...store.metadata.store import MetadataStore
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper

@@ -87,7 +87,7 @@ def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterat
 
 def _journal_causes(engine: Engine) -> list[Cause]:
     """Who has pending messages, whoever keeps most of the journal first."""
-    whole = explain_whole(engine.store.sizes(), engine.store.pins().all(), engine.monitor.clock_ms())
+    whole = explain_whole(engine.store.sizes(), engine.store.retention_reasons().all(), engine.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 

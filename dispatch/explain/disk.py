@@ -86,7 +86,7 @@ class Explanation:
 def explain(engine: Engine, subject: object) -> Explanation:
     """See Forebay.explain. REQUIRES: no lock."""
     engine.monitor.raise_if_closed()
-    pins = engine.store.pins()
+    pins = engine.store.retention_reasons()
     sizes = engine.store.sizes()
     if subject is None:
         with engine.monitor.lock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
 from ..core.model import LaneState, QueueArea, Taker
 from ..distribution.grouped import GroupAssigner

@@ -14,8 +14,8 @@ from typing import Final, cast
 
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
-from ...store.index.lane import LANE_SHIFT
 from ...store.message import HeaderValue
+from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME
@@ -125,7 +125,7 @@ def dead_letter_on_overflow(
             if persistent:
                 target = producers.destinations.lane(queue.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
-                sequence = store.add_slice(target.index_lane, timestamp, [(properties, body)])
+                sequence = store.append_slice(target.index_lane, timestamp, [(properties, body)])
                 producers.publisher.arrive(target, ((sequence, properties, body, timestamp),))
             else:
                 volatile = producers.destinations.non_persistent_lane(queue, priority)

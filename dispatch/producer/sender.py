@@ -9,15 +9,13 @@ from math import ceil
 from typing import Final
 
 from ...store.errors import Closed, ForebayError, MessageTooLarge, SettingsError, StoreFull
+from ...store.format.identity import Identity
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.state import NAME_BYTES_MAX
 from ...store.format.times import Times, encode_times, has_times, times_of
-from ...store.identified import add_identified
-from ...store.index.deduplication import Identity
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ...store.message_store import MessageStore
-from ...store.topic_store import TopicStore
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.wait_line import deadline_after
 from ..config.policies import Policies
@@ -137,7 +135,6 @@ class Producers:
 
     def store_once(
         self,
-        messages: MessageStore | TopicStore,
         area: PersistentLaneState,
         timestamp: int,
         batch: Sequence[tuple[bytes, bytes]],
@@ -163,9 +160,7 @@ class Producers:
             while fresh:
                 room = area.index_lane.slice_room
                 part, fresh = fresh[:room], fresh[room:]
-                first = self._write_fresh(
-                    messages, area, timestamp, [batch[at] for at in part], _known(identities, part)
-                )
+                first = self._write_fresh(area, timestamp, [batch[at] for at in part], _known(identities, part))
                 sequences = dict(zip(part, range(first, first + len(part)), strict=True))
                 behind = fresh[0] if fresh else len(batch)
                 ids += [own_ids[at] or f"{area.id_prefix}{sequences[at]}" for at in range(done, behind)]
@@ -174,7 +169,6 @@ class Producers:
 
     def _write_fresh(
         self,
-        messages: MessageStore | TopicStore,
         area: PersistentLaneState,
         timestamp: int,
         part: list[tuple[bytes, bytes]],
@@ -182,10 +176,7 @@ class Producers:
     ) -> int:
         """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
         times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
-        if isinstance(messages, TopicStore):
-            first = messages.add_identified(area.index_lane, timestamp, part, identities, times)
-        else:
-            first = add_identified(messages, area.index_lane, timestamp, part, identities, times)
+        first = self.store.append_slice(area.index_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(area, timestamp, first, part, times)
             return first
@@ -217,7 +208,6 @@ class Producers:
 
     def store_timed(
         self,
-        messages: MessageStore | TopicStore,
         area: PersistentLaneState,
         batch: Sequence[tuple[bytes, bytes]],
         own_ids: Sequence[str | None],
@@ -233,10 +223,7 @@ class Producers:
             while begin < len(batch):
                 part = list(batch[begin : begin + area.index_lane.slice_room])
                 times = [times_of(properties) for properties, _ in part]
-                if isinstance(messages, TopicStore):
-                    first = messages.add_timed(area.index_lane, timestamp, part, times)
-                else:
-                    first = messages.timetable.add(area.index_lane, timestamp, part, times)
+                first = self.store.append_slice(area.index_lane, timestamp, part, times)
                 self.arrive_timed(area, timestamp, first, part, times)
                 behind = begin + len(part)
                 ids += [
@@ -263,10 +250,9 @@ class Producers:
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, producers: Producers, area: QueueArea, messages: MessageStore | TopicStore) -> None:
+    def __init__(self, producers: Producers, area: QueueArea) -> None:
         self.producers = producers
         self._area = area
-        self._messages = messages
         self.confirmer: Confirmer = producers.publisher
 
     @property
@@ -337,7 +323,7 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with producers.lock:
-                sequence = self._messages.add(area.index_lane, timestamp, properties, body)
+                sequence = producers.store.add(area.index_lane, timestamp, properties, body)
                 message = (sequence, properties, body, timestamp)
                 if producers.syncs_always:
                     producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
@@ -610,16 +596,16 @@ class Sender:
             transaction.add(area, timestamp, batch, batch_ids, ids)
             return
         if self._area.is_watched:
-            producers.store_once(self._messages, area, timestamp, batch, batch_ids, ids)
+            producers.store_once(area, timestamp, batch, batch_ids, ids)
             batch = []
         elif has_times(batch[0][0]):
-            producers.store_timed(self._messages, area, batch, batch_ids, ids)
+            producers.store_timed(area, batch, batch_ids, ids)
             batch = []
         begin = 0
         with producers.lock:
             while begin < len(batch):
                 part = batch[begin : begin + area.index_lane.slice_room]
-                first = self._messages.add_slice(area.index_lane, timestamp, part)
+                first = producers.store.append_slice(area.index_lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]

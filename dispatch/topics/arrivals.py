@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from ..core.model import LaneState
 
 SPARE_RUNS: Final = 64

@@ -12,8 +12,8 @@ from typing import Final
 
 from ...store.index.topic_lane import NO_RECORD
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.policy import Eviction
 from ..core.model import LaneState, NonPersistentLaneState
 from ..core.removal import Removals

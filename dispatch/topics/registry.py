@@ -12,7 +12,6 @@ from ...store.errors import SelectorError, SettingsError, SubscriptionInUse
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
 from ...store.message_store import MessageStore
-from ...store.topic_store import TopicStore
 from ..config.policies import Policies
 from ..consumer.consumer import Consumer, Consumers
 from ..core.delays import TimedLanes
@@ -65,8 +64,7 @@ class Topics:
         self._consumers = consumers
         self._policies = policies
         self._unrecorded = UnrecordedStore(store)
-        self.store = TopicStore(store)
-        self.unmatched_sweeper = UnmatchedSweeper(targets, self.store, reading)
+        self.unmatched_sweeper = UnmatchedSweeper(targets, store, reading)
         self.areas: dict[str, TopicState] = {}
 
     def restore(self) -> None:
@@ -147,7 +145,9 @@ class Topics:
             text = selector.text if selector is not None else None
             if area is None:
                 with self._overhead.one_more(SUBSCRIPTION_BYTES):
-                    area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
+                    area = self._add_subscription(
+                        topic, self._message_store.subscribe(topic.number, name, text), selector
+                    )
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
             elif text != area.subscriber.facts.selector:
@@ -174,7 +174,7 @@ class Topics:
             area = topic.durable_area(name)
             if area in topic.online:
                 raise SubscriptionInUse(topic.name, name)
-            self.store.unsubscribe(area.subscriber)
+            self._message_store.unsubscribe(area.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
             self._forget(area)
@@ -196,7 +196,7 @@ class Topics:
             area.forget_heads()
             del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
-            self.store.unsubscribe(area.subscriber)
+            self._message_store.unsubscribe(area.subscriber)
             self._forget(area)
 
     def _drop_non_persistent(self, subscription: SubscriptionState) -> None:

@@ -16,14 +16,14 @@ from typing import ClassVar, Final
 from ...cache.spill.overflow import Overflow
 from ...store.format.record import RecordDamaged
 from ...store.format.times import Times
-from ...store.index.lane import LANE_SHIFT, PRIORITIES, Lane
+from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ...store.journal.reading import Region, StoredMessage
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS, MessageStore
+from ...store.numbering import LANE_SHIFT, PRIORITIES, VOLATILE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import VOLATILE
 from ..core.destinations import Destinations
 from ..core.model import (
     ConsumerGroup,
@@ -306,7 +306,7 @@ class SubscriptionLaneState(PersistentLaneState):
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
 
     def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: LaneState) -> None:
-        super().__init__(subscription, lane, topic_area.id_prefix)
+        super().__init__(subscription, lane.topic, topic_area.id_prefix, lane)
         self.subscription = subscription
         self.subscription_lane = lane
         self.topic_area = topic_area

@@ -18,8 +18,8 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
-from ...store.index.lane import LANE_SHIFT
 from ...store.message_store import MessageStore
+from ...store.numbering import LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..admission.limits import DestinationLimits
 from ..core.delays import TimedLanes
@@ -298,7 +298,7 @@ class Transaction:
                 lengths = {written.position: written.lengths for written in self._written}
                 store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
             else:
-                store.transactions.end(branch.number)
+                store.transactions.forget(branch.number)
             store.adds += branch.messages
             for lane, holes in branch.holes.items():
                 self._lane(lane).first_sequence += holes  # nobody enqueued them
@@ -383,7 +383,7 @@ class Transaction:
                 self._store.transactions.rollback(branch)
         except ForebayError:
             pass  # a crash would leave no more of it than this does
-        self._store.transactions.end(branch.number)
+        self._store.transactions.forget(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
         returned = self.held

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from forebay.pipeline import local, session
+from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import find_stores
 from forebay.pipeline.spark import questions as by_spark
+from forebay.pipeline.spark.session import session
 
 MIB: Final = 1 << 20
 REASONS: Final = {

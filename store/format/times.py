@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from .record import crc32
-
-if TYPE_CHECKING:
-    from ..disk.disk import File
-    from .record import Slice
+from ..disk.disk import File
+from .record import Slice, crc32
 
 NEVER: Final = (1 << 63) - 1
 TIMES_BLOCKS: Final = 2
@@ -140,10 +136,10 @@ class BlockTimes:
             if 0 < column[index] <= now_ms:
                 column[index] = 0
         self.waiting = sum(1 << index for index, due in enumerate(column) if due)
-        self.look(gone)
+        self.refresh(gone)
         return released
 
-    def look(self, gone: int) -> None:
+    def refresh(self, gone: int) -> None:
         """Find the earliest times again: some of the messages have gone. O(512)."""
         for kind in (DUE, EXPIRY):
             column = self.columns[kind]
@@ -156,7 +152,7 @@ class BlockTimes:
         for index, value in enumerate(self.columns[kind]):
             if 0 < value <= now_ms:
                 found |= 1 << index
-        self.look(gone)
+        self.refresh(gone)
         return found & ~gone
 
     def pack(self, messages: int, gone: int) -> bytes:
@@ -164,7 +160,7 @@ class BlockTimes:
 
         Each column as its least value and what is above that, in as many byte planes as it takes.
         """
-        self.look(gone)
+        self.refresh(gone)
         if self.earliest == [NEVER, NEVER]:
             return b""
         parts: list[bytes] = []
@@ -204,7 +200,7 @@ class BlockTimes:
                 return None
             column.extend(values)
         times.waiting = sum(1 << index for index, value in enumerate(times.columns[DUE]) if value)
-        times.look(gone)
+        times.refresh(gone)
         return (times, begin) if times.earliest == [due, expiry] else None
 
 
@@ -214,15 +210,3 @@ def packed_times(packed: bytes) -> tuple[int, int]:
         return 0, 0
     due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)
     return (due if 0 < due < NEVER else 0), (expiry if 0 < expiry < NEVER else 0)
-
-
-def runs_of(mask: int, base: int) -> Iterator[tuple[int, int]]:
-    """Each run of ones as (first, last), counted from base, in order."""
-    at = base
-    while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        length = (~mask & (mask + 1)).bit_length() - 1
-        yield at + skip, at + skip + length - 1
-        mask >>= length
-        at += skip + length

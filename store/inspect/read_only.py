@@ -9,7 +9,7 @@ refuse is refused here as well.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,19 +22,21 @@ from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
     Walk,
     decode_data_log_header,
     find_records,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..maintenance.leases import read_leases
 from ..maintenance.retention import RetentionReasons
-from ..metadata.sqlite import MemoryMetadataStore
+from ..metadata.memory import MemoryMetadataStore
+from ..numbering import OFFSET_BITS, OFFSET_MASK
+from ..parts import StoreParts
 from ..recovery.opening import find_store_id
-from ..recovery.recovery import Recovery, _End
+from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Transactions
 
-LOOKS_MAX: Final = 4
+TRIES_MAX: Final = 4
 """So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
 HELD_FILES_MAX: Final = 256
 """So many data logs are held open from the listing on, so that they stay readable when their names go."""
@@ -44,10 +46,10 @@ _INDEX_BYTES: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ReadOnlyStore:
     """What was there. sizes: bytes of each data log."""
 
-    pins: RetentionReasons
+    retention: RetentionReasons
     sizes: dict[int, int]
     index: Index
     """All blocks are in RAM."""
@@ -59,37 +61,28 @@ class Look:
     """An open file of a data log, and its salt."""
 
 
-def look(disk: Disk, now_ms: int = 0) -> Look:
+def open_read_only(disk: Disk, now_ms: int = 0) -> ReadOnlyStore:
     """Replay the journal. Raises JournalCorrupt, or OSError where it cannot be read. Reads every data log once.
 
     now_ms: leases that have expired by then are none.
     """
-    for _ in range(LOOKS_MAX - 1):
+    for _ in range(TRIES_MAX - 1):
         try:
-            return _look(disk, now_ms)
+            return _open(disk, now_ms)
         except FileNotFoundError:
             continue  # the owner deleted a data log between the listing and its turn
-    return _look(disk, now_ms)
+    return _open(disk, now_ms)
 
 
-def _look(disk: Disk, now_ms: int) -> Look:
+def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
         transactions, subscriptions = Transactions(index), Subscriptions(index)
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
-        replay = _Replay(
-            held,
-            index,
-            subscriptions,
-            transactions,
-            MemoryMetadataStore(),
-            None,
-            find_store_id(disk) or b"",
-            _no_checkpoint,
-            duplicates=duplicates,
-        )
-        found = replay.run()
+        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, transactions, duplicates)
+        recovery = Recovery(parts, None, find_store_id(disk) or b"", _no_checkpoint, tail=_ForeignTail(held))
+        found = recovery.run()
     finally:
         held.close()
 
@@ -102,8 +95,8 @@ def _look(disk: Disk, now_ms: int) -> Look:
         index.use(data_log)
     lock, undecided = threading.Lock(), transactions.data_logs()
     leases = read_leases(disk, now_ms)
-    pins = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
-    return Look(pins, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
+    retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 
 def _no_block(lane: int, block: int) -> bytes:
@@ -114,29 +107,30 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
     raise AssertionError("the index was never crowded")
 
 
-class _Replay(Recovery):
-    """Recovery that changes nothing, and beside a process that goes on writing."""
+class _ForeignTail(JournalTail):
+    """The end of a journal that another process may be writing: nothing is changed there."""
 
-    def _checked(self, end: _End) -> _End:
+    may_cut = False
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
+        """See JournalTail."""
         data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
-        header = self._headers.get(data_log)
-        rest = [found for found in end.rest if self._headers[found] is not None]
+        header = headers.get(data_log)
+        rest = [found for found in end.rest if headers[found] is not None]
+        if not rest:
+            return True  # without a header the next one is just being begun
         if rest != [data_log] or header is None:
-            return super()._checked(end) if rest else end  # without a header the next one is just being begun
+            return False
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
             # Searched before the second look: what is whole behind this place was written after it.
-            is_written = not is_last and any(True for _ in Walk(file, header, offset, verify_from=0))
+            return is_last or any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
-        return end if is_last or is_written else super()._checked(end)
-
-    def _cut(self, end: _End) -> None:
-        """What would be set aside is not there; the rest stays as it is."""
-        for data_log in end.rest:
-            if data_log != end.position >> OFFSET_BITS:
-                del self._result.sizes[data_log]
 
 
 class _ReadOnlyFile:
@@ -155,16 +149,16 @@ class _ReadOnlyFile:
         """Nothing was written."""
 
     def append(self, data: bytes) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def seek(self, position: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def truncate(self, length: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def preallocate(self, length: int) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
 
 class _HeldFile(_ReadOnlyFile):
@@ -198,7 +192,7 @@ class _ReadOnlyDisk:
         self._held.clear()
 
     def open(self, name: str, *, create: bool = False) -> File:
-        assert not create, "an onlooker writes nothing"
+        assert not create, "a read-only store writes nothing"
         return self.open_for_reading(name)
 
     def open_for_reading(self, name: str) -> File:
@@ -209,10 +203,10 @@ class _ReadOnlyDisk:
         """Nothing was written."""
 
     def make_directory(self, name: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def rename(self, name: str, to: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")
 
     def remove(self, name: str) -> None:
-        raise AssertionError("an onlooker writes nothing")
+        raise AssertionError("a read-only store writes nothing")

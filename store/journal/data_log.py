@@ -41,7 +41,7 @@ from ..format.record import (
     sequence_behind,
     verify_head,
 )
-from .forward_reader import Window
+from .forward_reader import ForwardReader
 
 FORMAT_VERSION: Final = 1
 DATA_LOG_HEADER_BYTES: Final = 64
@@ -275,7 +275,7 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
     each place that looks like a header, whatever length it claims.
     """
     size = file.size()
-    window = Window(file, offset)
+    window = ForwardReader(file, offset)
     while window.reach(offset + HEADER_BYTES):
         at = window.data.find(MAGIC_BYTES, offset + MAGIC_OFFSET - window.begin)
         place = window.begin + at - MAGIC_OFFSET if at >= 0 else window.end - MAGIC_OFFSET - 1
@@ -286,12 +286,12 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
             if _is_whole(file, place, record):
                 offset = place + record.length
         if offset >= window.end:
-            window = Window(file, offset)
+            window = ForwardReader(file, offset)
         elif offset - window.begin >= _CHUNK_BYTES:
             window.forget(offset)
 
 
-def _head_in(window: Window, place: int, salt: int, size: int) -> Header | None:
+def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header | None:
     """The header of the record that begins at place; None when none does whose head verifies."""
     if not window.reach(place + HEADER_BYTES):
         return None

@@ -25,7 +25,7 @@ _TOP: Final = 1 << 31
 _MASK: Final = (1 << 32) - 1
 
 
-class Window:
+class ForwardReader:
     """Bytes of a file from an offset on. It moves forward only."""
 
     def __init__(self, file: File, offset: int) -> None:

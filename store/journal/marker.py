@@ -1,4 +1,4 @@
-"""The mark in kr-store/state: whose journal the index belongs to, and whether the last shutdown was clean.
+"""The marker in kr-store/state: whose journal the index belongs to, and whether the last shutdown was clean.
 
 Deleting it forces a full replay. It is replaced whole (write, sync, rename,
 sync of the directory), so a crash leaves the old one or the new one.
@@ -11,27 +11,26 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-from ..disk.disk import Disk
+from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import STATE_DIRECTORY
-from .reserve import NO_SPACE
 
 logger = logging.getLogger("forebay.store")
 
-_NAME: Final = f"{STATE_DIRECTORY}/mark"
-_NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"
+_NAME: Final = f"{STATE_DIRECTORY}/marker"
+_NEW_NAME: Final = f"{STATE_DIRECTORY}/marker.new"
 _FORM: Final = struct.Struct("<8s16sIQB")
 _MAGIC: Final = b"FBMARK01"
 
 
-class Mark(NamedTuple):
+class Marker(NamedTuple):
     store_id: bytes
     epoch: int
     position: int
-    """Journal position that was durable when the mark was written."""
+    """Journal position that was durable when the marker was written."""
     is_clean: bool
 
 
-def read_mark(disk: Disk) -> Mark | None:
+def read_marker(disk: Disk) -> Marker | None:
     """None when there is none, or none that verifies."""
     if not disk.exists(_NAME):
         return None
@@ -43,13 +42,13 @@ def read_mark(disk: Disk) -> Mark | None:
     if len(data) != _FORM.size + 4 or zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
         return None
     magic, store_id, epoch, position, is_clean = _FORM.unpack(data[:-4])
-    return Mark(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
+    return Marker(store_id, epoch, position, bool(is_clean)) if magic == _MAGIC else None
 
 
-def write_mark(disk: Disk, mark: Mark) -> None:
+def write_marker(disk: Disk, marker: Marker) -> None:
     if disk.exists(_NEW_NAME):
         disk.remove(_NEW_NAME)
-    data = _FORM.pack(_MAGIC, mark.store_id, mark.epoch, mark.position, mark.is_clean)
+    data = _FORM.pack(_MAGIC, marker.store_id, marker.epoch, marker.position, marker.is_clean)
     file = disk.open(_NEW_NAME, create=True)
     try:
         file.append(data + zlib.crc32(data).to_bytes(4, "little"))
@@ -60,11 +59,11 @@ def write_mark(disk: Disk, mark: Mark) -> None:
     disk.sync_directory(STATE_DIRECTORY)
 
 
-def leave_mark(disk: Disk, mark: Mark) -> None:
-    """As write_mark, at the end. On a full disk none is left: the next open replays, and needs what space there is."""
+def leave_marker(disk: Disk, marker: Marker) -> None:
+    """Write the marker of a clean shutdown. On a full disk there is none: what space is left is for the next replay."""
     try:
-        write_mark(disk, mark)
+        write_marker(disk, marker)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")
+        logger.warning("the marker of a clean shutdown found no space: the next open replays the journal")

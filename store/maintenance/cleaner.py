@@ -11,7 +11,8 @@ from ..disk.layout import MAX_DATA_LOG_ID
 from ..format.record import DROP
 from ..format.state import State, encode_state
 from ..index.index import Index
-from ..journal.journal import OFFSET_BITS, Journal
+from ..journal.journal import Journal
+from ..numbering import OFFSET_BITS
 from ..transactions import Transactions
 from .archive import Archive
 from .leases import Lease
@@ -47,7 +48,7 @@ class Cleaner:
         state_lock: threading.Lock,
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
-        pins: Callable[[], RetentionReasons],
+        retention_reasons: Callable[[], RetentionReasons],
         leases: Callable[[], Sequence[Lease]] = tuple,
     ) -> None:
         """archive: keeps what is discarded; None: it is deleted. replay_position: where the next open begins.
@@ -62,7 +63,7 @@ class Cleaner:
         self._lock = state_lock
         self._replay_position = replay_position
         self._is_full = is_full
-        self._pins = pins
+        self._retention_reasons = retention_reasons
         self._leases = leases
         self._leased_from = MAX_DATA_LOG_ID + 1
         """At the last cleanup: data logs from that one on were kept for leases."""
@@ -83,7 +84,7 @@ class Cleaner:
         so no crash can turn a deletion into a loss or a redelivery. What the
         disk refuses to delete is tried again by the next cleanup.
         """
-        holders = self._pins().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
+        holders = self._retention_reasons().destinations() if cleanup_logger.isEnabledFor(logging.DEBUG) else None
         leases = self._leases()
         self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
         copied = self._copy_ahead(leases)

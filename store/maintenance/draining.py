@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..index.lane import DataLogUse
+from ..index.data_log_use import DataLogUse
 
 SOON_SECONDS: Final = 10.0
 
@@ -25,7 +25,7 @@ class Draining:
         self.soon_empty: set[int] = set()
         """Data logs that are empty within SOON_SECONDS if messages leave them as fast as between the last two looks."""
 
-    def look(self, now: float, uses: Mapping[int, DataLogUse]) -> None:
+    def sample(self, now: float, uses: Mapping[int, DataLogUse]) -> None:
         """O(data logs). REQUIRES: state lock."""
         seconds, self._looked_at = now - self._looked_at, now
         before = self._pending

@@ -14,7 +14,8 @@ from ..account import Account
 from ..disk.disk import File
 from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
-from ..journal.journal import OFFSET_BITS, Journal
+from ..journal.journal import Journal
+from ..numbering import OFFSET_BITS
 from ..transactions import Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
@@ -22,7 +23,7 @@ PREPARE_SHARE: Final = 2
 """A branch is only moved out of a data log so many times as large as its prepare record, which is written again."""
 
 
-class Moved(NamedTuple):
+class MoveReport(NamedTuple):
     messages: int
     appended_bytes: int
     problem: str
@@ -47,7 +48,7 @@ class PreparedMoving:
         self._lock = state_lock
         self._account = account
 
-    def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> Moved:
+    def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
         """Out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
         messages = appended_bytes = 0
         with self._lock:
@@ -58,13 +59,15 @@ class PreparedMoving:
             if not slices:
                 continue
             if PREPARE_SHARE * branch_bytes(branch) > data_log_bytes:
-                return Moved(messages, appended_bytes, "a prepared transaction has too many slices to be written again")
+                return MoveReport(
+                    messages, appended_bytes, "a prepared transaction has too many slices to be written again"
+                )
             places: dict[int, int] = {}
             for placed in slices:
                 charge_bytes = 3 * placed.length if placed.length > BATCH_BYTES else 0
                 with self._lock:
                     if not self._account.reserve(charge_bytes):
-                        return Moved(messages, appended_bytes, "memory is short", is_waiting=True)
+                        return MoveReport(messages, appended_bytes, "memory is short", is_waiting=True)
                 try:
                     position = self._copy(branch, placed, file, salt)
                 finally:
@@ -79,7 +82,7 @@ class PreparedMoving:
                     self._transactions.move(branch, places)
                     messages += sum(placed.messages for placed in slices)
                     appended_bytes += HEADER_BYTES + branch_bytes(branch)
-        return Moved(messages, appended_bytes, "")
+        return MoveReport(messages, appended_bytes, "")
 
     def _waits(self, branch: Branch) -> bool:
         """Whether it still waits for its outcome. REQUIRES: state lock."""
@@ -95,8 +98,5 @@ class PreparedMoving:
             flags = part.priority | RELOCATED | TRANSACTIONAL | (TIMED if placed.position in branch.timed else 0)
             head = flags, part.destination, branch.number, part.timestamp
             with journal.uninterrupted():
-                if len(contents) == 1:
-                    offset = journal.append_one(*head, *contents[0])
-                else:
-                    offset, _ = journal.append_slice(*head, contents)
+                offset, _ = journal.append_slice(*head, contents)
             return journal.data_log << OFFSET_BITS | offset

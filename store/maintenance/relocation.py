@@ -42,19 +42,20 @@ from ..format.record import (
     survivors_payload,
 )
 from ..format.times import has_times, with_times
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
+from ..index.data_log_use import DataLogUse
 from ..index.index import Index
-from ..index.lane import DataLogUse, Lane
+from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
-from ..journal.journal import OFFSET_MASK, Journal
+from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
-from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, look_through
+from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, follows, scan_piece
 from .removable import removable
 from .throttle import Throttle
 
@@ -69,11 +70,11 @@ STEP_CHARGE_BYTES: Final = 56 * 1024
 SCAN_SHARE: Final = 16
 """To look through so many bytes weighs as much as to copy one."""
 STEPS_MAX: Final = 16
-LOOK_SECONDS: Final = 1.0
+SAMPLE_SECONDS: Final = 1.0
 RANGE_CHARGE_BYTES: Final = 80
 """A run of survivors, as numbers, as payload and as record."""
 
-LOOK_BLOCKS: Final = 64
+SCAN_BLOCKS: Final = 64
 """Of the index, looked through in one hold of the lock."""
 _BLOCK_WEIGHT_BYTES: Final = 4096
 """To look at one weighs as much as to look through so many bytes of a data log."""
@@ -153,7 +154,7 @@ class Relocation:
         """Those with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
         self._draining = Draining(now)
-        self._looked_at = now
+        self._sampled_at = now
         self._round_end: int | None = None
         """The newest data log that the round at hand turns to; None: no limit."""
         self._is_busy = True
@@ -220,12 +221,12 @@ class Relocation:
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
         """As much as the traffic leaves room for. REQUIRES: no lock. Returns how many steps were done."""
         with self._lock:
-            if now - self._looked_at >= LOOK_SECONDS:
-                self._looked_at = now
-                self._draining.look(now, self._index.uses)
-                self._look()
+            if now - self._sampled_at >= SAMPLE_SECONDS:
+                self._sampled_at = now
+                self._draining.sample(now, self._index.uses)
+                self._choose_next()
             others = self._journal.appended_bytes - self.appended_bytes
-            self._throttle.look(now, others, is_far_above=self._is_far_above)
+            self._throttle.sample(now, others, is_far_above=self._is_far_above)
             self._is_busy = self._throttle.is_busy(now)
         steps = 0
         while self.is_wanted and steps < STEPS_MAX and self._throttle.allows(now) and self._has_room(checkpoint):
@@ -236,13 +237,13 @@ class Relocation:
             steps += self.is_wanted
         if steps:
             with self._lock:
-                self._look()
+                self._choose_next()
         return steps
 
     def _has_room(self, checkpoint: Callable[[], bool]) -> bool:
         return checkpoint() if self._index.is_filling else True
 
-    def _look(self) -> None:
+    def _choose_next(self) -> None:
         bounds = self.bounds()
         if self._source is None:
             self._begin_round()
@@ -316,7 +317,7 @@ class Relocation:
                 if source is None or self._index.is_crowded:
                     return False
                 if not self._account.reserve(STEP_CHARGE_BYTES):
-                    self._leave(source)
+                    self._release(source)
                     return False
             is_done = True
             try:
@@ -332,7 +333,7 @@ class Relocation:
                 with self._lock:
                     self._account.release(STEP_CHARGE_BYTES)
                     if is_done:
-                        self._leave(source)
+                        self._release(source)
             return True
 
     def _move_prepared(self, source: _Source) -> None:
@@ -349,7 +350,7 @@ class Relocation:
         elif moved.problem:
             self._keep(source.data_log, moved.problem, logging.DEBUG)
 
-    def _leave(self, source: _Source) -> None:
+    def _release(self, source: _Source) -> None:
         """REQUIRES: state lock."""
         self._account.release(source.charge_bytes)
         self._source = None
@@ -358,7 +359,7 @@ class Relocation:
         """True: there is no more to be done with this data log."""
         scanned_to, copied_to = self._scanned_bytes + SCAN_BYTES, self.appended_bytes + STEP_BYTES
         while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
-            piece = look_through(source.file, source.offset, source.end) if source.lanes is None else None
+            piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
             with self._lock:
                 use = self._index.uses.get(source.data_log)
                 if use is None or not use.pending_messages:
@@ -400,7 +401,7 @@ class Relocation:
         """What some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
         assert source.lanes
         found: list[Live] = []
-        for _ in range(LOOK_BLOCKS):
+        for _ in range(SCAN_BLOCKS):
             if not source.lanes:
                 break
             lane = self._index.lanes.get(source.lanes[-1])

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ..format.places import Extent
 from ..format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..format.state import QUEUE, Destination
-from ..index.block import Block, Extent
+from ..index.block import Block
 from ..index.index import Index
-from ..index.lane import LANE_SHIFT
 from ..journal.reading import Readable
+from ..numbering import LANE_SHIFT
 from .leases import Lease
 
 PENDING_MESSAGE: Final = "pending_message"
@@ -135,22 +136,22 @@ class RetentionReasons:
                 holders.setdefault(self._holder(number), set()).add(data_log)
         return holders
 
-    # ------------------------------------------------------------------ from facts to pins
+    # ------------------------------------------------------------------ from facts to reasons
 
     def _assemble(
         self, data_log: int, pending: Mapping[int, list[RetentionReason]], *, is_brief: bool = False
     ) -> list[RetentionReason]:
-        pins = [*pending.get(data_log, ()), *self._bound(data_log)]
+        reasons = [*pending.get(data_log, ()), *self._bound(data_log)]
         if data_log >= self._replayed:
             holder = JOURNAL_HOLDER if data_log >= self._newest else CHECKPOINT_HOLDER
-            pins.append(RetentionReason(IN_USE, holder, data_logs=(data_log,)))
-        if not pins or not is_brief:
+            reasons.append(RetentionReason(IN_USE, holder, data_logs=(data_log,)))
+        if not reasons or not is_brief:
             kept_for: dict[str, list[RetentionReason]] = {}
             for root in self._roots(data_log):
                 for pin in (*pending.get(root, ()), *self._bound(root)):
                     kept_for.setdefault(pin.holder, []).append(pin)
-            pins += [_ack_pin(holder, parts) for holder, parts in kept_for.items()]
-        return pins
+            reasons += [_ack_reason(holder, parts) for holder, parts in kept_for.items()]
+        return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
         """What is not about messages that wait for somebody."""
@@ -184,7 +185,7 @@ class RetentionReasons:
         )
 
     def _pending(self, wanted: Iterable[int]) -> dict[int, list[RetentionReason]]:
-        """The pins of pending messages, by data log."""
+        """The reasons of pending messages, by data log."""
         return {
             data_log: [
                 RetentionReason(
@@ -231,7 +232,7 @@ class RetentionReasons:
             run = lane.blocks.next_from(at) if lane is not None else None
             if lane is None or run is None:
                 return None
-            _count(number, self._index.peek(lane, run[0]), found, left)
+            _count(number, self._index.cache.peek(lane, run[0]), found, left)
             at = run[0] + 1
         return at
 
@@ -249,7 +250,7 @@ class RetentionReasons:
                 continue  # the data log was deleted meanwhile, or is damaged there
 
 
-def _ack_pin(holder: str, parts: list[RetentionReason]) -> RetentionReason:
+def _ack_reason(holder: str, parts: list[RetentionReason]) -> RetentionReason:
     return RetentionReason(
         ACK,
         holder,

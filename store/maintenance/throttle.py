@@ -24,7 +24,7 @@ class Throttle:
         self._credit_bytes = 0
         self._busy_at = now
 
-    def look(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
+    def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
         """appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load."""
         since = appended_bytes - self._appended_bytes
         self._appended_bytes = appended_bytes

@@ -1,4 +1,4 @@
-"""The rows of the metadata store, and their census: how many blocks there are, a checksum over what is said of each.
+"""The rows of the metadata store, and their checksum: how many blocks there are, a checksum over what is said of each.
 
 A commit corrects both by the rows that it touches, and an open counts them
 again: what a kill left between two transactions, or a page that is old or
@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ..index.block import packed_earliest, packed_messages
-
-SequenceSet = dict[int, list[tuple[int, int]]]
-"""Lane -> runs of consecutive block numbers, each (first, last), ascending."""
+from .store import BlockRuns, MetadataDamaged
 
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, when one expires; 0 for no such time."""
@@ -28,27 +26,23 @@ _MASK = 2**64 - 1
 _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
 
 
-class MetadataDamaged(Exception):
-    """What is stored can't be trusted. Clear the store and rebuild it from the journal."""
-
-
 @dataclass(frozen=True, slots=True)
-class Census:
+class BlockChecksum:
     """The count of blocks and the sum of a term for each: a commit corrects both by the rows it touches."""
 
     blocks: int = 0
     checksum: int = 0
 
-    def __add__(self, other: Census) -> Census:
-        return Census(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
+    def __add__(self, other: BlockChecksum) -> BlockChecksum:
+        return BlockChecksum(self.blocks + other.blocks, self.checksum + other.checksum & _CHECKSUM_MASK)
 
-    def __sub__(self, other: Census) -> Census:
-        return Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
+    def __sub__(self, other: BlockChecksum) -> BlockChecksum:
+        return BlockChecksum(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
 
 
-def survey(rows: Iterable[Row]) -> tuple[SequenceSet, Census]:
-    """Runs and census of rows; for the runs they must ascend."""
-    runs: SequenceSet = {}
+def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
+    """Runs and checksum of rows; for the runs they must ascend."""
+    runs: BlockRuns = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
     try:
@@ -68,7 +62,7 @@ def survey(rows: Iterable[Row]) -> tuple[SequenceSet, Census]:
             block_before = block
     except (TypeError, ArithmeticError) as error:
         raise MetadataDamaged("a place in the index that is no number") from error
-    return runs, Census(count, checksum & _CHECKSUM_MASK)
+    return runs, BlockChecksum(count, checksum & _CHECKSUM_MASK)
 
 
 def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:

@@ -17,94 +17,13 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from random import Random
+from collections.abc import Sequence
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any
 
-from ..format.times import DUE, EXPIRY, NEVER
-from .checksum import UNBOUNDED, Census, SequenceSet, parts_of, ranges, row_of, survey, timed_rows
-from .checksum import MetadataDamaged as MetadataDamaged
-
-
-class MetadataFull(MetadataDamaged):
-    """A checkpoint found no room, or could not be written. What was committed before it stands: postpone it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What one checkpoint committed. The blocks themselves stay on disk; `read_block` fetches them."""
-
-    position: int
-    epoch: int
-    root: bytes
-    blocks: SequenceSet
-    earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of lanes with such messages: when the first one is due, and when the first one expires; 0: none."""
-
-
-class MetadataStore(Protocol):
-    """Blocks by (lane, block) and one root value, replaced together. Everything may be called from any thread."""
-
-    @property
-    def is_persistent(self) -> bool:
-        """What is committed outlives the process."""
-
-    @property
-    def is_filling(self) -> bool:
-        """There should be no further blocks until some are deleted."""
-
-    def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
-
-    def commit(
-        self,
-        position: int,
-        epoch: int,
-        root: bytes,
-        puts: Sequence[tuple[int, int, bytes]],
-        deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
-    ) -> None:
-        """Replace the checkpoint, all or nothing. A put wins over a delete; deleting what is absent is fine.
-
-        `position` must be one that the journal has synced. MetadataFull: it is to be tried again with what changed
-        since; until then `load` gives the old checkpoint or refuses.
-        """
-
-    def read_block(self, lane: int, block: int) -> bytes:
-        """The block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or wrong."""
-
-    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """(time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
-
-        Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
-        """
-
-    def resize_cache(self, cache_bytes: int) -> int:
-        """Keep at most so many bytes in RAM, or as few above it as can be; returns how many. A commit delays it."""
-
-    def clear(self) -> None:
-        """Start again empty, whatever the files hold."""
-
-    def close(self) -> None:
-        """Release the files. Adds no durability: what was committed is what is there."""
-
-
-Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[tuple[int, int]]]
-"""Position, epoch, root, puts and deletes of `MetadataStore.commit`."""
-
-
-def commit_lending(metadata: MetadataStore, lend: Callable[[], bool], checkpoint: Checkpoint) -> None:
-    """Commit, on a full disk with what lend gave back to it. MetadataFull: there was nothing, or it was not enough."""
-    try:
-        metadata.commit(*checkpoint)
-    except MetadataFull:
-        if not lend():
-            raise
-        metadata.commit(*checkpoint)
-
+from ..format.times import NEVER
+from .checksum import UNBOUNDED, BlockChecksum, parts_of, ranges, row_of, survey
+from .store import MetadataDamaged, MetadataFull, Snapshot
 
 _SCHEMA_VERSION = 1
 _SCHEMA = (
@@ -189,13 +108,13 @@ class SqliteMetadataStore:
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._is_sound = False
-        self._census = Census()
+        self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
         """See MetadataStore. About 0.8 µs a block, and RAM for its runs only."""
         with self._writing:
             self._is_sound = False
-            self._census = Census()
+            self._checksum = BlockChecksum()
             self._unfinished.clear()
             try:
                 snapshot = self._load()
@@ -221,21 +140,21 @@ class SqliteMetadataStore:
         with writer:
             writer.execute("BEGIN")
             roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
-            blocks, census = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
+            blocks, checksum = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
             earliest = _earliest(writer)
-        if not roots and not census.blocks:
+        if not roots and not checksum.blocks:
             return None
         if len(roots) != 1:
-            raise MetadataDamaged(f"{_FILES[0]} has {len(roots)} roots and {census.blocks} blocks")
+            raise MetadataDamaged(f"{_FILES[0]} has {len(roots)} roots and {checksum.blocks} blocks")
         *head, crc, root = roots[0]
         if _root_crc(head, root) != crc:
             raise MetadataDamaged(f"{_FILES[0]}: the root does not match its checksum")
         store_id, position, epoch, *expected = head
         if store_id != self._store_id:
             raise MetadataDamaged(f"{_FILES[0]} belongs to store {store_id.hex()}, not {self._store_id.hex()}")
-        if census != Census(*expected):
-            raise MetadataDamaged(f"{_FILES[0]} holds {census}, not {Census(*expected)}")
-        self._census = census
+        if checksum != BlockChecksum(*expected):
+            raise MetadataDamaged(f"{_FILES[0]} holds {checksum}, not {BlockChecksum(*expected)}")
+        self._checksum = checksum
         return Snapshot(position, epoch, root, blocks, earliest)
 
     def commit(
@@ -294,31 +213,31 @@ class SqliteMetadataStore:
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
         rows = [row_of(*put) for put in puts]
-        _, census = survey(rows)
-        census += self._census
+        _, checksum = survey(rows)
+        checksum += self._checksum
         with writer:
             writer.execute("BEGIN IMMEDIATE")
             for place_range in doomed:
                 _, removed = survey(writer.execute(_PLACES + _RANGE, place_range))
                 writer.execute("DELETE FROM blocks" + _RANGE, place_range)
-                census -= removed
+                checksum -= removed
             # A block that was there keeps its id, and so its page: a third less is written, and the file stays dense.
             ids: dict[tuple[int, int], int] = {}
             for place_range in ranges(places):
                 old_rows = writer.execute(_PLACES_AND_IDS + _RANGE, place_range).fetchall()
                 ids.update((row[:2], row[-1]) for row in old_rows)
                 _, replaced = survey(row[:-1] for row in old_rows)
-                census -= replaced
+                checksum -= replaced
             writer.executemany(
                 "REPLACE INTO blocks (id, lane, block, crc, due, expiry, packed) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 ((ids.get(row[:2]), *row, put[2]) for row, put in zip(rows, puts, strict=True)),
             )
             if root is not None:
                 position, epoch, value = root
-                head = (self._store_id, position, epoch, census.blocks, census.checksum)
+                head = (self._store_id, position, epoch, checksum.blocks, checksum.checksum)
                 row = (*head, _root_crc(head, value), value)
                 writer.execute("REPLACE INTO root VALUES (0, ?, ?, ?, ?, ?, ?, ?)", row)
-        self._census = census
+        self._checksum = checksum
 
     def read_block(self, lane: int, block: int) -> bytes:
         """See MetadataStore. About 10 µs when the system has the page; a commit under way does not delay it."""
@@ -363,7 +282,7 @@ class SqliteMetadataStore:
         with self._writing:
             self._disconnect()
             self._remove_files()
-            self._census = Census()
+            self._checksum = BlockChecksum()
             self._unfinished.clear()
             self._is_sound = True
 
@@ -483,111 +402,3 @@ def _root_crc(head: Sequence[Any], root: bytes) -> int:
         return zlib.crc32(root, zlib.crc32(_ROOT_HEAD.pack(*head)))
     except (struct.error, TypeError) as error:
         raise MetadataDamaged(f"{_FILES[0]}: a root of the wrong types") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Checkpoint:
-    """What one commit of the memory store left. A block that is None was damaged, and so was all if not readable."""
-
-    position: int
-    epoch: int
-    root: bytes
-    blocks: Mapping[tuple[int, int], bytes | None]
-    is_readable: bool = True
-
-
-class MemoryMetadataStore:
-    """The same contract for simulated crashes: `crash` gives the store that a restart would find.
-
-    Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
-    """
-
-    is_persistent = True
-    is_filling = False
-
-    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
-        self._transaction_adds = transaction_adds
-        self._history = [checkpoint]
-        """The last synced state, then every newer one; None: empty."""
-
-    def load(self) -> Snapshot | None:
-        """See MetadataStore."""
-        checkpoint = self._history[-1]
-        if checkpoint is None:
-            return None
-        if not checkpoint.is_readable:
-            raise MetadataDamaged("simulated damage")
-        blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(checkpoint.blocks))
-        earliest: dict[int, tuple[int, int]] = {}
-        for kind in (DUE, EXPIRY):
-            for lane in blocks:
-                for time, _ in self.timed(kind, lane, (0, -1), NEVER, 1):
-                    due, expiry = earliest.get(lane, (0, 0))
-                    earliest[lane] = (time, expiry) if kind == DUE else (due, time)
-        return Snapshot(checkpoint.position, checkpoint.epoch, checkpoint.root, blocks, earliest)
-
-    def commit(
-        self,
-        position: int,
-        epoch: int,
-        root: bytes,
-        puts: Sequence[tuple[int, int, bytes]],
-        deletes: Sequence[tuple[int, int]] = (),
-        delete_lanes: Sequence[int] = (),
-    ) -> None:
-        """See MetadataStore."""
-        before = self._history[-1]
-        if before is not None and not before.is_readable:
-            raise MetadataDamaged("simulated damage")
-        if len(parts_of(puts, self._transaction_adds)) > 1:
-            # What a crash between the transactions of one checkpoint leaves.
-            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
-        lanes = frozenset(delete_lanes)
-        blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
-        for place in deletes:
-            blocks.pop(place, None)
-        blocks.update({(lane, block): packed for lane, block, packed in puts})
-        self._history.append(_Checkpoint(position, epoch, root, blocks))
-
-    def read_block(self, lane: int, block: int) -> bytes:
-        """See MetadataStore."""
-        checkpoint = self._history[-1]
-        packed = None if checkpoint is None else checkpoint.blocks.get((lane, block))
-        if packed is None:
-            raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
-        return packed
-
-    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """See MetadataStore."""
-        checkpoint = self._history[-1]
-        blocks = checkpoint.blocks if checkpoint is not None else {}
-        rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
-        return timed_rows(rows, kind, behind, until_ms, most)
-
-    def resize_cache(self, cache_bytes: int) -> int:
-        """See MetadataStore. Nothing of it counts."""
-        return cache_bytes
-
-    def clear(self) -> None:
-        """As with files, a power cut may still bring back what was cleared."""
-        self._history.append(None)
-
-    def close(self) -> None:
-        """Nothing to release; the contents stay for `crash`."""
-
-    def synced(self) -> None:
-        """All that was committed is on the device: no crash goes behind it any more."""
-        del self._history[:-1]
-
-    def crash(self, random: Random, *, damaged: bool = False) -> MemoryMetadataStore:
-        """What a restart may find: a state not older than the last synced one, or nothing.
-
-        damaged: a state that `load` refuses, or one with a block that `read_block` refuses.
-        """
-        checkpoint = random.choice([*self._history, None])
-        if damaged and checkpoint is not None and checkpoint.blocks and random.random() < 0.5:
-            place = random.choice(sorted(checkpoint.blocks))
-            checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
-        elif damaged:
-            checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
-        return MemoryMetadataStore(checkpoint, transaction_adds=self._transaction_adds)

@@ -11,17 +11,17 @@ from inside import open_forebay
 from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk, SimulatedFile
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings, StoreFailed
-from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.format.record import ATTEST, DESTINATION, DROP
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane
 from forebay.store.index.subscriptions import Subscriptions
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
-def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
     settings = Settings(background=False, memory_limit="4MiB")
     return open_forebay(disk, metadata, settings, ManualClock(1))
 
@@ -41,7 +41,7 @@ def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
 def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
     queue = opened(disk, metadata).queue("orders")
     queue.send_many([Message(b"first"), Message(b"second"), Message(b"third")])
     consumer = queue.subscribe()
@@ -132,7 +132,7 @@ def test_topic_whose_making_is_interrupted_does_not_swallow_a_queue_of_its_numbe
 ) -> None:
     store = SimulatedBay()
     with monkeypatch.context() as patch:
-        patch.setattr(Subscriptions, "see", interrupted_once(Subscriptions.see))
+        patch.setattr(Subscriptions, "register", interrupted_once(Subscriptions.register))
         with pytest.raises(KeyboardInterrupt):
             store.bay.topic("prices")
     confirmed = []

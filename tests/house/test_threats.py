@@ -13,12 +13,12 @@ import pytest
 from inside import open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import ForebayError, Message
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "secret-of-a-body"
@@ -90,7 +90,7 @@ def life(disk: SimulatedDisk, mode: str) -> list[str]:
     )
     said = []
     try:
-        bay = open_forebay(disk, MemoryMetadataStore(), settings, ManualClock(1))
+        bay = open_forebay(disk, SimulatedMetadataStore(), settings, ManualClock(1))
         for selector in (None, "h LIKE '%x'"):
             for name in bay.destinations():
                 with bay.queue(name).subscribe(selector=selector) as consumer:

@@ -12,6 +12,8 @@ from closed_stores import place_of, small_bay, two_data_logs
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
@@ -20,11 +22,9 @@ from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import MESSAGE
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.scan import open_data_logs
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
 
 HERE = Store("localhost", "")
@@ -34,7 +34,7 @@ def opened(image: SimulatedDisk) -> Forebay:
     """The store, its index made from the journal alone."""
     image.capacity_bytes = 1 << 40
     settings = Settings(background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB")
-    return open_forebay(image, MemoryMetadataStore(), settings, ManualClock(1))
+    return open_forebay(image, SimulatedMetadataStore(), settings, ManualClock(1))
 
 
 def without_index(image: SimulatedDisk) -> SimulatedDisk:
@@ -48,11 +48,11 @@ def without_index(image: SimulatedDisk) -> SimulatedDisk:
 def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
     index = inside(bay).index
     return {
-        (number, block): index.peek(lane, block).pack()
+        (number, block): index.cache.peek(lane, block).pack()
         for number, lane in index.lanes.items()
         for first, last in lane.blocks
         for block in range(first, last + 1)
-        if index.peek(lane, block).pending
+        if index.cache.peek(lane, block).pending
     }
 
 
@@ -70,10 +70,10 @@ def test_rebuilt_index_is_the_one_that_opening_makes() -> None:
 def test_pins_are_those_of_each_data_log() -> None:
     reasons: Counter[str] = Counter()
     for image in random_stores(range(150, 158)):
-        seen = look(image)
+        seen = open_read_only(image)
         rows = local.pins_of(HERE, image, 0)
         for data_log in seen.sizes:
-            own = explain_data_log(data_log, 0, seen.pins.of(data_log), 0).causes
+            own = explain_data_log(data_log, 0, seen.retention.of(data_log), 0).causes
             found = [row for row in rows if row.data_log == data_log]
             assert [(row.reason, row.holder, row.messages, row.bytes, row.frees) for row in found] == [
                 (cause.reason, cause.holder, cause.messages, cause.bytes, cause.frees) for cause in own

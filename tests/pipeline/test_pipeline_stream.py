@@ -19,9 +19,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes  # noqa: E402
 
-from forebay.pipeline import NotRead, local, register  # noqa: E402
+from forebay.pipeline import local
+from forebay.pipeline.errors import NotRead
 from forebay.pipeline.kernels.fleet import disk_of, find_stores  # noqa: E402
 from forebay.pipeline.kernels.schema import columns  # noqa: E402
+from forebay.pipeline.spark.questions import register
 from forebay.pipeline.spark.stream import ForebayStream, StreamOptions  # noqa: E402
 from forebay.store.inspect.facts import Wanted  # noqa: E402
 

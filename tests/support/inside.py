@@ -44,7 +44,7 @@ from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
 from forebay.store.maintenance.relocation import Relocation
 from forebay.store.message_store import MessageStore
-from forebay.store.metadata.sqlite import MetadataStore
+from forebay.store.metadata.store import MetadataStore
 
 
 def open_forebay(

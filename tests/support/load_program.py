@@ -10,7 +10,8 @@ from pathlib import Path
 
 from spark_process import SMALL
 
-from forebay.pipeline import load, session
+from forebay.pipeline.loading import load
+from forebay.pipeline.spark.session import session
 
 ROWS = 4_000
 PARTITIONS = 4

@@ -6,12 +6,12 @@ from random import Random
 from typing import Any
 
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 
 from forebay import Message
 from forebay.dispatch.consumer.consumer import Consumer
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 
 class RecordedBay(SimulatedBay):

@@ -7,15 +7,15 @@ from typing import Any
 
 from inside import Inside, open_forebay
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
-class _SyncedMetadataStore(MemoryMetadataStore):
+class _SyncedMetadataStore(SimulatedMetadataStore):
     """Keeps no history: nothing crashes here."""
 
     def commit(self, *args: Any, **fields: Any) -> None:

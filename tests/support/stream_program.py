@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from spark_process import SMALL
 
-from forebay.pipeline import register, session
+from forebay.pipeline.spark.questions import register
+from forebay.pipeline.spark.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,7 +19,7 @@ import forebay
 from forebay import Closed, Consumer, Delivery, Message, MessageTooLarge, SettingsError
 from forebay.cache.shares import Shares
 from forebay.dispatch.engine import resizing
-from forebay.store.metadata.memory import VolatileMetadataStore
+from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
 
 KIB, MIB = 1024, 1024 * 1024
@@ -63,7 +63,7 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
     assert bay.targets.head_queue_cache._share_bytes == fresh.targets.head_queue_cache._share_bytes
     assert bay.targets.pending_cache._share_bytes == fresh.targets.pending_cache._share_bytes
     assert bay.windows.persistent._most_bytes == fresh.windows.persistent._most_bytes
-    assert bay.index._capacity_blocks == fresh.index._capacity_blocks
+    assert bay.index.cache._capacity_blocks == fresh.index.cache._capacity_blocks
     assert bay.budget.free_bytes == fresh.budget.free_bytes
     for name, holder in bay.budget.holders.items():
         same = fresh.budget.holders[name]
@@ -365,7 +365,7 @@ def test_dirty_blocks_are_written_and_leave() -> None:
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
     index = bay.index
-    assert len(index.dirty) == 600 > MIB // 4 // 5632
+    assert len(index.cache.dirty) == 600 > MIB // 4 // 5632
     report = bay.bay.resize("4MiB")
     assert report.is_settled and limit_of(bay) == 4 * MIB
     assert index.held_bytes <= 4 * MIB // 16
@@ -377,7 +377,7 @@ def test_dirty_blocks_are_written_and_leave() -> None:
 
 
 def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forebay.store.metadata.sqlite import MetadataFull
+    from forebay.store.metadata.store import MetadataFull
 
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
@@ -418,7 +418,7 @@ def test_sqlite_lets_its_pages_go(tmp_path: Path) -> None:
 
 
 def test_rows_in_ram_keep_the_room_that_acks_need() -> None:
-    store = VolatileMetadataStore(100_000)
+    store = MemoryMetadataStore(100_000)
     store.commit(0, 1, b"", [(1, number, bytes(744)) for number in range(30)])
     assert store.held_bytes == 30_000
     assert store.resize_cache(10_000) == 60_000

@@ -18,16 +18,16 @@ from forebay.store.account import Unlimited
 from forebay.store.disk.disk import File
 from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.maintenance.retention import RetentionReasons
-from forebay.store.metadata.sqlite import MetadataFull
+from forebay.store.metadata.store import MetadataFull
 
 LOGGER = "forebay.store.cleanup"
 
 
 def from_outside(simulated: SimulatedBay, data_log: int) -> Explanation:
-    seen = look(simulated.disk)
-    return explain_data_log(data_log, seen.sizes[data_log], seen.pins.of(data_log), simulated.clock.time_ms())
+    seen = open_read_only(simulated.disk)
+    return explain_data_log(data_log, seen.sizes[data_log], seen.retention.of(data_log), simulated.clock.time_ms())
 
 
 Said = list[tuple[str, str, int, int]]
@@ -440,13 +440,13 @@ def test_live_and_from_outside_agree_on_random_stores(seed: int) -> None:
             simulated.reopen()
             consumers.clear()
         simulated.clock.advance(random.choice((0.0, 0.0, 10.0)))
-    seen = look(simulated.disk)
+    seen = open_read_only(simulated.disk)
     now_ms = simulated.clock.time_ms()
     sizes = simulated.store.sizes()
     assert seen.sizes == sizes
-    live = simulated.store.pins()
-    assert live.all() == seen.pins.all()
-    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.pins.all(), now_ms)
+    live = simulated.store.retention_reasons()
+    assert live.all() == seen.retention.all()
+    assert explain_whole(sizes, live.all(), now_ms) == explain_whole(seen.sizes, seen.retention.all(), now_ms)
     for data_log in sizes:
         assert from_outside(simulated, data_log) == simulated.bay.explain(data_log)
     simulated.bay.checkpoint()

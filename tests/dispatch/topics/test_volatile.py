@@ -11,11 +11,11 @@ from random import Random
 import pytest
 from inside import open_forebay
 from simulated_bay import SimulatedBay
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Consumer, Delivery, Message
 from forebay.store.disk.layout import TMP_STORAGE
 from forebay.store.errors import Closed, SettingsError, SpillFailed, StoreFull
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 KIB = 1024
 BODY = Random(3).randbytes(KIB)
@@ -130,7 +130,7 @@ def test_a_killed_process_leaves_files_that_the_next_open_deletes() -> None:
     persistent = store.queue().send(b"kept")
     left = store.disk.crash_process()
     assert left.list(TMP_STORAGE)
-    bay = open_forebay(left, MemoryMetadataStore(), store._settings, store.clock)
+    bay = open_forebay(left, SimulatedMetadataStore(), store._settings, store.clock)
     assert (left.list(TMP_STORAGE), bay.statistics().tmp_storage.bytes) == ([], 0)
     with bay.queue("orders").subscribe() as consumer:
         assert [delivery.id for delivery in consumer.take(10)] == [persistent]

@@ -377,8 +377,8 @@ STORE_BUGS = (
         "store/recovery/replay.py",
         (
             "drop records are not replayed",
-            "            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)\n",
-            "            decode_state(head[HEADER_BYTES:])\n",
+            "                self.expected.difference_update(payload.data_logs)\n",
+            "                pass\n",
             CRASHES,
         ),
     ),
@@ -392,7 +392,7 @@ STORE_BUGS = (
         ),
         (
             "no mark is written at open",
-            "        write_mark(self._disk, Mark(self._store_id, epoch, found.end, False))\n",
+            "        write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))\n",
             "",
             "tests/store/recovery/test_recovery.py",
         ),
@@ -483,10 +483,10 @@ STORE_BUGS = (
         ),
     ),
     *in_file(
-        "store/index/index.py",
+        "store/index/block_cache.py",
         (
             "what a checkpoint could not store is forgotten",
-            "                else:\n                    self.touch(lane, block)\n",
+            "        else:\n            self.touch(holder, block)\n",
             "",
             "tests/store/index/test_index.py",
         ),
@@ -501,8 +501,8 @@ STORE_BUGS = (
         ),
         (
             "count and checksum of the index's blocks are not verified",
-            "        if census != Census(*expected):\n",
-            "        if census.blocks < 0:\n",
+            "        if checksum != BlockChecksum(*expected):\n",
+            "        if checksum.blocks < 0:\n",
             "tests/store/metadata/test_metadata_damage.py",
         ),
         (

@@ -12,9 +12,10 @@ from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, Queue, Settings, SettingsError, StoreFull, TransactionError
+from forebay.store.format.identity import Identity, identity
 from forebay.store.format.properties import encode_properties, own_identity
 from forebay.store.format.record import RecordDamaged
-from forebay.store.index.deduplication import ID_CHARGE_BYTES, Deduplication, Identity, identity
+from forebay.store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 
 WINDOW = 8
 
@@ -466,7 +467,7 @@ def test_random_operations_on_windows_agree_with_plain_lists() -> None:
     random = Random(7)
     windows = Deduplication(None, lambda name: int(name), 1 << 30)
     for number in (1, 2, 3):
-        windows.see(number, f"{number * 2}")
+        windows.register(number, f"{number * 2}")
     model: dict[tuple[int, bytes], list[bytes]] = defaultdict(list)
     for step in range(5000):
         found = identity(random.randint(1, 3), random.choice((b"", b"p")), b"%d" % random.randrange(12))
@@ -484,7 +485,7 @@ def test_random_operations_on_windows_agree_with_plain_lists() -> None:
 
 def test_an_id_of_a_destination_without_a_window_is_not_noted() -> None:
     windows = Deduplication()
-    windows.see(1, "orders")
+    windows.register(1, "orders")
     windows.note(Identity(1, bytes(16), bytes(16)))
     assert windows.messages == 0 and not windows.watches(1)
 

@@ -12,21 +12,22 @@ import pytest
 from journals import all_records, data_logs, power_cut, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.format.state import decode_state
-from forebay.store.journal.journal import OFFSET_BITS, OFFSET_MASK
-from forebay.store.journal.marker import read_mark
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataFull
+from forebay.store.journal.marker import read_marker
+from forebay.store.metadata.store import MetadataFull
+from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 
 BODY = b"x" * 1000
 NAME = "orders"
 
 
-class Metadata(MemoryMetadataStore):
+class Metadata(SimulatedMetadataStore):
     """Synced by each commit, and does as told once."""
 
     def __init__(self) -> None:
@@ -245,7 +246,7 @@ def test_failed_disk_is_refused_until_opened_again_and_keeps_what_was_durable(
         with pytest.raises(StoreFailed):
             attempt()
     opened.store.close()
-    mark = read_mark(disk)
+    mark = read_marker(disk)
     assert mark is not None and not mark.is_clean
     again = OpenStore(power_cut(disk), metadata, clock=ManualClock(1))
     assert again.bodies()[:1] == [b"durable"]
@@ -476,7 +477,7 @@ def test_close_seals_and_marks_behind_everything(disk: SimulatedDisk, opened: Op
     opened.add(b"body")
     opened.store.close()
     walk, _ = walked(disk, 1)
-    mark = read_mark(disk)
+    mark = read_marker(disk)
     assert walk.is_sealed and mark is not None and mark.is_clean
     assert mark.position == 1 << OFFSET_BITS | walk.end
     for image in disk.every_power_cut():

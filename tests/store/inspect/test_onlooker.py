@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from message_stores import OpenStore
+from simulated_disk import PowerCut
+from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, send, settle, small_bay
 
 from forebay import JournalCorrupt
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut
 from forebay.store.inspect import read_only as onlooker
-from forebay.store.inspect.read_only import _ReadOnlyDisk, look
+from forebay.store.inspect.read_only import _ReadOnlyDisk, open_read_only
 from forebay.store.journal.data_log import find_records
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -32,10 +32,10 @@ def test_onlooker_finds_what_opening_would_and_changes_nothing(seed: int) -> Non
     before = image.image()
     seen = {
         data_log: sum(pin.messages for pin in pins if pin.reason == "pending_message")
-        for data_log, pins in look(image).pins.all().items()
+        for data_log, pins in open_read_only(image).retention.all().items()
     }
     assert image.image() == before
-    opened = OpenStore(image, MemoryMetadataStore())
+    opened = OpenStore(image, SimulatedMetadataStore())
     uses = opened.store.index.uses
     assert seen == {data_log: use.pending_messages for data_log, use in uses.items() if data_log in seen}
     assert set(uses) - set(seen) <= {opened.store.journal.data_log}
@@ -48,7 +48,7 @@ def test_damage_is_refused_as_opening_refuses_it() -> None:
     send(simulated, "orders", *[b"1"] * 5)
     simulated.disk.flip_bit(data_log_name(1), 200, 1)
     with pytest.raises(JournalCorrupt):
-        look(simulated.disk)
+        open_read_only(simulated.disk)
 
 
 def test_damage_in_the_newest_data_log_is_no_end() -> None:
@@ -57,7 +57,7 @@ def test_damage_in_the_newest_data_log_is_no_end() -> None:
         simulated.queue().send(b"x" * 100)
     simulated.disk.flip_bit(data_log_name(1), 700, 1)
     with pytest.raises(JournalCorrupt):
-        look(simulated.disk)
+        open_read_only(simulated.disk)
 
 
 def test_what_the_owner_writes_while_it_is_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_what_the_owner_writes_while_it_is_looked_at_is_no_damage(monkeypatch: p
         return find_records(*place)
 
     monkeypatch.setattr(onlooker, "find_records", find_later)
-    assert [pin.messages for pin in look(simulated.disk).pins.of(1)] == [1, 0]
+    assert [pin.messages for pin in open_read_only(simulated.disk).retention.of(1)] == [1, 0]
     assert simulated.queue().depth == 4
 
 
@@ -93,7 +93,7 @@ def test_data_logs_deleted_meanwhile_hurt_nobody(deleted_at: str, monkeypatch: p
         return names
 
     monkeypatch.setattr(disk, "list", listing)
-    assert list(look(disk).sizes) == [3]
+    assert list(open_read_only(disk).sizes) == [3]
     assert listed.count("quarantine") == 1
 
 
@@ -103,7 +103,7 @@ def test_onlooker_closes_what_it_opened() -> None:
         send(simulated, "orders", b"1")
         roll(simulated)
     disk = _CountingDisk(simulated.disk)
-    look(disk)
+    open_read_only(disk)
     assert disk.opened > 0 and disk.opened == disk.closed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulated_bay import SimulatedBay
 
-from forebay.store.index.lane import DataLogUse
+from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.maintenance.draining import SOON_SECONDS, Draining
 
 
@@ -18,26 +18,26 @@ def uses(**pending: int) -> dict[int, DataLogUse]:
 
 def test_data_log_is_soon_empty_when_its_messages_leave_fast_enough() -> None:
     draining = Draining(0.0)
-    draining.look(1.0, uses(log1=1000, log2=1000, log3=1000))
+    draining.sample(1.0, uses(log1=1000, log2=1000, log3=1000))
     assert draining.soon_empty == set()
-    draining.look(2.0, uses(log1=900, log2=910, log3=1000))
+    draining.sample(2.0, uses(log1=900, log2=910, log3=1000))
     assert 900 / 100 < SOON_SECONDS < 910 / 90
     assert draining.soon_empty == {1}
 
 
 def test_data_log_that_nobody_drains_any_more_is_not_soon_empty() -> None:
     draining = Draining(0.0)
-    draining.look(1.0, uses(log1=1000))
-    draining.look(2.0, uses(log1=10))
+    draining.sample(1.0, uses(log1=1000))
+    draining.sample(2.0, uses(log1=10))
     assert draining.soon_empty == {1}
-    draining.look(3.0, uses(log1=10))
+    draining.sample(3.0, uses(log1=10))
     assert draining.soon_empty == set()
 
 
 def test_pace_is_measured_over_the_time_that_passed() -> None:
     draining = Draining(0.0)
-    draining.look(0.0, uses(log1=1000))
-    draining.look(20.0, uses(log1=900))
+    draining.sample(0.0, uses(log1=1000))
+    draining.sample(20.0, uses(log1=900))
     assert draining.soon_empty == set()
 
 

@@ -6,11 +6,11 @@ import errno
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.maintenance.leases import LEASES, Lease, end_lease, read_leases, write_lease
 
 SECOND_MS = 1000
@@ -80,8 +80,8 @@ def test_explain_names_the_lease_for_the_owner_and_from_outside() -> None:
     assert "lease audit keeps it" in simulated.bay.explain(3).sentence
     assert "the reader of lease audit" in cause.frees
     now_ms = simulated.clock.time_ms()
-    assert look(simulated.disk, now_ms).pins.of(3) == simulated.store.pins().of(3)
-    assert look(simulated.disk, now_ms + 61 * SECOND_MS).pins.of(3) == []
+    assert open_read_only(simulated.disk, now_ms).retention.of(3) == simulated.store.retention_reasons().of(3)
+    assert open_read_only(simulated.disk, now_ms + 61 * SECOND_MS).retention.of(3) == []
 
 
 def test_kept_data_logs_are_not_relocated() -> None:

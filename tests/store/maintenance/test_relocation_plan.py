@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.store.index.lane import DataLogUse
+from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.maintenance.relocation_plan import Choice, choose
 from forebay.store.maintenance.removable import removable
 from forebay.store.maintenance.throttle import CREDIT_BYTES_MAX, IDLE_SECONDS, Throttle
@@ -132,7 +132,7 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
         for n in range(1000):
             now = n / 100
             appended += 50_000
-            throttle.look(now, appended, is_far_above=is_far_above)
+            throttle.sample(now, appended, is_far_above=is_far_above)
             while throttle.allows(now):
                 throttle.spend(30_000, now)
                 copied += 30_000
@@ -141,11 +141,11 @@ def test_a_tenth_of_the_traffic_is_copied_and_as_much_as_it_where_the_journal_is
 
 def test_idle_time_costs_nothing_and_credit_is_not_saved_up() -> None:
     throttle = Throttle(0.0)
-    throttle.look(0.1, 1 << 30, is_far_above=True)
+    throttle.sample(0.1, 1 << 30, is_far_above=True)
     throttle.spend(CREDIT_BYTES_MAX, 0.1)
     assert not throttle.allows(0.2)
-    throttle.look(0.3, (1 << 30) + 100, is_far_above=False)
+    throttle.sample(0.3, (1 << 30) + 100, is_far_above=False)
     assert throttle.allows(0.1 + IDLE_SECONDS)
     throttle.spend(1 << 30, 0.1 + IDLE_SECONDS)
-    throttle.look(1.0, (1 << 30) + 100_000, is_far_above=False)
+    throttle.sample(1.0, (1 << 30) + 100_000, is_far_above=False)
     assert throttle.allows(1.0)

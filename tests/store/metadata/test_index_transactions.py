@@ -14,8 +14,9 @@ from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, cha
 
 import forebay
 from forebay import Message
-from forebay.store.metadata import checksum as census
-from forebay.store.metadata.sqlite import MetadataDamaged, MetadataFull, SqliteMetadataStore
+from forebay.store.metadata import checksum as checksum
+from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 Transact = Callable[..., None]
 BLOCK_MESSAGES = 512
@@ -28,7 +29,7 @@ def store_of(directory: Path, transaction_blocks: int) -> SqliteMetadataStore:
 
 @pytest.fixture
 def one_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "packed_messages", lambda packed: 1)
+    monkeypatch.setattr(checksum, "packed_messages", lambda packed: 1)
 
 
 class Watch:

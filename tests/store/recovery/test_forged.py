@@ -18,12 +18,13 @@ from random import Random
 import pytest
 from inside import inside
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_interplay_damage import busy_store, contents, opened, records
 from test_transaction_crash import same
 
 from forebay import Forebay, Message
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import ForebayError
 from forebay.store.format.record import (
     ENTRY,
@@ -37,9 +38,8 @@ from forebay.store.format.record import (
     decode_slice,
 )
 from forebay.store.inspect.dump import dump
-from forebay.store.inspect.read_only import look
+from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import examine_all, judge
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
@@ -121,10 +121,10 @@ def make_right(data: bytearray, salt: int) -> None:
 
 
 def explain_all(disk: SimulatedDisk) -> None:
-    seen = look(disk, 0)
-    explain_whole(seen.sizes, seen.pins.all(), 0)
+    seen = open_read_only(disk, 0)
+    explain_whole(seen.sizes, seen.retention.all(), 0)
     for data_log, size in seen.sizes.items():
-        explain_data_log(data_log, size, seen.pins.of(data_log), 0)
+        explain_data_log(data_log, size, seen.retention.of(data_log), 0)
 
 
 def use(bay: Forebay) -> None:
@@ -152,7 +152,7 @@ def examine(seed: int, store: SimulatedBay) -> None:
     random = Random(seed)
     disk = store.disk.crash_process()
     what = forge(random, disk)
-    metadata = MemoryMetadataStore() if random.random() < 0.6 else same(store._metadata)
+    metadata = SimulatedMetadataStore() if random.random() < 0.6 else same(store._metadata)
     mode = random.choice(("refuse", "report"))
     readers: tuple[Callable[[], object], ...] = (
         lambda: judge(list(examine_all(disk))),
