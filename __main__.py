@@ -152,7 +152,7 @@ def _plan(arguments: Namespace) -> int:
 
 
 def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.config.activemq_importer import settings_command
+    from forebay.dispatch.config.activemq_command import settings_command
 
     return settings_command(arguments, print)
 

@@ -1,9 +1,10 @@
 """DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
 
-A pattern is a destination's name in words divided by ".", where "*" stands
+A pattern is a destination's name in words separated by ".", where "*" stands
 for any one word and ">", as the last word, for the rest, which may be
 nothing. Of the patterns that match a name the most specific one decides
-alone: policies are not mixed.
+alone: policies are not mixed. `Policies` answers which policy a name has.
+Nothing here is written to disk.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Final, Literal, get_args
 
 from ...store.errors import SettingsError
-from .redelivery import check_redelivery, is_dead_letter_name
+from .redelivery import RedeliveryRule, check_redelivery, dead_letter_name, is_dead_letter_name
 from .sizes import is_number, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
@@ -25,6 +27,9 @@ PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 SWEEP_SECONDS_MIN: Final = 0.1
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
+
+CACHED_NAMES_MAX: Final = 1_024
+"""Names whose policy is remembered; a host may use any number of temporary queues."""
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -60,6 +65,7 @@ class DestinationPolicy:
     slow_consumer_seconds: float | None = 30.0
     """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
     could have some; None: none is. More: fewer false alarms, slower to notice."""
+
     expiry_sweep_seconds: float = 30.0
     """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
     More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
@@ -146,12 +152,12 @@ class DestinationPolicy:
 
     @property
     def drops(self) -> bool:
-        """No send is refused or waits: it gives up a message, its own or another one."""
+        """Whether a full destination gives up a message, the sent one or another, instead of refusing the send."""
         return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
 
     @property
     def is_limiting(self) -> bool:
-        """Senders may have to wait, or fail."""
+        """Whether the destination has a limit at which senders wait or fail."""
         return self.max_messages is not None or self.max_bytes is not None
 
 
@@ -161,8 +167,47 @@ def _check_number(name: str, value: object, is_right: bool) -> None:
 
 
 def check_prefetch(prefetch: int) -> None:
+    """Raise SettingsError unless this is a prefetch."""
     if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
         raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
+
+
+class Policies:
+    """Answers which policy a destination has, by its name. Immutable, thread-safe.
+
+    A policy is found in O(patterns) the first time, and in O(1) while its
+    name is among the last CACHED_NAMES_MAX that were asked for.
+    """
+
+    def __init__(self, by_pattern: Mapping[str, DestinationPolicy]) -> None:
+        self._find = lru_cache(CACHED_NAMES_MAX)(partial(policy_for, by_pattern))
+        # The default policy too: it decides for names that no pattern matches.
+        templates = {policy.dead_letter_queue for policy in (*by_pattern.values(), DestinationPolicy())}
+        self._dead_letter_templates = tuple(templates)
+
+    def resolve(self, name: str) -> DestinationPolicy:
+        """Return the policy of the most specific pattern that matches the name; the defaults where none does."""
+        return self._find(name)
+
+    def redelivery(self, name: str) -> RedeliveryRule:
+        """Return the redelivery rule of a queue, or of the topic of a subscription. O(policies)."""
+        policy = self.resolve(name)
+        template, max_attempts = policy.dead_letter_queue, policy.max_attempts
+        if template is not None and self.is_dead_letter_queue(name):
+            max_attempts = None  # a dead letter of a dead letter would go round in circles
+        target = dead_letter_name(template, name) if template is not None else None
+        return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
+
+    def is_dead_letter_queue(self, name: str) -> bool:
+        """Return whether some policy sends dead letters there. O(policies)."""
+        return is_dead_letter_name(self._dead_letter_templates, name)
+
+    def queue_for_expired(self, name: str) -> str | None:
+        """Return where the expired messages of a queue go; None: they are removed, also from a dead-letter queue."""
+        policy = self.resolve(name)
+        if not policy.expired_to_dead_letter or self.is_dead_letter_queue(name):
+            return None
+        return self.redelivery(name).dead_letter_queue
 
 
 def check_policies(policies: object) -> None:
@@ -179,7 +224,7 @@ def check_policies(policies: object) -> None:
 
 
 def pattern_problem(pattern: object) -> str | None:
-    """What is wrong with a pattern; None: nothing."""
+    """Return what is wrong with a pattern, or None."""
     shown = reprlib.repr(pattern)
     if not isinstance(pattern, str) or not pattern:
         return f'a pattern must be a str such as "orders.*", not {shown}'
@@ -192,7 +237,7 @@ def pattern_problem(pattern: object) -> str | None:
 
 
 def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
-    """That of the most specific pattern; the defaults where none matches. O(patterns).
+    """Return the policy of the most specific pattern that matches; the defaults where none does. O(patterns).
 
     Words are compared from the left, a word before "*", "*" before ">", and
     the name's end before ">".
@@ -202,12 +247,12 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
 
 
 def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
-    """Whether some policy sends dead letters there. O(policies)."""
+    """Return whether some policy sends dead letters there. O(policies)."""
     return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}, name)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a valid pattern stands for this name."""
+    """Return whether a valid pattern stands for this name."""
     wanted, words = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
         wanted.pop()

@@ -16,9 +16,9 @@ from ...store.errors import SettingsError
 from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, TraceHeader, TraceReader
 from ...store.index.block import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
+from ..config.memory_plan import shares_of
 from ..config.settings import MAX_MESSAGE_BYTES, MIN_MEMORY_LIMIT_BYTES, Settings
 from ..config.sizes import MIB, format_size, parse_size
-from ..engine.resizing import shares_of
 from .player import TracePlayer
 
 LIMITS: Final = tuple(4 * MIB << doubled for doubled in range(8))

@@ -28,13 +28,12 @@ from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.lists import TargetArea
 from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
-from ..core.redelivery import ATTEMPTS_BYTES
 from ..core.target_list import TargetList
-from ..engine.resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..selectors.selector import Selector, compile_selector

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from reference import defaults_table
 
 import forebay
 from forebay.__main__ import main
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
 from forebay.cache import shares as policy
-from forebay.dispatch.config.settings import defaults_table
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
 from forebay.store.journal.data_log import (

@@ -16,8 +16,8 @@ import forebay
 from forebay import Message, SettingsError
 from forebay.__main__ import main
 from forebay.cache import shares as policy
+from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.resizing import shares_of
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file, table
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.store.disk.disk import File
