@@ -164,8 +164,8 @@ class Engine(Confirmer):
             max_file_bytes=self.settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
+            make_room=lambda wanted_bytes: self.targets.make_room(wanted_bytes, None),
         )
-        overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
 
     def _make_targets(self, shares: Shares, clock: Clock) -> TargetArea:

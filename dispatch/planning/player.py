@@ -196,6 +196,7 @@ class TracePlayer:
             max_file_bytes=TEMP_BYTES,
             random_salt=lambda: 0,
             paid_buffer_bytes=0,
+            make_room=lambda wanted_bytes: None,
         )
         self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
         self.targets.heads = CacheWarmer(self.targets, reading, {})  # never stepped: what it reads is no hit
