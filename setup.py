@@ -26,8 +26,6 @@ INTERPRETED = (
     "config/policy.py",
     "config/settings.py",
     "disk/disk.py",
-    "disk/simulated_disk.py",
-    "disk/simulated_inode.py",
     "store/errors.py",
     "store/message.py",
     "metadata/sqlite.py",

@@ -15,10 +15,9 @@ from typing import Final, cast
 
 from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
-from ...store.index.due_times import NonPersistentDueTimes
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
-from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..budget import Budget
 from ..charge import charge_bytes

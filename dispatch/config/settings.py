@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
 from ...store.errors import SettingsError
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from .policy import DestinationPolicy, check_policies
 from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 

@@ -14,7 +14,7 @@ from ...store.disk.disk import File
 from ...store.disk.user_file import user_place
 from ...store.errors import SettingsError
 from ...store.format.trace import ARRIVE, GONE, LIST, TAKE, TICK, UNLIST, WAITING, TraceHeader, TraceReader
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..config.memory_plan import shares_of
 from ..config.settings import MAX_MESSAGE_BYTES, MIN_MEMORY_LIMIT_BYTES, Settings

@@ -13,19 +13,20 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.account import Unlimited
-from ...store.disk.simulated_disk import SimulatedDisk
+from ...store.disk.disk import Disk
+from ...store.format.places import Extent, Singles
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
-from ...store.index.block import BLOCK_MASK, Extent, Singles
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
-from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
@@ -44,8 +45,23 @@ READ: Final = 1
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
 """Of a tmp-storage that stays empty: all messages are played as persistent ones."""
-_NOTHING: Final = SimulatedDisk().open("nothing", create=True)
-"""What a read of the journal reads from: of a played one lengths are all there is."""
+
+
+class _EmptyFile:
+    """The file that a played read of the journal names: lengths are all there is of a played journal."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise AssertionError("a played message has no bytes in the journal")
+
+
+_NOTHING: Final[Readable] = _EmptyFile()
+
+
+class _NoDisk:
+    """The disk of a tmp-storage that stays empty: its directory is listed, and nothing else is asked of it."""
+
+    def list(self, directory: str) -> list[str]:
+        return []
 
 
 class PlayedIndex(Index):
@@ -190,7 +206,7 @@ class TracePlayer:
         self.budget = Budget(shares.limit_bytes)
         reading = _hold_fixed_parts(self.budget, shares)
         overflow = Overflow(
-            SimulatedDisk(),
+            cast(Disk, _NoDisk()),
             self.budget,
             limit_bytes=TEMP_BYTES,
             max_file_bytes=TEMP_BYTES,

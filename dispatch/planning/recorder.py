@@ -39,8 +39,8 @@ from ...store.format.trace import (
 )
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.settings import Settings
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
+from simulated_disk import SimulatedDisk
 
 import forebay
 from forebay import Message, SettingsError
@@ -21,7 +22,6 @@ from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file, table
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.store.disk.disk import File
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.trace import (
     ACK,
     ARRIVE,
