@@ -146,7 +146,7 @@ def _dump(arguments: Namespace) -> int:
 
 
 def _plan(arguments: Namespace) -> int:
-    from forebay.dispatch.planning.plan import plan_command
+    from forebay.dispatch.planning.command import plan_command
 
     return plan_command(arguments, print)
 

@@ -3,8 +3,7 @@
 A pattern is a destination's name in words separated by ".", where "*" stands
 for any one word and ">", as the last word, for the rest, which may be
 nothing. Of the patterns that match a name the most specific one decides
-alone: policies are not mixed. `Policies` answers which policy a name has.
-Nothing here is written to disk.
+alone: policies are not mixed. Nothing here is written to disk.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from typing import Final, Literal, get_args
 
 from ...store.errors import SettingsError
-from .redelivery import RedeliveryRule, check_redelivery, dead_letter_name, is_dead_letter_name
+from .redelivery import check_redelivery, is_dead_letter_name
 from .sizes import is_number, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
@@ -27,9 +25,6 @@ PREFETCH_MAX: Final = 1_000_000
 TIMEOUT_SECONDS_MAX: Final = 1_000_000
 SWEEP_SECONDS_MIN: Final = 0.1
 DUPLICATE_WINDOW_MAX: Final = 1_000_000
-
-CACHED_NAMES_MAX: Final = 1_024
-"""Names whose policy is remembered; a host may use any number of temporary queues."""
 
 _END, _WORD, _ANY_WORD, _REST = 3, 2, 1, 0
 
@@ -170,44 +165,6 @@ def check_prefetch(prefetch: int) -> None:
     """Raise SettingsError unless this is a prefetch."""
     if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
         raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
-
-
-class Policies:
-    """Answers which policy a destination has, by its name. Immutable, thread-safe.
-
-    A policy is found in O(patterns) the first time, and in O(1) while its
-    name is among the last CACHED_NAMES_MAX that were asked for.
-    """
-
-    def __init__(self, by_pattern: Mapping[str, DestinationPolicy]) -> None:
-        self._find = lru_cache(CACHED_NAMES_MAX)(partial(policy_for, by_pattern))
-        # The default policy too: it decides for names that no pattern matches.
-        templates = {policy.dead_letter_queue for policy in (*by_pattern.values(), DestinationPolicy())}
-        self._dead_letter_templates = tuple(templates)
-
-    def resolve(self, name: str) -> DestinationPolicy:
-        """Return the policy of the most specific pattern that matches the name; the defaults where none does."""
-        return self._find(name)
-
-    def redelivery(self, name: str) -> RedeliveryRule:
-        """Return the redelivery rule of a queue, or of the topic of a subscription. O(policies)."""
-        policy = self.resolve(name)
-        template, max_attempts = policy.dead_letter_queue, policy.max_attempts
-        if template is not None and self.is_dead_letter_queue(name):
-            max_attempts = None  # a dead letter of a dead letter would go round in circles
-        target = dead_letter_name(template, name) if template is not None else None
-        return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
-
-    def is_dead_letter_queue(self, name: str) -> bool:
-        """Return whether some policy sends dead letters there. O(policies)."""
-        return is_dead_letter_name(self._dead_letter_templates, name)
-
-    def queue_for_expired(self, name: str) -> str | None:
-        """Return where the expired messages of a queue go; None: they are removed, also from a dead-letter queue."""
-        policy = self.resolve(name)
-        if not policy.expired_to_dead_letter or self.is_dead_letter_queue(name):
-            return None
-        return self.redelivery(name).dead_letter_queue
 
 
 def check_policies(policies: object) -> None:

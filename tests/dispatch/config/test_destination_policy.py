@@ -12,7 +12,8 @@ from reference import policies_table
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, Settings, SettingsError
-from forebay.dispatch.config.policy import CACHED_NAMES_MAX, Policies, matches, policy_for
+from forebay.dispatch.config.policies import CACHED_NAMES_MAX, Policies
+from forebay.dispatch.config.policy import matches, policy_for
 from forebay.dispatch.config.redelivery import RedeliveryRule
 
 MATCHES = [
@@ -73,11 +74,18 @@ def test_policies_resolve_a_name_as_often_as_asked_and_remember_a_bounded_number
     orders = DestinationPolicy(prefetch=7)
     policies = Policies({"orders.*": orders})
     for _ in range(2):
-        assert policies.resolve("orders.eu") is orders
-        assert policies.resolve("prices") == DestinationPolicy()
-    for number in range(2 * CACHED_NAMES_MAX):
-        assert policies.resolve(f"orders.{number}") is orders
-    assert policies.resolve("orders.eu") is orders
+        assert policies.of("orders.eu") is orders
+        assert policies.of("prices") == DestinationPolicy()
+    for number in range(CACHED_NAMES_MAX + 10):
+        assert policies.of(f"orders.{number}") is orders
+    assert policies.of("orders.eu") is orders
+
+
+def test_dead_letter_queue_that_is_full_refuses_instead_of_dead_lettering() -> None:
+    limited = DestinationPolicy(max_messages=5, when_full="dead_letter")
+    policies = Policies({">": limited})
+    assert policies.of("orders") is limited
+    assert policies.of("DLQ.orders") == replace(limited, when_full="fail")
 
 
 def test_redelivery_rule_follows_the_policy_and_never_ends_in_a_dead_letter_queue() -> None:
