@@ -138,7 +138,7 @@ def link(broker: Path, copy: Path) -> None:
 def report(spark: SparkSession, brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
     """The lines of the report, as they are measured."""
     from forebay.benchmarks.ready_made import ready_made  # not for the plain processes, which know no Spark
-    from forebay.pipeline.spark.source import PARTITION_BYTES
+    from forebay.pipeline.spark.options import PARTITION_BYTES
 
     register(spark)
     measure = Measure(spark, rounds)

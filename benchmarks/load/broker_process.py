@@ -31,10 +31,11 @@ from forebay.store.errors import ForebayError, SettingsError
 
 from .consuming import Consuming
 from .events import Kind, encode
+from .input_file import InputFile
 from .progress import Progress
 from .scenario import Act, ConsumerPlan
 from .schedule import Schedule, Turns
-from .workload import from_plan
+from .workload import Generated, Workload
 
 GAUGE_SECONDS: Final = 0.5
 CLEANUPS: Final = 3
@@ -81,6 +82,11 @@ class Plan:
         fields["consumers"] = [ConsumerPlan(**consumer) for consumer in fields["consumers"]]
         fields["acts"] = [Act(**act) for act in fields["acts"]]
         return cls(**fields)
+
+
+def from_plan(plan: Mapping[str, Any]) -> Workload:
+    """Make the workload that `Workload.as_plan` described."""
+    return InputFile(plan["path"]) if "path" in plan else Generated(**plan)
 
 
 class Pipe:

@@ -77,7 +77,7 @@ class Workload(Protocol):
         """The keys of those that are what was sent, and a sentence about each other one."""
 
     def as_plan(self) -> dict[str, Any]:
-        """What `from_plan` makes the same workload from, in another process. Plain JSON."""
+        """Return the plain JSON from which another process makes the same workload; see broker_process.from_plan."""
 
 
 class Generated:
@@ -207,12 +207,3 @@ class Generated:
 def _first_rare(count: int) -> int:
     """From which n on a producer's messages are rare."""
     return count - max(1, int(count * RARE_SHARE))
-
-
-def from_plan(plan: Mapping[str, Any]) -> Workload:
-    """The workload that `as_plan` described."""
-    if "path" in plan:
-        from .input_file import InputFile
-
-        return InputFile(plan["path"])
-    return Generated(**plan)

@@ -16,7 +16,6 @@ seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is "earliest" or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,49 +24,21 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ...store.clock import SystemClock
 from ...store.disk.disk import Disk, OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
-from ...store.errors import SettingsError
 from ...store.inspect.facts import Wanted
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES
-from ...store.maintenance.leases import Lease, validate_lease_name, write_lease
+from ...store.maintenance.leases import Lease, write_lease
 from ..errors import NotRead
 from ..kernels.fleet import Part, Store, find_stores
 from ..kernels.progress import Place, ahead
+from .options import Options, StreamOptions
+from .partitions import StorePart, packed
 from .worker import settle
 
-LEASE_SECONDS: Final = 3600
 RENEWAL_MS: Final = 1000
 """A lease whose reader has not left its data log is written at most so often."""
 
 Offset = dict[str, Any]
 """Of all stores, by root: data_log, offset, and passed, the data logs between the offset before and this one."""
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """What a stream was asked for, checked."""
-
-    lease: str | None
-    lease_ms: int
-    max_bytes: int | None
-    is_latest: bool
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """SettingsError names the option that cannot be honoured."""
-        from .source import byte_count, choice, count
-
-        options = {name.lower(): value for name, value in given.items()}
-        lease = options.get("lease")
-        if lease is not None:
-            validate_lease_name(lease)
-        elif "leaseseconds" in options:
-            raise SettingsError("leaseSeconds says how long a lease holds: name one with lease")
-        return cls(
-            lease,
-            1000 * count(options, "leaseseconds", LEASE_SECONDS),
-            byte_count(options, "maxbytespertrigger", 0) or None,
-            choice(options, "startingoffset", "earliest", "latest") == "latest",
-        )
 
 
 class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -144,8 +115,6 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The same for the same offsets, whatever was written or deleted meanwhile."""
-        from .source import Options, packed
-
         found = []
         for root, said in end.items():
             begin = _place(start[root]) if root in start else None
@@ -159,7 +128,6 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from ..kernels.batches import Request, batches
-        from .source import StorePart
 
         if not isinstance(partition, StorePart):
             return

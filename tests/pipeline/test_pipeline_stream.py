@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes  # n
 from forebay.pipeline import NotRead, local, register  # noqa: E402
 from forebay.pipeline.kernels.fleet import disk_of, find_stores  # noqa: E402
 from forebay.pipeline.kernels.schema import columns  # noqa: E402
-from forebay.pipeline.spark.stream import ForebayStream, StreamOptions  # noqa: E402
+from forebay.pipeline.spark.options import StreamOptions  # noqa: E402
+from forebay.pipeline.spark.stream import ForebayStream  # noqa: E402
 from forebay.store.inspect.facts import Wanted  # noqa: E402
 
 if TYPE_CHECKING:
