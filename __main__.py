@@ -20,7 +20,7 @@ DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; wrong usage leaves by SystemExit, as argparse does."""
+    """Run one command and return its exit code; wrong usage raises SystemExit, as argparse does."""
     given = sys.argv[1:] if argv is None else argv
     arguments = _parser(given).parse_args(given)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -158,7 +158,7 @@ def _settings(arguments: Namespace) -> int:
 
 
 def _show_on_terminal(text: str) -> None:
-    """In place of what was shown before."""
+    """Show a text in place of the one shown before."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 

@@ -46,7 +46,7 @@ def quantum_bytes(waiting: float, charge: float) -> int:
 class CurvePoint:
     limit_bytes: int
     hit_ratio: float
-    """Of the deliveries, the share that needed no read of the journal."""
+    """Share of the deliveries that needed no read of the journal."""
 
 
 @dataclass(frozen=True, slots=True)

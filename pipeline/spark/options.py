@@ -36,7 +36,7 @@ _STREAM: Final = frozenset(("lease", "leaseseconds", "maxbytespertrigger", "star
 
 @dataclass(frozen=True)
 class Options:
-    """What the reader asked for, checked."""
+    """The options of a table, checked."""
 
     directories: tuple[str, ...]
     table: str = FACTS
@@ -48,7 +48,7 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """SettingsError names the option that cannot be honoured."""
+        """Check options as Spark gives them. SettingsError names the one that cannot be honoured."""
         options = {name.lower(): value for name, value in given.items()}
         unknown = sorted(set(options) - _BATCH - _STREAM)
         if unknown:
@@ -74,7 +74,7 @@ class Options:
         return _TABLES[self.table] | (PROBLEM_COLUMNS if has_problem else {})
 
     def chosen(self, schema: StructType) -> dict[str, str]:
-        """The columns of a schema. SettingsError for one that there is not, or of another type."""
+        """Return the columns of a schema. SettingsError: there is no such column, or it has another type."""
         known = columns(bodies=True, problems=self.reports) if self.table == FACTS else self.columns
         asked = {field.name: field.dataType.simpleString().replace("bigint", "long") for field in schema.fields}
         for name, kind in asked.items():
@@ -88,7 +88,7 @@ class Options:
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream was asked for, checked."""
+    """The options of a stream, checked."""
 
     lease: str | None
     lease_ms: int
@@ -97,7 +97,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """SettingsError names the option that cannot be honoured."""
+        """Check options as Spark gives them. SettingsError names the one that cannot be honoured."""
         options = {name.lower(): value for name, value in given.items()}
         lease = options.get("lease")
         if lease is not None:

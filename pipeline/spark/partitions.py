@@ -15,7 +15,7 @@ PARTITION_BYTES_MIN: Final = 64 << 20
 
 
 class StorePart(InputPartition):
-    """What one task reads: parts of stores, or whole stores (of which the parts are empty)."""
+    """The work of one task: parts of stores, or whole stores, whose lists of parts are empty."""
 
     def __init__(self, stores: list[tuple[Store, list[Part]]]) -> None:
         super().__init__(None)
@@ -23,7 +23,7 @@ class StorePart(InputPartition):
 
 
 def packed(found: Sequence[tuple[Store, Part]], options: Options) -> list[InputPartition]:
-    """Parts in bins of about the same size, each at most about partition_bytes, in order within.
+    """Pack parts into partitions of about the same size, at most about partition_bytes, ordered within.
 
     More bins than tasks at once are a multiple of those: else the last ones would leave cores idle.
     """

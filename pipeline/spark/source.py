@@ -37,7 +37,7 @@ _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class ForebaySource(DataSource):
-    """See the module. Spark makes it by its name."""
+    """The data source, which Spark finds by the name "forebay"."""
 
     @classmethod
     def name(cls) -> str:
@@ -76,7 +76,7 @@ class FactsReader(DataSourceReader):
         self._conditions: list[Condition] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The data logs that are there now, packed."""
+        """Return the data logs that are there now, packed."""
         found = [
             (store, part)
             for store in find_stores(self._options.directories)
@@ -105,10 +105,10 @@ class FactsReader(DataSourceReader):
 
 
 class FilteringReader(FactsReader):
-    """The same, with conditions: rows are left out before Spark gets them, and data logs before they are read."""
+    """Rows of facts that meet conditions: Spark gets no other rows, and data logs without any are not read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over those that can be; the others are Spark's."""
+        """Take the filters that can be applied here, and leave the others to Spark."""
         for one in filters:
             condition = condition_of(one, columns(problems=self._options.reports))
             if condition is None:
@@ -118,7 +118,7 @@ class FilteringReader(FactsReader):
 
 
 class TableReader(DataSourceReader):
-    """Rows of the other tables: a task a store, or a few data logs."""
+    """Rows of the other tables: a task reads a store, or a few data logs."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -168,7 +168,7 @@ def _sizes(disk: OsDisk) -> Iterator[tuple[int, int]]:
 
 
 def examined(store: Store, parts: list[Part]) -> Iterator[tuple[Any, ...]]:
-    """(broker, root, data log, what was found in it as JSON)."""
+    """Yield (broker, root, data log, what was found in it as JSON)."""
     from ..kernels.checking import examine_by_columns, to_text
 
     wanted = {part.data_log for part in parts}
