@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 
 class PinRow(NamedTuple):
-    """One reason for which a data log remains: as `bay.explain` says it."""
+    """One reason why a data log remains, as `bay.explain` says it."""
 
     broker: str
     data_log: int | None = None
@@ -54,7 +54,7 @@ class PinRow(NamedTuple):
     oldest_seconds: float | None = None
     frees: str | None = None
     data_logs: str | None = None
-    """The data log of the holder's messages; for acks the other end of the chain."""
+    """The data logs of the holder's messages; for acks the other end of the chain."""
     problem: str | None = None
 
 
@@ -68,7 +68,7 @@ class BacklogRow(NamedTuple):
     bytes: int | None = None
     oldest_seconds: float | None = None
     producers: int | None = None
-    """Whose message ids the store knows, so that they count once; None: it watches no ids there."""
+    """Producers whose message ids the store remembers; None: the destination has no deduplication."""
     problem: str | None = None
 
 
@@ -82,7 +82,7 @@ class LeaseRow(NamedTuple):
     behind_bytes: int
     """Bytes from there to the end of what is written."""
     expires_seconds: float
-    """Until it ends, unless the reader comes again."""
+    """Seconds until the lease ends, unless the reader comes again."""
 
 
 class IndexRow(NamedTuple):

@@ -38,14 +38,14 @@ REPORT_SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One trace under one limit. See `forebay.dispatch.plan.PlannedLimit`."""
+    """One trace under one limit. See `forebay.dispatch.planning.plan.PlannedLimit`."""
 
     trace: str
     limit_bytes: int | None = None
     hit_ratio: float | None = None
     deliveries: int | None = None
     hits: int | None = None
-    """Deliveries whose message never left RAM before."""
+    """Deliveries whose message had stayed in RAM since its arrival."""
     reads: int | None = None
     read_messages: int | None = None
     strays: int | None = None

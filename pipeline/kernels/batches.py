@@ -251,7 +251,7 @@ class _Rows:
         if (counts != 1).any():
             self._record = np.repeat(np.arange(len(counts)), counts)
         self._at_messages = self._rows_of(slices)
-        """Places of the rows that are messages, runs of an ack, and the rest."""
+        """Places of the rows that are messages; below, of runs of an ack, and of the rest."""
         self._at_runs = self._rows_of(runs)
         self._at_rare = self._rows_of(heads.rare)
 

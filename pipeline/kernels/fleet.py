@@ -49,7 +49,7 @@ class Part:
 
     data_log: int
     size_bytes: int = 0
-    """When it was planned."""
+    """Size when the part was planned."""
     is_newest: bool = True
     """Whether bytes at its end that do not verify are a tail; in other data logs they are damage."""
     next_sequence: int | None = None
@@ -57,11 +57,11 @@ class Part:
     begin: int = DATA_LOG_HEADER_BYTES
     """Offset of the first record that is asked for."""
     end: int | None = None
-    """Offset behind the last one. None: all there is."""
+    """Offset behind the last record; None: to the end."""
     salt: int | None = None
-    """Identity of the planned data log; None: any will do."""
+    """Salt of the data log that was planned, which tells it from a later one of its number; None: any will do."""
     problem: str | None = None
-    """Why there is nothing to be read."""
+    """Why nothing can be read."""
 
 
 def find_stores(directories: Directories) -> list[Store]:

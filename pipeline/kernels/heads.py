@@ -73,16 +73,16 @@ class Heads:
     region: memoryview
     """Its bytes are there until the next heads are asked for."""
     at: NDArray[np.int64]
-    """The place in the region at which each begins."""
+    """The place in the region at which each record begins."""
     head: NDArray[Any]
-    """The fields of each; those of another kind of record are meaningless."""
+    """The fields of each record; those that its kind does not have are meaningless."""
     head_bytes: NDArray[np.int64]
     slices: NDArray[np.int64]
-    """The heads that hold messages."""
+    """Places of the records that hold messages."""
     runs: NDArray[np.int64]
-    """The heads that are acks of one run: the only others that come by the million."""
+    """Places of the acks of one run, the only other records that come by the million."""
     rare: NDArray[np.int64]
-    """All other heads."""
+    """Places of all other records."""
     next_sequence: int
     """Log sequence of the record behind the last."""
 
@@ -198,7 +198,7 @@ class Messages:
     """The messages of some heads, one row each."""
 
     record: NDArray[np.int64]
-    """The head that each message is in."""
+    """The place among the heads of each message's record."""
     place: NDArray[np.int64]
     """Its place in the slice, from 0."""
     begin: NDArray[np.int64]

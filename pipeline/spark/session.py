@@ -48,7 +48,7 @@ _LEFT_OUT: Final = {"tests", "build", "dist"}
 
 
 def require_spark() -> None:
-    """SparkMissing where the extra `spark` is not installed."""
+    """Raise SparkMissing where the extra `spark` is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
