@@ -299,7 +299,6 @@ class RecordedTargetArea(TargetArea):
         overflow: Overflow,
     ) -> None:
         self._recorder = recorder
-        self._is_giving_back = False
         super().__init__(store, budget, shares, state_lock, syncs_always=syncs_always, overflow=overflow)
 
     def subscribe(self, queue: QueueArea, selector: Selector | None) -> ConsumerGroup:
@@ -358,17 +357,12 @@ class RecordedTargetArea(TargetArea):
     def settle(self, delivery: Delivery) -> None:
         super().settle(delivery)
         area, sequence = delivery._area, delivery.sequence
-        is_done = not self._is_giving_back and not area.lane.is_pending(sequence)
-        self._recorder.settled(area, sequence, 1, is_done=is_done)
+        # An ack has removed the message before; a message that is given back is pending still.
+        self._recorder.settled(area, sequence, 1, is_done=not area.lane.is_pending(sequence))
 
     def settle_run(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
         super().settle_run(area, deliveries)
         self._recorder.settled(area, deliveries[0].sequence, len(deliveries), is_done=True)
-
-    def give_back(self, delivery: Delivery) -> None:
-        self._is_giving_back = True
-        super().give_back(delivery)
-        self._is_giving_back = False
 
     def offer_again(self, area: LaneState, message: StoredMessage) -> None:
         self._recorder.offered(area, message[0], is_loaded=message[2] is not None)
