@@ -99,7 +99,7 @@ class MessageCache:
         The lane with most messages gives first, because it has the farthest to go.
         """
         released = 0
-        while released < wanted_bytes and self._lanes:
+        while released < wanted_bytes and self._lanes:  # what is on its way here is charged already
             lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
             messages = self._lanes[lane]
             stop = len(messages) // 2
