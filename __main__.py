@@ -20,7 +20,7 @@ DIRECTORY_HELP = "what was given to forebay.open, or the directory of one broker
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; wrong usage leaves by SystemExit, as argparse does."""
+    """Run one command and return its exit code; wrong usage raises SystemExit, as argparse does."""
     given = sys.argv[1:] if argv is None else argv
     arguments = _parser(given).parse_args(given)
     if isinstance(sys.stdout, TextIOWrapper):
@@ -146,19 +146,19 @@ def _dump(arguments: Namespace) -> int:
 
 
 def _plan(arguments: Namespace) -> int:
-    from forebay.dispatch.planning.plan import plan_command
+    from forebay.dispatch.planning.command import plan_command
 
     return plan_command(arguments, print)
 
 
 def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.config.activemq_importer import settings_command
+    from forebay.dispatch.config.activemq_command import settings_command
 
     return settings_command(arguments, print)
 
 
 def _show_on_terminal(text: str) -> None:
-    """In place of what was shown before."""
+    """Show a text in place of the one shown before."""
     if sys.stderr.isatty():
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 

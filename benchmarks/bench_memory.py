@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure_all(arguments: Namespace) -> Iterator[str]:
-    """The lines of the report; the picture is drawn on the way."""
+    """Yield the lines of the report; the picture is drawn on the way."""
     wanted = arguments.only or [part for part in PARTS if part != "peers" or arguments.kahadb is not None]
     limits = [parse_size("--limits", size, minimum=MIN_MEMORY_LIMIT_BYTES) for size in arguments.limits.split(",")]
     part = arguments.part

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 CURVE_GIB: Final = (1, 2, 4, 8, 16)
 FACTS_COLUMNS: Final = ("data_log", "offset", "length", "kind", "destination", "sequence", "timestamp")
-"""What most questions ask for. The schema that is given to the source chooses them."""
+"""The columns that most questions need; the schema that is given to the source chooses them."""
 RECORD_BYTES: Final = 64 + KIB
 MIB_A_SECOND_WANTED: Final = {"facts": 2500, "check": 2000}
 SHARE_OF_PLAIN_WANTED: Final = 0.8
 RECORDS_A_CORE_WANTED: Final = 500_000
 WARMING_ROUNDS: Final = 5
-"""Of each figure, not counted."""
+"""Rounds before each figure that are not counted."""
 
 _NOISE: Final = random.Random(42).randbytes(MIB)
 
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def made(directory: Path, gib: int) -> list[Path]:
-    """The brokers' directories, 1 GiB each, of which so many are made; for the curve the rest are links to them."""
+    """Yield the brokers' directories, 1 GiB each: so many are made, the others link to them."""
     brokers: list[Path] = []
     for number in range(max(gib, CURVE_GIB[-1])):
         broker = directory / f"broker-{number:02}"
@@ -127,7 +127,7 @@ def fill(broker: Path) -> None:
 
 
 def link(broker: Path, copy: Path) -> None:
-    """A directory of the same data logs, for a broker of another name."""
+    """Make a directory of the same data logs, for a broker of another name."""
     journal = copy / copy.name / JOURNAL
     journal.mkdir(parents=True)
     for path in (broker / broker.name / JOURNAL).iterdir():
@@ -138,9 +138,9 @@ def link(broker: Path, copy: Path) -> None:
 
 
 def report(spark: SparkSession, brokers: list[Path], tasks: int, rounds: int) -> Iterator[str]:
-    """The lines of the report, as they are measured."""
+    """Yield the lines of the report, as they are measured."""
     from forebay.benchmarks.ready_made import ready_made  # not for the plain processes, which know no Spark
-    from forebay.pipeline.spark.source import PARTITION_BYTES
+    from forebay.pipeline.spark.options import PARTITION_BYTES
 
     register(spark)
     measure = Measure(spark, rounds)
@@ -186,7 +186,7 @@ def report(spark: SparkSession, brokers: list[Path], tasks: int, rounds: int) ->
 
 
 def fitted(curve: list[Figure]) -> str:
-    """What a question costs, and each GiB, by the straight line that is nearest to the curve."""
+    """Return the cost of a question and of each GiB, by the straight line that fits the curve best."""
     gib = [figure.size_bytes / GIB for figure in curve]
     slope, fixed = linear_regression(gib, [figure.seconds for figure in curve])
     off = max(abs(fixed + slope * at - figure.seconds) / figure.seconds for at, figure in zip(gib, curve, strict=True))
@@ -214,7 +214,7 @@ class Measure:
         return Figure(title, *_size_of(brokers), median(seconds[counted]), median(cpu_seconds[counted]))
 
     def _cpu_seconds(self) -> dict[int, float]:
-        """Of this process and all below it, by id."""
+        """Return the CPU seconds of this process and all below it, by id."""
         found = {}
         for process in (self._root, *self._root.children(recursive=True)):
             with suppress(psutil.Error):  # it has ended
@@ -224,7 +224,7 @@ class Measure:
 
 
 def measure_plain(title: str, brokers: list[Path], processes: int, rounds: int) -> Figure:
-    """The kernel of `facts` in processes that do nothing else: the bytes are shared out evenly."""
+    """Measure the kernel of `facts` in processes that do nothing else and share the bytes evenly."""
     _say(title)
     shares = [brokers[first::processes] for first in range(processes)]
     with get_context("spawn").Pool(processes) as pool:
@@ -267,7 +267,7 @@ def _whole(damages: DataFrame) -> None:
 
 
 def _size_of(brokers: list[Path]) -> tuple[int, int]:
-    """(bytes, records), near enough: a data log has a header, a state record and a directory besides."""
+    """Return bytes and records, near enough: a data log has a header, a state record and a directory besides."""
     paths = [path for broker in brokers for path in (broker / broker.name / JOURNAL).glob("data-*.log")]
     return sum(path.stat().st_size for path in paths), len(brokers) * (GIB // RECORD_BYTES)
 

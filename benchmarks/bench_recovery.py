@@ -37,7 +37,7 @@ def without_index(directory: Path) -> Path:
 
 
 def test_opens_after_a_close(against_floor: AgainstFloor, tmp_path: Path) -> None:
-    """All of an open, whatever the number of messages."""
+    """Measure a whole open, whatever the number of messages."""
     store = closed_store(tmp_path / "store", is_in_slices=False)
     against_floor(1, lambda: store, open_it)
 

@@ -71,7 +71,7 @@ def _measured(curve: Curve, directory: Path) -> Measured:
 
 
 def _about(arguments: Namespace, measured: Sequence[Measured]) -> list[str]:
-    """What a reader must know, the paths of this machine left out."""
+    """Return what a reader must know, the paths of this machine left out."""
     facts = [facts for each in measured for facts in each.facts]
     others = sum(each["others_seconds"] for each in facts) / sum(each["seconds"] for each in facts)
     command = ["python benchmarks/bench_scale.py", *arguments.curves]

@@ -1,4 +1,4 @@
-"""What the suites of the structures share: a measurement beside the floor.
+"""Fixtures of the suites of the structures: a measurement beside the floor.
 
 Every figure is CPU time over that of the floor just before and just after. A
 slow machine makes both longer, and other processes neither; a slower
@@ -22,7 +22,7 @@ ROUNDS: Final = 9
 
 @pytest.fixture
 def against_floor(benchmark: BenchmarkFixture) -> AgainstFloor:
-    """Measures, and notes the floor for gate.py."""
+    """Measure, and note the floor for gate.py."""
 
     def measure(operations: int, make: Callable[[], State], work: Callable[[State], Any]) -> None:
         before = floor_seconds()
@@ -37,6 +37,6 @@ def against_floor(benchmark: BenchmarkFixture) -> AgainstFloor:
 
 @pytest.fixture
 def bay(tmp_path: Path) -> Iterator[forebay.Forebay]:
-    """A store without threads of its own, so that CPU time is that of the calls."""
+    """Yield a store without threads of its own, so that CPU time is that of the calls."""
     with forebay.open(tmp_path / "store", memory_limit="64MiB", sync="never", background=False) as opened:
         yield opened

@@ -40,7 +40,7 @@ def require(option: str) -> None:
 
 
 def panels(rows: int, columns: int, width: float, height: float, *, sharex: bool) -> tuple[Figure, list[Axes]]:
-    """An empty figure, in inches, and its axes row by row."""
+    """Return an empty figure, in inches, and its axes row by row."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -65,7 +65,7 @@ def legend(axes: Axes) -> None:
 
 
 def svg(figure: Figure) -> str:
-    """From `<svg` to `</svg>`, as it may stand in a page. The same figure gives the same text."""
+    """Return the figure from `<svg` to `</svg>`, as a page takes it. The same figure gives the same text."""
     import matplotlib
 
     text = StringIO()

@@ -74,7 +74,7 @@ def measured(suites: Sequence[str]) -> Ratios:
 
 
 def compared(found: Mapping[str, float], before: Mapping[str, float]) -> tuple[list[str], list[str]]:
-    """A table of all, and a line for each that got slower."""
+    """Return a table of all benchmarks, and a line for each that got slower."""
     return list(_table(found, before)), [
         f"{name}: {ratio / before[name]:.2f} ×"
         for name, ratio in found.items()

@@ -174,7 +174,7 @@ class Sides:
 
 
 def _about(arguments: Namespace, has_kahadb: bool) -> list[str]:
-    """What a reader must know, the paths of this machine left out."""
+    """Return what a reader must know, the paths of this machine left out."""
     command = ["python benchmarks/peers.py"]
     if arguments.works != list(GROUPS):
         command += arguments.works

@@ -1,4 +1,4 @@
-"""What Spark takes for rows that cost nothing to make: a data source that gives one batch of facts again and again.
+"""A data source whose rows cost nothing to make: it gives one batch of facts again and again.
 
 Its columns, types and rows in a batch are those of `facts`, so what is above
 this in a question over facts is ours.

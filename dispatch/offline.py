@@ -1,4 +1,4 @@
-"""The commands that look at a directory from outside: `forebay verify`, `forebay dump` and `forebay explain`.
+"""The commands that inspect a directory from outside: `forebay verify`, `forebay dump` and `forebay explain`.
 
 They read journal files only, write nothing, take no lock, and work beside the
 process that owns the directory.
@@ -21,11 +21,11 @@ from .config.sizes import MIB
 from .explain.disk import Explanation, age_text, explain_data_log, explain_whole, size_text
 
 Print = Callable[[str], object]
-"""Where a line goes."""
+"""Takes a line to print."""
 
 
 def stores_in(directory: str) -> list[OsDisk]:
-    """The stores in what was given to `forebay.open`, by broker name, or the one that the directory itself is.
+    """Return the stores in a directory that was given to `forebay.open`, by broker name, or the one that it is.
 
     SettingsError where there is none.
     """
@@ -55,7 +55,10 @@ def _is_store(disk: OsDisk) -> bool:
 
 
 def verify_command(arguments: Namespace, print_line: Print, show: Print) -> int:
-    """`forebay verify DIR`: 0 whole, 1 damaged; a line a place. show: told how far it is, and "" at the end."""
+    """Run `forebay verify DIR`: print a line for each damaged place; return 0 if there is none, else 1.
+
+    show: gets the progress as text, and "" at the end.
+    """
     damaged = 0
     for disk in stores_in(arguments.directory):
         examined: list[DataLogFacts] = []
@@ -73,7 +76,7 @@ def verify_command(arguments: Namespace, print_line: Print, show: Print) -> int:
 
 
 def dump_command(arguments: Namespace, print_line: Print) -> int:
-    """`forebay dump DIR`: JSON Lines; 1 where one of them says damaged."""
+    """Run `forebay dump DIR`: print JSON Lines; return 1 where one of them says damaged."""
     is_damaged = False
     for disk in stores_in(arguments.directory):
         for row in dump(disk, with_headers=arguments.headers):
@@ -83,7 +86,7 @@ def dump_command(arguments: Namespace, print_line: Print) -> int:
 
 
 def explain_command(arguments: Namespace, print_line: Print) -> int:
-    """`forebay explain DIR [DATA_LOG]`: why a data log remains, or all of them. JournalCorrupt: run verify."""
+    """Run `forebay explain DIR [DATA_LOG]`: say why data logs remain. JournalCorrupt: run verify."""
     now_ms = SystemClock().time_ms()
     stores = [(_broker(disk), open_read_only(disk, now_ms)) for disk in stores_in(arguments.directory)]
     data_log: int | None = arguments.data_log

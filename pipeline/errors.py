@@ -1,4 +1,4 @@
-"""What the pipeline raises, below ForebayError as everything else."""
+"""The errors of the pipeline, each a ForebayError."""
 
 from __future__ import annotations
 

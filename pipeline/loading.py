@@ -41,7 +41,7 @@ _LINE: Final = "value"
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What there is of a load."""
+    """A load as it is now."""
 
     load_id: str
     broker: str
@@ -49,7 +49,7 @@ class LoadReport:
     """"published": by this call; "waiting": by an earlier one; "taken": the store has it already."""
     messages: int
     bytes: int
-    """Of its parts."""
+    """Bytes of its parts."""
     parts: int
 
 
@@ -81,13 +81,13 @@ def load_local(
     load_id: str,
     broker_name: str = "localhost",
 ) -> LoadReport:
-    """The same without Spark, from mappings or lines of JSON."""
+    """Load messages without Spark, from mappings or lines of JSON."""
     target = _Target(directory, broker_name, load_id)
     return target.found() or target.publish(target.write(rows, 0))
 
 
 def lines_of(path: PathArgument) -> Iterator[bytes]:
-    """The lines of a file. SettingsError where it can't be read."""
+    """Yield the lines of a file. SettingsError: it can't be read."""
     try:
         with Path(path).open("rb") as file:
             yield from file
@@ -113,7 +113,7 @@ class _Target:
             raise SettingsError(f"{self._root}/{IMPORT} can't be made ({error.strerror})") from None
 
     def found(self) -> LoadReport | None:
-        """What an earlier call left under that load id. Cheap; `publish` asks again."""
+        """Return what an earlier call left under that load id. Cheap; `publish` asks again."""
         try:
             found = find_load(OsDisk(self._root), self.load_id)
         except RecordDamaged as damage:
@@ -128,7 +128,7 @@ class _Target:
         return LoadReport(self.load_id, self._broker, state, manifest.messages, manifest.size_bytes, parts)
 
     def write(self, rows: Iterable[Mapping[str, Any] | bytes | str], partition: int) -> list[PartFacts]:
-        """One task's work. SettingsError names the first row that can't be a message."""
+        """Write the part of one task. SettingsError names the first row that can't be a message."""
         disk = OsDisk(self._root)
         if partition >= PARTITIONS_MAX:
             raise SettingsError(f"a frame of more than {PARTITIONS_MAX:,} partitions: coalesce it")
@@ -188,7 +188,7 @@ class _Target:
 
 
 def _write_frame(frame: DataFrame, target: _Target) -> list[PartFacts]:
-    """Of each partition the parts of the attempt that won. SettingsError: the first row that can't be a message."""
+    """Return each partition's parts, of the attempt that won. SettingsError: the first row that can't be a message."""
     is_lines = frame.columns == [_LINE]
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

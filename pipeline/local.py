@@ -43,7 +43,7 @@ class Problem(NamedTuple):
 
 
 class PinRow(NamedTuple):
-    """One reason for which a data log remains: as `bay.explain` says it."""
+    """One reason why a data log remains, as `bay.explain` says it."""
 
     broker: str
     data_log: int | None = None
@@ -54,12 +54,12 @@ class PinRow(NamedTuple):
     oldest_seconds: float | None = None
     frees: str | None = None
     data_logs: str | None = None
-    """Where the holder's messages lie; for acks the other end of the chain."""
+    """The data logs of the holder's messages; for acks the other end of the chain."""
     problem: str | None = None
 
 
 class BacklogRow(NamedTuple):
-    """What is pending for a queue, or for a durable subscription of a topic."""
+    """The backlog of a queue, or of a durable subscription of a topic."""
 
     broker: str
     destination: str | None = None
@@ -68,21 +68,21 @@ class BacklogRow(NamedTuple):
     bytes: int | None = None
     oldest_seconds: float | None = None
     producers: int | None = None
-    """Whose message ids the store knows, so that they count once; None: it watches no ids there."""
+    """Producers whose message ids the store remembers; None: the destination has no deduplication."""
     problem: str | None = None
 
 
 class LeaseRow(NamedTuple):
-    """What one named reader keeps of a journal, and how far it is behind."""
+    """The lease of one named reader of a journal, and how far it is behind."""
 
     broker: str
     lease: str
     data_log: int
     offset: int
     behind_bytes: int
-    """From there to the end of what is written."""
+    """Bytes from there to the end of what is written."""
     expires_seconds: float
-    """Until it ends, unless the reader comes again."""
+    """Seconds until the lease ends, unless the reader comes again."""
 
 
 class IndexRow(NamedTuple):
@@ -92,7 +92,7 @@ class IndexRow(NamedTuple):
     lane: int
     block: int
     messages: int
-    """How many of it are pending."""
+    """Pending messages of the block."""
     packed: bytes
 
 
@@ -103,7 +103,7 @@ def facts(
     relocated: bool = False,
     on_damage: OnDamage = "refuse",
 ) -> Iterator[Any]:
-    """The facts of all stores in the directories as pyarrow.RecordBatch. Needs pyarrow and numpy.
+    """Yield the facts of all stores in the directories as pyarrow.RecordBatch. Needs pyarrow and numpy.
 
     bodies: headers (JSON) and bodies too. relocated: also the copies that relocation made.
     """
@@ -126,7 +126,7 @@ def check(directories: Directories) -> list[Problem]:
 
 
 def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NOTHING_KNOWN) -> list[Problem]:
-    """Of one store. By columns where numpy is installed, ten times as fast. known: see `examine_all`."""
+    """Return the problems of one store, by columns where numpy is installed. known: see `examine_all`."""
     try:
         from .kernels.checking import examine_by_columns as examine_one
     except ImportError:
@@ -136,17 +136,17 @@ def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NO
 
 
 def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[PinRow]:
-    """Why each data log of every store remains, by broker and data log. Replays each journal once."""
+    """Return why each data log of every store remains, by broker and data log. Replays each journal once."""
     return _each(directories, on_damage, pins_of, lambda store, problem: PinRow(store.broker, problem=problem))
 
 
 def backlog(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[BacklogRow]:
-    """What is pending for each queue and each durable subscription, by name. Replays each journal once."""
+    """Return the backlog of each queue and durable subscription, by name. Replays each journal once."""
     return _each(directories, on_damage, backlog_of, lambda store, why: BacklogRow(store.broker, problem=why))
 
 
 def leases(directories: Directories) -> list[LeaseRow]:
-    """The leases of all stores that have not expired, by broker and name: the lag of streams."""
+    """Return the leases of all stores that have not expired, by broker and name: the lag of streams."""
     now_ms = SystemClock().time_ms()
     rows = []
     for store in find_stores(directories):
@@ -159,7 +159,7 @@ def leases(directories: Directories) -> list[LeaseRow]:
 
 
 def rebuild_index(directory: Directories) -> list[IndexRow]:
-    """The blocks of the index that opening would make from the journal alone, by broker, lane and block."""
+    """Return the blocks of the index that opening would make from the journal, by broker, lane and block."""
     rows: list[IndexRow] = []
     for store in find_stores(directory):
         try:
@@ -191,7 +191,7 @@ def _each(
 
 
 def problem_text(error: Exception) -> str:
-    """What goes into a row: the fact without the advice to whoever opens the store."""
+    """Return the text for a row: the fact without the advice on opening the store."""
     if isinstance(error, JournalCorrupt):
         return f"data-{error.data_log}.log at offset {error.offset}: {error.problem}"
     if isinstance(error, OSError):
@@ -205,7 +205,7 @@ def named(store: Store, error: Exception, advice: str = "") -> StoreNotRead:
 
 
 def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
-    """Of one store. JournalCorrupt where opening would be refused."""
+    """Return the reasons why data logs of one store remain. JournalCorrupt where opening would be refused."""
     seen = open_read_only(disk, now_ms)
     rows = []
     for data_log, pins in seen.retention.each():
@@ -231,7 +231,7 @@ def pins_of(store: Store, disk: Disk, now_ms: int) -> list[PinRow]:
 
 
 def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
-    """Of one store. JournalCorrupt where opening would be refused."""
+    """Return the backlog of one store. JournalCorrupt where opening would be refused."""
     seen = open_read_only(disk)
     rows = []
     for destination in seen.destinations.values():
@@ -269,7 +269,7 @@ def _row(
 
 
 def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
-    """When the first pending message of a lane was sent. One read."""
+    """Return when the first pending message of a lane was sent. One read."""
     run = lane.pending_run(0, 1)
     if run is None:
         return None
@@ -287,7 +287,7 @@ def _oldest_ms(lane: JournaledLane, seen: ReadOnlyStore) -> int | None:
 
 
 def index_of(store: Store, disk: Disk, now_ms: int) -> list[IndexRow]:
-    """Of one store: the blocks that have something pending. JournalCorrupt where opening would be refused."""
+    """Return the blocks of one store that have pending messages. JournalCorrupt: opening would be refused."""
     seen = open_read_only(disk)
     return [
         IndexRow(store.broker, number, block, found.pending, found.pack())

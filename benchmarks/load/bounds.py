@@ -15,10 +15,10 @@ from .words import counted, mib
 
 USS_FACTOR: Final = 1.25
 USS_ALLOWANCE_BYTES: Final = 40 * MIB
-"""What the process may grow by: USS_FACTOR times the limit, and this beside it."""
+"""Bytes that the process may grow by beside USS_FACTOR times the limit."""
 LIVE_FACTOR: Final = 2
 FREE_DATA_LOGS: Final = 3
-"""What the journal may have after a cleanup: LIVE_FACTOR times what is live, and so many data logs."""
+"""Data logs that the journal may have after a cleanup beside LIVE_FACTOR times what is live."""
 
 
 class Bounds:
@@ -35,11 +35,11 @@ class Bounds:
 
     @property
     def limit_bytes(self) -> int:
-        """What was asked for last."""
+        """The limit that was asked for last."""
         return self._limit_bytes
 
     def gauge(self, facts: Mapping[str, Any]) -> None:
-        """See BrokerProcess; uss_bytes is the growth of the process since it imported the library."""
+        """Check a sample. uss_bytes: growth of the process since it imported the library."""
         self._last_limit_bytes = facts["limit_bytes"]
         self._is_within &= facts["held_bytes"] <= facts["limit_bytes"]
         self._held_bytes_max = max(self._held_bytes_max, facts["held_bytes_max"])

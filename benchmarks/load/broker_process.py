@@ -31,14 +31,15 @@ from forebay.store.errors import ForebayError, SettingsError
 
 from .consuming import Consuming
 from .events import Kind, encode
+from .input_file import InputFile
 from .progress import Progress
 from .scenario import Act, ConsumerPlan
 from .schedule import Schedule, Turns
-from .workload import from_plan
+from .workload import Generated, Workload
 
 GAUGE_SECONDS: Final = 0.5
 CLEANUPS: Final = 3
-"""What one of them copies forward, the next one frees."""
+"""Cleanups in a row: what one of them copies forward, the next one frees."""
 _LEFT_MESSAGES: Final = 1000  # of one event
 
 # A message that consumers give back for ever must come for ever: the verdict knows of no dead letters.
@@ -47,7 +48,7 @@ _POLICIES: Final = {">": forebay.DestinationPolicy(max_attempts=None)}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one broker process is to do. Crosses to it as JSON."""
+    """The work of one broker process, which gets it as JSON."""
 
     directory: str
     limit_bytes: int
@@ -67,9 +68,9 @@ class Plan:
     """Messages moved, in this process, before each consumer subscribes."""
     acts: Sequence[Act]
     acts_after: Sequence[int]
-    """The same for each act. Those that nothing moves enough for are done when the threads are through."""
+    """Messages moved before each act. Acts that are not reached are done when the threads are through."""
     left_messages: int
-    """In each queue there are at most so many that no consumer asks for."""
+    """Most messages in each queue that no consumer takes."""
     backlog_first: bool
 
     def as_json(self) -> bytes:
@@ -81,6 +82,11 @@ class Plan:
         fields["consumers"] = [ConsumerPlan(**consumer) for consumer in fields["consumers"]]
         fields["acts"] = [Act(**act) for act in fields["acts"]]
         return cls(**fields)
+
+
+def from_plan(plan: Mapping[str, Any]) -> Workload:
+    """Make the workload that `Workload.as_plan` described."""
+    return InputFile(plan["path"]) if "path" in plan else Generated(**plan)
 
 
 class Pipe:

@@ -81,14 +81,14 @@ def _compare(first: str, second: str) -> int:
 
 
 def catalogue() -> str:
-    """The scenarios there are, a line each."""
+    """Return the scenarios there are, a line each."""
     scenarios = shipped()
     width = max(map(len, scenarios)) + 2
     return "\n".join(f"  {name:<{width}}{scenario.purpose}" for name, scenario in scenarios.items())
 
 
 def _planned(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
-    """What is to be run, every argument looked at before the first message is made."""
+    """Return the scenarios to run; every argument is checked before the first message is made."""
     if arguments.html is not None:
         drawing.require("--html")
     _check_writable("json", arguments.json)
@@ -123,7 +123,7 @@ def _planned_input(arguments: Namespace) -> list[tuple[Scenario, Workload]]:
 
 
 def _scenario(name: str, arguments: Namespace) -> Scenario:
-    """The scenario of this name or file, as the other arguments change it."""
+    """Return the scenario of this name or file, as the other arguments change it."""
     if name.endswith(SUFFIX):
         scenario = read_scenario(name)
     elif name in shipped():
@@ -149,14 +149,14 @@ def _scenario(name: str, arguments: Namespace) -> Scenario:
 
 
 def _with_memory(scenario: Scenario, arguments: Namespace) -> Scenario:
-    """With the limit that was asked for."""
+    """Return the scenario with the limit that was asked for."""
     if arguments.memory is None:
         return scenario
     return replace(scenario, memory=size_bytes("memory_limit", arguments.memory, minimum=MIN_MEMORY_LIMIT_BYTES))
 
 
 def _with_sizes(scenario: Scenario, arguments: Namespace) -> Scenario:
-    """With the sizes that were asked for, which must fit the limit."""
+    """Return the scenario with the sizes that were asked for, which must fit the limit."""
     most = min(Settings(memory_limit=scenario.memory).max_message_size_bytes, scenario.memory)
     values = scenario.size if arguments.size is None else arguments.size.split(",")
     return replace(scenario, size=body_sizes(values, maximum=most))
@@ -205,7 +205,7 @@ def _title(scenario: Scenario, workload: Workload) -> str:
 
 
 def _result(seed: int, runs: Sequence[Run]) -> dict[str, Any]:
-    """What --json writes: neither host nor paths."""
+    """Return what --json writes: neither host nor paths."""
     return {
         "machine": {
             "cores": os.cpu_count(),

@@ -64,7 +64,7 @@ class Comparison:
 
 
 def read_result(path: str) -> dict[str, Any]:
-    """What --json wrote. SettingsError where it is something else."""
+    """Return what --json wrote. SettingsError where it is something else."""
     try:
         result = json.loads(read_user_file(path, _RESULT_BYTES_MAX))
         if not isinstance(result, dict) or not all(isinstance(run["workload"], str) for run in result["runs"]):
@@ -75,7 +75,7 @@ def read_result(path: str) -> dict[str, Any]:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Comparison]:
-    """Of each scenario that both have, each figure that both have. SettingsError: they ran different loads."""
+    """Compare each figure of each scenario that both have. SettingsError: they ran different loads."""
     found = []
     ours, theirs = _by_scenario(first), _by_scenario(second)
     for scenario in ours.keys() & theirs.keys():
@@ -93,7 +93,7 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Compari
 
 
 def lines(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """A table, fit for a terminal."""
+    """Yield a table, fit for a terminal."""
     yield f"{'':<44}{'first':>9}{'second':>9}{'ratio':>8}  {f'{CONFIDENCE:.0%} between':<16}"
     for comparison in comparisons:
         interval = "" if comparison.interval is None else "{:.3f} and {:.3f}".format(*comparison.interval)
@@ -118,7 +118,7 @@ def _compared(scenario: str, figure: str, first: Sequence[float], second: Sequen
 
 
 def _ratios_beyond(first: int, second: int) -> int | None:
-    """How many of the sorted ratios lie beyond each end of the interval; None: not even all of them are enough."""
+    """Return how many sorted ratios lie beyond each end of the interval; None: all of them are too few."""
     counts = _arrangements(first, second)
     total, below = sum(counts), 0
     for beyond, count in enumerate(counts):
@@ -129,7 +129,7 @@ def _ratios_beyond(first: int, second: int) -> int | None:
 
 
 def _arrangements(first: int, second: int) -> list[int]:
-    """In how many orders of two samples U is 0, 1, 2 ...: the coefficients of a Gaussian binomial."""
+    """Return in how many orders of two samples U is 0, 1, 2 ...: the coefficients of a Gaussian binomial."""
     counts = [1] + [0] * (first * second)
     for factor in range(1, first + 1):
         for u in range(len(counts) - 1, second + factor - 1, -1):

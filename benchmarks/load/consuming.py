@@ -85,7 +85,7 @@ class Consuming:
                 time.sleep(len(batch) / plan.pace)
 
     def _settle(self, consumer: forebay.Consumer, batch: list[forebay.Delivery], taken: float) -> int:
-        """How many were acknowledged: all, or none where it was the turn of a rollback."""
+        """Settle a batch and return how many were acknowledged: all, or none at the turn of a rollback."""
         keys, damaged = self._workload.check(batch)
         for text in damaged:
             self._tell(Kind.DAMAGED, self._number, {"text": text})

@@ -72,7 +72,7 @@ class Event:
 def encode(
     kind: Kind, who: int = 0, payload: bytes | int | Mapping[str, object] = b"", at: float | None = None
 ) -> bytes:
-    """The frame; payload is packed keys, a stop, or facts. at: when, if not now."""
+    """Return the frame of an event. payload: packed keys, a stop, or facts. at: when, if not now."""
     if isinstance(payload, int):
         payload = _STOP.pack(payload)
     elif isinstance(payload, Mapping):
@@ -87,7 +87,7 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Each event that is complete with this piece. To be run to its end."""
+        """Yield each event that is complete with this piece. The caller must exhaust it."""
         self._buffer += piece
         at = 0
         while len(self._buffer) - at >= _FRAME.size:

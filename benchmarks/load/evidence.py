@@ -45,7 +45,7 @@ class Evidence:
         self.settled_messages = 0
         self.purged_messages = 0
         self.depth = 0
-        """Of all queues in the end, as the store says."""
+        """Messages of all queues at the end, as the store says."""
         self._counts = counts
         self._lane = lane
         self._unwanted = unwanted
@@ -66,7 +66,7 @@ class Evidence:
         self._sent[producer] = self._sending[producer]
 
     def settling(self, consumer: int, keys: array[int]) -> None:
-        """A consumer took these messages, in this order, found them undamaged, and acknowledges them now."""
+        """Note that a consumer took messages in this order, found them undamaged, and acknowledges them now."""
         known = self._settling[consumer] = array("Q")
         for marked in keys:
             key = marked & ~CAME_AGAIN
@@ -81,12 +81,12 @@ class Evidence:
                 self._newest[lane] = n
 
     def left(self, keys: array[int]) -> None:
-        """These were found undamaged in their queues when all consumers were through."""
+        """Note messages that were found undamaged in their queues when all consumers were through."""
         for key in keys:
             self._left += self._hold(key >> PRODUCER_SHIFT, key & N_MASK, _LEFT)
 
     def _hold(self, producer: int, n: int, state: int) -> bool:
-        """Somebody has this message: note it, and what is wrong with that. False: there is no such message."""
+        """Note that a message was received, and what is wrong with that. False: there is no such message."""
         if producer >= len(self._counts) or n >= self._sending[producer]:
             self._fault("never sent", producer, n)
             return False
@@ -108,7 +108,7 @@ class Evidence:
         self._faults.setdefault("damaged", _Fault(text)).count += 1
 
     def killed(self) -> None:
-        """The process is gone: what was under way is in doubt, and consumers begin anew."""
+        """Note that the process was killed: what was under way is in doubt, and consumers begin anew."""
         self.kills += 1
         for producer, (start, stop) in enumerate(zip(self._sent, self._sending, strict=True)):
             if start < stop:
@@ -136,7 +136,7 @@ class Evidence:
         return self._sent == list(self._counts)
 
     def judge(self, unfinished: str | None = None) -> list[Check]:
-        """The verdict. unfinished: why the store was not drained, so that nothing is said of what is missing."""
+        """Return the verdict. unfinished: why the store was not drained, so that nothing is said of what is missing."""
         checks = [
             self._judge_count() if unfinished is None else Check("finished", False, unfinished),
             self._judge(
@@ -192,7 +192,7 @@ class Evidence:
         return Check("count", True, text)
 
     def _missing(self) -> _Fault | None:
-        """Messages that nobody was given, that are in no queue, and whose send was confirmed."""
+        """Return messages whose send was confirmed, that no consumer got and that are in no queue."""
         missing: _Fault | None = None
         for producer, states in enumerate(self._states):
             doubtful = [(start, stop) for who, start, stop in self._sends_in_doubt if who == producer]

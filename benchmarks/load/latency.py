@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 PERCENTILES: Final = (50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
 PUBLISH: Final = "publishLatency"
-"""From the call of a send to its return."""
+"""Time from the call of a send to its return."""
 DELAY: Final = "publishDelayLatency"
-"""From when a message was due to the call of its send."""
+"""Time from when a message was due to the call of its send."""
 END_TO_END: Final = "endToEndLatency"
-"""From when a message was due to the return of the take that brought it."""
+"""Time from when a message was due to the return of the take that brought it."""
 
 TITLES: Final = {PUBLISH: "send", DELAY: "send begun late by", END_TO_END: "due to taken"}
-"""By their names in the OpenMessaging Benchmark, as people read them."""
+"""Titles for people, by the names that the OpenMessaging Benchmark gives to the figures."""
 SUFFIXES: Final = ("Avg", *(f"{percentile:g}pct".replace(".", "") for percentile in PERCENTILES), "Max")
-"""What follows such a name there."""
+"""Suffixes of such names in the OpenMessaging Benchmark."""
 
 _HIGHEST_US: Final = 3600 * 10**6
 _DIGITS: Final = 3
@@ -46,17 +46,17 @@ class Latency:
 
     average: float = 0.0
     percentiles: tuple[int, ...] = (0,) * len(PERCENTILES)
-    """At PERCENTILES, rounded up to three digits."""
+    """Latencies at PERCENTILES, rounded up to three digits."""
     most: int = 0
 
 
 def aggregated(name: str, suffix: str) -> str:
-    """The name of a whole run's figure there."""
+    """Return the name that the figure of a whole run has in the OpenMessaging Benchmark."""
     return f"aggregated{name[0].upper()}{name[1:]}{suffix}"
 
 
 class Latencies:
-    """Of one run, over all its kills. counts: messages of each producer. Without hdrhistogram nothing is kept."""
+    """The latencies of one run, over all its kills. Without hdrhistogram nothing is kept."""
 
     def __init__(self, counts: Sequence[int], schedule: Schedule | None) -> None:
         self._schedule = schedule
@@ -68,7 +68,7 @@ class Latencies:
         self._tracks = {name: _Track() for name in names}
 
     def begin(self, at: float) -> None:
-        """The schedule begins. Times are those of events."""
+        """Note that the schedule begins. Times are those of events."""
         self._began = at
 
     def sending(self, producer: int, stop: int, at: float) -> None:
@@ -91,7 +91,7 @@ class Latencies:
         self._tracks[PUBLISH].record([_microseconds(at - began)] * messages)
 
     def taken(self, keys: Sequence[int], at: float) -> None:
-        """Keys of messages that were never sent are passed over; the evidence tells of them."""
+        """Note messages that were taken. Unknown keys are skipped; the evidence reports them."""
         if not self._tracks:
             return
         due = self._due
@@ -102,11 +102,11 @@ class Latencies:
         )
 
     def lap(self) -> Mapping[str, Latency]:
-        """Of what came since the lap before."""
+        """Return the latencies since the lap before."""
         return {name: track.lap() for name, track in self._tracks.items()}
 
     def whole(self) -> Mapping[str, Latency]:
-        """Of all laps."""
+        """Return the latencies of all laps."""
         return {name: track.whole() for name, track in self._tracks.items()}
 
 

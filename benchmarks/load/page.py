@@ -35,7 +35,7 @@ svg { max-width: 100%; height: auto; }
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """What --html writes. Each text of the result is escaped."""
+    """Return the page that --html writes. Each text of the result is escaped."""
     return "\n".join([_HEAD, *_whole(result), *(line for run in result["runs"] for line in _run(run)), "</html>", ""])
 
 

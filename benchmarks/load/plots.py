@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 _PERCENTILES: Final = (("50", GREEN), ("99", ORANGE), ("9999", PURPLE))
 _NOTES_MAX: Final = 26
-"""So many notes are marked at most: as many as there are letters."""
+"""Most notes that are marked: as many as there are letters."""
 _A_LITTLE: Final = 0.01
-"""Of a decade, so that an axis never ends where it begins."""
+"""Part of a decade, so that an axis never ends where it begins."""
 _LABEL_WIDTH: Final = 0.012
-"""Of a letter, as a share of the axis."""
+"""Width of a letter, as a share of the axis."""
 
 
 def plots(run: Mapping[str, Any]) -> str:
-    """The SVG of one run of a result."""
+    """Return the SVG of one run of a result."""
     has_latencies = "endToEndLatency50pct" in run
     figure, axes = panels(4 if has_latencies else 3, 1, 9.5, 8.6 if has_latencies else 6.6, sharex=True)
     seconds = run["sampleSeconds"]
@@ -41,7 +41,7 @@ def plots(run: Mapping[str, Any]) -> str:
 
 
 def letter(number: int) -> str:
-    """By which a note is marked; empty beyond the alphabet."""
+    """Return the letter that marks a note; empty beyond the alphabet."""
     return chr(ord("a") + number) if number < _NOTES_MAX else ""
 
 
@@ -102,7 +102,7 @@ def _mark(panel: Axes, notes: Sequence[Mapping[str, Any]], width: float, *, is_f
 
 
 def _labels(notes: Sequence[Mapping[str, Any]], width: float) -> list[tuple[float, str]]:
-    """Letters and their places; those of neighbours stand together."""
+    """Return letters and their places; those of neighbours stand together."""
     labels: list[tuple[float, str]] = []
     for number, note in enumerate(notes):
         if labels and note["seconds"] - labels[-1][0] < width * _LABEL_WIDTH:

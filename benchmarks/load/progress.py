@@ -38,5 +38,5 @@ class Progress:
             self._bell.set_result(None)
 
     def is_drained(self, queues: Iterable[forebay.Queue]) -> bool:
-        """Whether nobody sends any more, and nothing is left in each that a consumer would take."""
+        """Return whether all producers are through and no queue has anything that a consumer would take."""
         return self.all_sent.is_set() and all(queue.depth <= self._left_messages for queue in queues)

@@ -50,7 +50,7 @@ class Report:
             self._bar.stop()
 
     def begin(self, title: str, work: int) -> None:
-        """A scenario begins; work is what `done` will count up to."""
+        """Begin a scenario. work: what `done` will count up to."""
         self._lines = 0
         legend, self._legend = self._legend, ""
         self._print(f"{title}\n\n{legend}{_HEADER}")
@@ -58,7 +58,7 @@ class Report:
             self._bar.reset(self._task, total=work)
 
     def line(self, sample: Sample, done: int) -> None:
-        """The sample of a second, and how much of the work is done."""
+        """Show the sample of a second, and how much of the work is done."""
         self._lines += 1
         if self._lines % _HEADER_EVERY_LINES == 0:
             self._print(_HEADER)
@@ -67,7 +67,7 @@ class Report:
             self._bar.update(self._task, completed=done)
 
     def note(self, seconds: float, text: str) -> None:
-        """Something happened between two lines."""
+        """Show what happened between two lines."""
         self._print(f"{seconds:>7.1f}  {text}")
 
     def verdict(self, summary: str, checks: Iterable[Check]) -> None:

@@ -56,20 +56,20 @@ class Run:
     scenario: Scenario
     messages: int
     body_bytes: int
-    """Of all messages."""
+    """Bodies of all messages."""
     seconds: float = 0.0
     sent_seconds: float = 0.0
-    """From the beginning to the last confirmed send, kills and recoveries included."""
+    """Time from the beginning to the last confirmed send, kills and recoveries included."""
     acked_seconds: float = 0.0
-    """From the first take to the last confirmed ack, likewise."""
+    """Time from the first take to the last confirmed ack, kills and recoveries included."""
     settled_messages: int = 0
     hit_ratio: float | None = None
-    """Of all deliveries that were counted before a kill or the end."""
+    """Hit ratio of all deliveries that were counted before a kill or the end."""
     latencies: Mapping[str, Latency] = field(default_factory=dict)
     samples: list[Sample] = field(default_factory=list)
     recoveries: list[Mapping[str, Any]] = field(default_factory=list)
     notes: list[tuple[float, str]] = field(default_factory=list)
-    """What happened, and when, in seconds from the beginning."""
+    """What happened, each with its time in seconds from the beginning."""
     checks: list[Check] = field(default_factory=list)
 
     @property
@@ -78,7 +78,7 @@ class Run:
 
     @property
     def summary(self) -> str:
-        """How it went: a line, and where latencies were kept, a table of them."""
+        """A line on how the run went, and a table of latencies where they were kept."""
         parts = [f"{self.seconds:.1f} s"]
         if self.sent_seconds:
             parts.append(f"sent at {short(self.messages / self.sent_seconds)}/s")
@@ -160,6 +160,6 @@ _SERIES: Final[Mapping[str, Callable[[Sample], object]]] = {
 
 
 def _numbers(name: str, latency: Latency) -> Sequence[float]:
-    """In the order of SUFFIXES and the unit of the field."""
+    """Return the numbers in the order of SUFFIXES and the unit of the field."""
     numbers = (latency.average, *latency.percentiles, latency.most)
     return numbers if name == DELAY else [number / 1000 for number in numbers]

@@ -18,7 +18,7 @@ from .schedule import Schedule
 
 Kind = Literal["plain", "rare", "stuck"]
 KINDS: Final[tuple[Kind, ...]] = ("plain", "rare", "stuck")
-"""What the header `kind` of a message says: rare is the last 1 % of each producer, stuck each stuck_every-th."""
+"""The header `kind` of a message: rare is the last 1 % of each producer, stuck each stuck_every-th."""
 
 Deed = Literal["kill", "purge", "resize", "cleanup"]
 DEEDS: Final[tuple[Deed, ...]] = ("kill", "purge", "resize", "cleanup")
@@ -34,7 +34,7 @@ class ConsumerPlan:
     prefetch: int = 1000
     joins_at: float = 0.0
     leaves_after: int | None = None
-    """So many messages after it subscribed it leaves, with a batch in its hands, and subscribes anew."""
+    """Messages after which the consumer closes, with a batch unsettled, and subscribes anew."""
     rollbacks: float = 0.0
     """The share of its batches that it rolls back. Above 0 it acknowledges in transactions."""
 
@@ -47,7 +47,7 @@ class ConsumerPlan:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What is done to the store at one point of the work; at = 1: when all consumers are through."""
+    """An act on the store at one point of the work; at = 1: when all consumers are through."""
 
     at: float
     do: Deed
@@ -69,13 +69,13 @@ class Scenario:
     sync: Literal["always", "interval", "never"] = "always"
     memory: int = 64 * MIB
     rate: Schedule | None = None
-    """Of all producers together; None: as fast as they can."""
+    """Schedule of all producers together; None: as fast as they can."""
     backlog_first: bool = False
     """Whether everything is sent before anything is consumed."""
     stuck_every: int | None = None
     consumers: tuple[ConsumerPlan, ...] = ()
     acts: tuple[Act, ...] = ()
-    """In their order."""
+    """Acts, in their order."""
 
     @property
     def kills(self) -> int:
@@ -90,7 +90,7 @@ class Scenario:
         return set(KINDS) - wanted
 
     def scaled(self, factor: float) -> Scenario:
-        """The same shape with so many times the messages: rates, paces, sizes and queues stay, as far as they can."""
+        """Return the scenario with `factor` times the messages; rates, paces, sizes and queues stay if they can."""
 
         def scaled(number: int | None) -> int | None:
             return None if number is None else max(1, round(number * factor))
@@ -117,4 +117,4 @@ OWN_MESSAGES: Final = Scenario(
     consumers=(ConsumerPlan("fast"),),
     acts=(Act(0.25, "kill"), Act(0.75, "kill")),
 )
-"""What `--input` runs."""
+"""The scenario of `--input`."""

@@ -30,18 +30,18 @@ _FILE_BYTES_MAX: Final = MIB
 _CONSUMERS_MAX: Final = 1000
 
 _Word = Callable[[object], Any]
-"""What a value stands for. ValueError says what is allowed."""
+"""Converts a value. ValueError says what is allowed."""
 
 
 @cache
 def shipped() -> Mapping[str, Scenario]:
-    """The scenarios of this package by name, the default one first."""
+    """Return the scenarios of this package by name, the default one first."""
     found = [read_scenario(str(path)) for path in sorted(SHIPPED.glob(f"*{SUFFIX}"))]
     return {scenario.name: scenario for scenario in sorted(found, key=lambda scenario: scenario.name != "tour")}
 
 
 def read_scenario(path: str) -> Scenario:
-    """The scenario of a file, named after it. SettingsError says what is wrong with it."""
+    """Return the scenario of a file, named after it. SettingsError says what is wrong with it."""
     try:
         table = tomllib.loads(read_user_file(path, _FILE_BYTES_MAX).decode())
     except UnicodeDecodeError:
@@ -71,7 +71,7 @@ def _scenario(name: str, table: Mapping[str, object]) -> Scenario:
 
 
 def _check_together(scenario: Scenario) -> None:
-    """What no value shows alone."""
+    """Check what no value shows alone."""
     if len(scenario.consumers) > _CONSUMERS_MAX:
         raise ValueError(f"consumers: at most {_CONSUMERS_MAX}, each is a thread")
     if [act.at for act in scenario.acts] != sorted(act.at for act in scenario.acts):
@@ -104,7 +104,7 @@ def _read(place: str, table: object, words: Mapping[str, _Word], required: Seque
 
 
 def _tables(table: Mapping[str, object], key: str) -> list[tuple[str, object]]:
-    """Each with its place, counted from 1 as people do."""
+    """Return each table with its place, counted from 1."""
     entries = table.get(key, [])
     assert isinstance(entries, list), "it was checked"
     return [(f"{key}[{number}]", entry) for number, entry in enumerate(entries, start=1)]

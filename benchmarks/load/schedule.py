@@ -50,7 +50,7 @@ class Schedule:
 
     @property
     def messages(self) -> int | None:
-        """Of all steps; None: the last one has no duration."""
+        """Messages of all steps; None: the last step has no duration."""
         rate, seconds = self.steps[-1]
         return None if math.isinf(seconds) else self._firsts[-1] + round(rate * seconds)
 
@@ -60,18 +60,18 @@ class Schedule:
         return max(1 / rate if rate else seconds for rate, seconds in self.steps)
 
     def due_seconds(self, number: int) -> float:
-        """When this message is due, from the beginning."""
+        """Return when this message is due, from the beginning."""
         step = bisect_right(self._firsts, number) - 1
         return self._begins[step] + (number - self._firsts[step]) / self.steps[step][0]
 
     def due_messages(self, seconds: float) -> int:
-        """How many are due by then, so that it is the number of the first that is not."""
+        """Return how many messages are due by then, which is the number of the first that is not."""
         step = bisect_right(self._begins, seconds) - 1
         due = self._firsts[step] + int((seconds - self._begins[step]) * self.steps[step][0]) + 1
         return due if step + 1 == len(self.steps) else min(due, self._firsts[step + 1])
 
     def scaled(self, factor: float) -> Schedule:
-        """The same rates, each for so many times its duration, and a millisecond at least."""
+        """Return a schedule of the same rates, each for `factor` times its duration, and a millisecond at least."""
         return Schedule([(rate, max(seconds * factor, 0.001)) for rate, seconds in self.steps])
 
     def __str__(self) -> str:
@@ -90,11 +90,11 @@ class Turns:
         self._producers = producers
 
     def due(self, n: int) -> float:
-        """When the producer's n-th message is due."""
+        """Return when the producer's n-th message is due."""
         return self._began + self._schedule.due_seconds(n * self._producers + self._producer)
 
     def wait(self, n: int) -> int:
-        """How many messages are due, from this one on. Waits until it is, and for nothing else."""
+        """Return how many messages are due from this one on, after waiting until this one is."""
         seconds = self.due(n) - time.monotonic()
         if seconds > 0:
             time.sleep(seconds)

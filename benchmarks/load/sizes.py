@@ -22,7 +22,10 @@ def size_bytes(name: str, value: object, *, minimum: int, maximum: int | None = 
 
 
 def body_sizes(values: Sequence[object], *, maximum: int) -> tuple[int, ...]:
-    """Bytes of the bodies that take turns, each maximum at most. SettingsError names the first that cannot be."""
+    """Return the bytes of bodies that take turns, each at most `maximum`.
+
+    SettingsError names the first that cannot be.
+    """
     if not 1 <= len(values) <= BODY_SIZES_MAX:
         raise SettingsError(f"size has {len(values):,} sizes: give 1 to {BODY_SIZES_MAX}")
     return tuple(size_bytes("size", value, minimum=MIN_SIZE_BYTES, maximum=maximum) for value in values)

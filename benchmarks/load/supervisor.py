@@ -32,7 +32,7 @@ from .words import counted, mib
 from .workload import Workload
 
 STALL_SECONDS: Final = 60.0
-"""So long without news of any work, beyond what the schedule rests: the run is given up as failed."""
+"""A run fails that reports no work for so long, beyond the rests of the schedule."""
 
 _BATCH_MESSAGES: Final = 256  # or a hundredth of a small run, because a kill puts a batch of each thread in doubt
 _PIPE_BYTES: Final = 1 << 20
@@ -89,7 +89,7 @@ class Supervisor:
         return run
 
     def _run_process(self) -> None:
-        """One broker process, to its end by whatever cause."""
+        """Run one broker process to its end, whatever the cause."""
         plan = self._plan()
         command = [sys.executable, "-c", _START, json.dumps([str(entry) for entry in sys.path])]
         # A session of its own: Ctrl-C reaches the supervisor only, which then ends the broker process.
@@ -140,7 +140,7 @@ class Supervisor:
         )
 
     def _events(self, descriptor: int) -> Iterator[Event]:
-        """What the process tells, until it has ended or stalled; meanwhile a line a second."""
+        """Yield what the process tells, until it has ended or stalled; meanwhile a line a second."""
         decoder = Decoder()
         while True:
             now = time.monotonic()

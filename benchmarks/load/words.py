@@ -13,7 +13,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def short(number: float) -> str:
-    """At most five characters: 0, 950, 12.3k, 1.00M."""
+    """Return a number in at most five characters: 0, 950, 12.3k, 1.00M."""
     thousands = 0
     while number >= 999.5:
         number /= 1000
@@ -27,5 +27,5 @@ def mib(size_bytes: int) -> str:
 
 
 def of_sizes(sizes: Sequence[int]) -> str:
-    """What is said of messages behind their number: nothing, " of 1KiB", " of 16B/1KiB/64KiB"."""
+    """Return the words behind a number of messages: nothing, " of 1KiB", " of 16B/1KiB/64KiB"."""
     return f" of {'/'.join(map(format_size, sizes))}" if sizes else ""

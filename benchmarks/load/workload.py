@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from forebay import Delivery
 
 Room = Callable[[int], int]
-"""How many messages of a producer may go in one batch from n on, at least one. It waits until they may."""
+"""Returns how many messages of a producer, at least one, may go in one batch from n on, after waiting for it."""
 
 BATCH_BYTES: Final = 256 * 1024
 """A batch is one call of send_many; with so many bytes it is full, however few its messages."""
@@ -50,7 +50,7 @@ class Batch:
 
 
 class Workload(Protocol):
-    """What the supervisor and the broker process both know about the messages."""
+    """The messages of a run, as the supervisor and the broker process both know them."""
 
     @property
     def counts(self) -> Sequence[int]:
@@ -65,19 +65,19 @@ class Workload(Protocol):
 
     @property
     def kinds(self) -> Mapping[Kind, int]:
-        """How many messages there are of each."""
+        """Number of messages of each kind."""
 
     def lane(self, producer: int, n: int) -> int:
-        """A number for the lane of this message. Each producer's messages keep their order in each lane."""
+        """Return the number of a message's lane. Each producer's messages keep their order in each lane."""
 
     def batches(self, producer: int, start: int, room: Room) -> Iterator[Batch]:
-        """What the producer has to send from n = start, in order."""
+        """Yield the batches that the producer has to send from n = start, in order."""
 
     def check(self, arrived: Sequence[Delivery | Message]) -> tuple[array[int], list[str]]:
-        """The keys of those that are what was sent, and a sentence about each other one."""
+        """Return the keys of messages that arrived as sent, and a sentence about each other one."""
 
     def as_plan(self) -> dict[str, Any]:
-        """What `from_plan` makes the same workload from, in another process. Plain JSON."""
+        """Return the plain JSON from which another process makes the same workload; see broker_process.from_plan."""
 
 
 class Generated:
@@ -159,19 +159,19 @@ class Generated:
             first = stop
 
     def _full(self, first: int, stop: int) -> int:
-        """Where a batch from first ends: it has BATCH_BYTES at most, or one message, and stop is the latest."""
+        """Return where a batch from first ends: it has BATCH_BYTES at most, or one message, and stop is the latest."""
         limit = self._bytes_below(first) + BATCH_BYTES
         return first + 1 + bisect_right(range(first + 2, stop + 1), limit, key=self._bytes_below)
 
     def _bytes_below(self, n: int) -> int:
-        """Of the first n bodies of a producer."""
+        """Return the bytes of the first n bodies of a producer."""
         sizes, destinations = self._sizes, len(self.destinations)
         turns, begun = divmod(n, destinations)
         rounds, turn = divmod(turns, len(sizes))
         return destinations * (rounds * sum(sizes) + sum(sizes[:turn])) + begun * sizes[turn]
 
     def _fillers(self) -> list[tuple[memoryview, int]]:
-        """By turn, some rounds of all sizes: windows into one noise, each with its checksum.
+        """Return some rounds of all sizes: windows into one noise, each with its checksum.
 
         So a body costs a copy and the checksum of eight bytes.
         """
@@ -205,14 +205,5 @@ class Generated:
 
 
 def _first_rare(count: int) -> int:
-    """From which n on a producer's messages are rare."""
+    """Return the n from which on a producer's messages are rare."""
     return count - max(1, int(count * RARE_SHARE))
-
-
-def from_plan(plan: Mapping[str, Any]) -> Workload:
-    """The workload that `as_plan` described."""
-    if "path" in plan:
-        from .input_file import InputFile
-
-        return InputFile(plan["path"])
-    return Generated(**plan)

@@ -47,7 +47,10 @@ class KahaDB:
         self._classes.cleanup()
 
     def rates(self, limit_bytes: int, case: str, messages: int, moved: int = 0) -> dict[str, float]:
-        """Messages a second of the last pass, which is the warm one, by the names of CASES. Raises KahaFailed."""
+        """Return messages a second of the last pass, which is the warm one, by the names of CASES.
+
+        Raises KahaFailed.
+        """
         with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
             environment = os.environ | {
                 "N": str(messages),

@@ -1,4 +1,4 @@
-"""What a plain LRU cache of messages would have had, over the same steps.
+"""A plain LRU cache of messages over the same steps, for comparison.
 
 Every message goes into it when it is sent, and when it was read because it
 was not there; an ack takes it out. It may use the whole limit for messages,
@@ -17,14 +17,14 @@ from .traffic import BEGIN, SEND, Traffic
 
 
 def lru_hit_ratio(traffic: Traffic, limit_bytes: int, part: float) -> float:
-    """Of the measured deliveries, the share that such a cache would have had."""
+    """Return the share of the measured deliveries that such a cache would have had."""
     charge = traffic.body_bytes + OVERHEAD_BYTES
     cache: LRUCache[tuple[int, int], int] = LRUCache(limit_bytes, getsizeof=lambda owed: charge)
     sent = [0] * traffic.destinations
     waiting: list[deque[int]] = [deque() for _ in traffic.consumers]
     readers = [[number for number, at in enumerate(traffic.consumers) if at == to] for to in range(len(sent))]
     owed: dict[tuple[int, int], int] = {}
-    """How many consumers have not acknowledged a message yet."""
+    """Number of consumers that have not acknowledged each message yet."""
     deliveries = hits = 0
     for kind, who, count in traffic.steps(part):
         if kind == BEGIN:

@@ -28,7 +28,7 @@ Facts = dict[str, float]
 WAIT_SECONDS: Final = 30.0
 BATCH_MESSAGES: Final = 256
 LOOKS: Final = 40
-"""How often the size of the process is asked for."""
+"""Seconds between two samples of the size of the process."""
 _NOISE: Final = random.Random(42).randbytes(MIB)
 
 
@@ -52,8 +52,11 @@ def _opened(directory: Path, limit_bytes: int) -> forebay.Forebay:
 
 
 def play(traffic: Traffic, directory: Path, limit_bytes: int, part: float) -> Facts:
-    """deliveries, seconds, waited: deliveries for which a take waited, read: messages read back from the journal,
-    grew_bytes: by so much the process was larger than before, at most."""
+    """Play a traffic and return its facts.
+
+    deliveries, seconds; waited: deliveries for which a take waited; read: messages read back from the journal;
+    grew_bytes: the most by which the process was larger than before.
+    """
     before_bytes = unique_set_bytes()
     with _opened(directory, limit_bytes) as bay:
         read = _ReadMessages(bay)
@@ -200,7 +203,7 @@ def _drain(consumer: forebay.Consumer, messages: int) -> None:
 
 
 def resizes(directory: Path, limits: Sequence[int], rounds: int) -> Facts:
-    """down_seconds and up_seconds: the slowest resize of each kind beside a sender and a consumer at full speed.
+    """Return down_seconds and up_seconds, the slowest resizes beside a sender and a consumer at full speed.
 
     unsettled: how many had not come to their end when they returned.
     """
@@ -239,7 +242,7 @@ def resizes(directory: Path, limits: Sequence[int], rounds: int) -> Facts:
 
 
 def curve_cost(directory: Path, limit_bytes: int, batch: int, stretches: int, messages: int) -> Facts:
-    """cpu_us with and without the live curve, and the part that it takes: medians of stretches that take turns.
+    """Return cpu_us with and without the live curve, and its part of them: medians of stretches that take turns.
 
     messages: of a stretch, over a standing backlog that is larger than the limit.
     """

@@ -21,7 +21,7 @@ class Point:
 
     @property
     def hit_ratio(self) -> float:
-        """Of the deliveries, the share for which no take waited for the disk."""
+        """Share of the deliveries for which no take waited for the disk."""
         return 1 - self.facts["waited"] / self.facts["deliveries"]
 
     @property
@@ -36,7 +36,7 @@ class Point:
 
 
 Peers = Mapping[str, Sequence[tuple[int, Facts]]]
-"""Of forebay and KahaDB: limit, and messages a second by kind of work."""
+"""Limit, and messages a second by kind of work, of forebay and KahaDB."""
 _WORKS = ("fill", "drain", "consume", "path")
 
 

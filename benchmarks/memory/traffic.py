@@ -18,7 +18,7 @@ from forebay.dispatch.config.sizes import KIB
 SEND: Final = "send"
 TAKE: Final = "take"
 BEGIN: Final = "begin"
-"""What comes before it is not measured."""
+"""A step before which nothing is measured."""
 
 QUEUES: Final = 16
 DEPTH_MIN: Final = 500
@@ -57,7 +57,7 @@ class Traffic:
     consumers: tuple[int, ...]
     is_topic: bool
     steps: Callable[[float], Iterator[Step]]
-    """Of how large a part of the whole, 1.0: all of it."""
+    """Yields the steps of a part of the traffic; 1.0 is all of it."""
 
 
 def _backlogs(part: float) -> Iterator[Step]:

@@ -26,13 +26,16 @@ FIGURES: Final[Mapping[str, Callable[[Point, Facts], float | None]]] = {
     OPENING: lambda point, facts: facts["open_seconds"] if point.depth else None,
 }
 ALLOWED_MIB: Final = (USS_FACTOR * MEMORY_LIMIT_BYTES + USS_ALLOWANCE_BYTES) / MIB
-"""By which the process may grow: what the load test allows."""
+"""MiB that the process may grow by: what the load test allows."""
 JUDGED: Final = (CPU, MEMORY, OPENING)
-"""Those whose growth is said and drawn."""
+"""Figures whose growth is reported and drawn."""
 
 
 def judged(figure: str, values: Sequence[float], figures: Sequence[float]) -> str:
-    """How one of them goes along a curve, in a word or four. Memory is judged by what is allowed, not by its growth."""
+    """Return how a figure goes along a curve, in a word or four.
+
+    Memory is judged by what is allowed, not by its growth.
+    """
     if figure == MEMORY:
         return f"{'within' if max(figures) <= ALLOWED_MIB else 'above'} the {ALLOWED_MIB:.0f} allowed"
     return word(values, figures)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import Final
 
 FLAT_FACTOR: Final = 1.5
-"""Up to which a figure counts as flat, whatever the range."""
+"""Growth up to which a figure counts as flat, whatever the range."""
 LINEAR_SLOPES: Final = (0.9, 1.1)
 
 
 def factor(figures: Sequence[float]) -> float:
-    """The largest over the first."""
+    """Return the largest figure over the first."""
     return max(figures) / figures[0]
 
 
 def word(values: Sequence[float], figures: Sequence[float]) -> str:
-    """Of a curve's figures over the values of its axis."""
+    """Return the word for the growth of figures over the values of an axis."""
     if factor(figures) <= FLAT_FACTOR:
         return "flat"
     low, high = LINEAR_SLOPES

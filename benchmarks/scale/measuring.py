@@ -27,13 +27,13 @@ from .point import Point
 _NOISE: Final = random.Random(42).randbytes(2 * MIB)
 _STRIDE_BYTES: Final = 977
 _LOOKS: Final = 8
-"""How often the process's memory is looked at in the measured stretch."""
+"""Samples of the process's memory in the measured stretch."""
 # A consumer whose messages are rare is not slow, and to say so of thousands would be a part of what is measured.
 _POLICIES: Final = {">": forebay.DestinationPolicy(slow_consumer_seconds=None)}
 
 
 def measure(point: Point, directory: Path) -> Facts:
-    """seconds, cpu_seconds, others_seconds of its stretch; uss_bytes, held_bytes, open_seconds. Raises PassFailed."""
+    """Measure a point: seconds, cpu_seconds, others_seconds, uss_bytes, held_bytes, open_seconds. Raises PassFailed."""
     with TemporaryDirectory(dir=directory, prefix=PREFIX) as place:
         os.sync()  # or this point would share the disk with what the one before left to write
         facts = _process("work", point, place, -signal.SIGKILL)
@@ -51,7 +51,7 @@ def _process(what: str, point: Point, place: str, wanted: int) -> Facts:
 
 
 def main() -> None:
-    """In the fresh process: do what the arguments say and print its facts."""
+    """Do in the fresh process what the arguments say, and print its facts."""
     what, text, place = sys.argv[1:]
     point = Point(**json.loads(text))
     print(json.dumps(work(point, place) if what == "work" else reopen(point, place)), flush=True)
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def work(point: Point, place: str) -> Facts:
-    """The store is left open, for the kill."""
+    """Do the work and leave the store open, for the kill."""
     before_bytes = unique_set_bytes()
     bay = _opened(place)
     queues = [bay.queue(f"scale.{number}") for number in range(point.queues)]
@@ -120,13 +120,13 @@ def _send(queues: list[forebay.Queue], point: Point, numbers: range) -> None:
 
 
 def _body(point: Point, number: int) -> bytes:
-    """Each a new object, because a broker gets its messages like that."""
+    """Return a body as a new object, as a broker gets its messages."""
     at = number * _STRIDE_BYTES % MIB
     return _NOISE[at : at + point.body_bytes]
 
 
 def _take(consumers: list[forebay.Consumer], point: Point, numbers: range) -> None:
-    """A chunk, from one consumer after the other."""
+    """Take a chunk, from one consumer after the other."""
     at_once = point.taken_at_once or point.chunk_messages
     for number in numbers[::at_once]:
         consumer = consumers[number // at_once % len(consumers)]

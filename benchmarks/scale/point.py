@@ -19,7 +19,7 @@ class Point:
     curve: str
     value: int
     messages: int
-    """Of the measured stretch, whole chunks."""
+    """Messages of the measured stretch, in whole chunks."""
     depth: int = 0
     """Messages that stand in the queues meanwhile, and when the process is killed."""
     body_bytes: int = KIB

@@ -19,7 +19,7 @@ class Measured:
     facts: Sequence[Facts]
 
     def series(self, figure: str) -> tuple[list[int], list[float]]:
-        """Values of the axis, and the figure there. Empty where it is not measured."""
+        """Return the values of the axis, and the figure at each. Empty where it is not measured."""
         found = [
             (point.value, value)
             for point, facts in zip(self.curve.points, self.facts, strict=True)

@@ -48,7 +48,7 @@ Outcome = Literal["aim", "held", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a fact is said: times scale, in digits, with a unit."""
+    """The form of a fact: times scale, in digits, with a unit."""
 
     scale: float
     digits: str
@@ -79,7 +79,7 @@ FORMS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one figure of a row should be. Rates are judged by their ratio to the rate of another row."""
+    """A claim about one figure of a row. Rates are judged by their ratio to the rate of another row."""
 
     group: str
     title: str
@@ -89,14 +89,14 @@ class Claim:
     aim: float | None
     fact: str = "rate"
     their_fact: str = ""
-    """What of the other side stands beside it; "": the same."""
+    """The figure of the other side beside it; "": the same."""
     at_most: bool = False
     name: str = ""
-    """What it is called; "": as the row."""
+    """Title of the claim; "": that of the row."""
 
     @property
     def form(self) -> Form:
-        """Of what is judged, of must and of aim."""
+        """The form of the judged figure, of must and of aim."""
         return FORMS["ratio" if self.fact == "rate" else self.fact]
 
 
@@ -130,7 +130,7 @@ class Judged:
 
 
 def judged(messages: int, by_title: Mapping[str, Measured]) -> list[Judged]:
-    """All claims of which both sides were measured; those about our figure alone need no other side."""
+    """Return all claims whose sides were measured; claims about our figure alone have one side."""
     found: list[Judged] = []
     for claim in _claims(messages, by_title):
         ours, theirs = by_title.get(claim.title), by_title.get(claim.over)
@@ -147,7 +147,7 @@ def judged(messages: int, by_title: Mapping[str, Measured]) -> list[Judged]:
 
 
 def figure(measured: Measured, fact: str) -> float | None:
-    """Of a row: its rate, what a message costs, or the median of what a pass says."""
+    """Return a row's rate, the cost of a message, or the median of a fact of its passes."""
     if fact == "rate":
         return measured.rate
     if fact == "cpu":

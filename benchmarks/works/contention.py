@@ -18,7 +18,7 @@ from .host import bodies, opened
 from .stopwatch import Facts
 
 SECONDS_MAX: Final = 3.0
-"""So long sends go on beside the other thread, if they do not get through before."""
+"""Seconds for which sends go on beside the other thread, if they are not through before."""
 
 
 def contended(directory: Path, messages: int, body_bytes: int) -> Facts:

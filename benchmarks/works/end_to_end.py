@@ -17,7 +17,10 @@ from .stopwatch import Facts, Stopwatch
 def threads(
     directory: Path, messages: int, body_bytes: int, limit_bytes: int, batch: int, take: int, persistent: bool
 ) -> Facts:
-    """A thread sends, this one takes and acknowledges. batch: of a send_many; 1: send. take: the most of one take."""
+    """Send in one thread, take and acknowledge in this one.
+
+    batch: of a send_many; 1: send. take: the most of one take.
+    """
     failures: list[BaseException] = []
     with opened(directory, limit_bytes) as bay:
         queue = bay.queue("bench")
@@ -45,7 +48,7 @@ def threads(
 def tasks(
     directory: Path, messages: int, body_bytes: int, limit_bytes: int, batch: int, take: int, persistent: bool
 ) -> Facts:
-    """The same with two tasks of one loop."""
+    """Send in one task of a loop, take and acknowledge in another."""
     return asyncio.run(_tasks(directory, messages, body_bytes, limit_bytes, batch, take, persistent))
 
 

@@ -22,7 +22,7 @@ _HEADER: Final = bytes(64)
 
 
 def floor(directory: Path, messages: int) -> dict[str, float]:
-    """Microseconds a message of 1 KiB for each part, by its name."""
+    """Return microseconds a message of 1 KiB for each part, by its name."""
     body = os.urandom(KIB)
     batches = max(1, messages // _BATCH_MESSAGES)
     noise = body * 1024

@@ -18,7 +18,7 @@ from forebay.dispatch.config.sizes import MIB
 MEMORY_LIMIT_BYTES: Final = 64 * MIB
 BATCH_MESSAGES: Final = 256
 WAIT_SECONDS: Final = 30.0
-"""So long a take waits before the pass is given up. Nothing measured comes near."""
+"""Seconds after which a take that waits fails the pass. Nothing measured comes near."""
 
 _NOISE: Final = random.Random(42).randbytes(MIB)
 _STRIDE_BYTES: Final = 977
@@ -31,7 +31,7 @@ def opened(directory: Path, limit_bytes: int = MEMORY_LIMIT_BYTES, sync: Sync = 
 
 
 def store_of(directory: Path) -> Path:
-    """Where the store of a pass is; beside it is room for what the pass needs else."""
+    """Return where the store of a pass is; beside it is room for what the pass needs else."""
     return directory / "store"
 
 
@@ -50,7 +50,7 @@ def touch_memory(directory: Path, size: int) -> None:
 
 
 def settings(limit_bytes: int = MEMORY_LIMIT_BYTES, sync: Sync = "never") -> dict[str, Any]:
-    """What every store of a pass is opened with."""
+    """Return what every store of a pass is opened with."""
     return {"memory_limit": limit_bytes, "sync": sync}
 
 

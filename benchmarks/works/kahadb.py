@@ -66,11 +66,11 @@ class KahaDB:
         self._classes.cleanup()
 
     def begin_round(self) -> None:
-        """From here on commands are run again; in a round each is run once, whatever cases it has."""
+        """Begin a round, in which each command is run once, whatever cases it has."""
         self._printed.clear()
 
     def measure(self, peer: Peer) -> Facts:
-        """The last pass of a fresh virtual machine, which is the warm one. Raises PassFailed."""
+        """Measure the last pass of a fresh virtual machine, which is the warm one. Raises PassFailed."""
         key = (peer.command, peer.java_options)
         if key not in self._printed:
             self._printed[key] = self._run(peer)
@@ -106,12 +106,12 @@ class KahaDB:
 
 
 def has_java() -> bool:
-    """Whether the driver can be compiled and run; of the jars nothing is known before."""
+    """Return whether the driver can be compiled and run; of the jars nothing is known before."""
     return shutil.which("java") is not None and shutil.which("javac") is not None
 
 
 def java_version() -> str:
-    """What `java` says it is."""
+    """Return what `java` says it is."""
     told = subprocess.run(["java", "-version"], capture_output=True, text=True).stderr.split('"')
     return f"Java {told[1]}" if len(told) > 1 else "Java"
 
@@ -127,7 +127,7 @@ def _facts(line: dict[str, Any]) -> Facts:
 
 
 def _beside(case: str, line: dict[str, Any], lines: Iterable[dict[str, Any]]) -> Facts:
-    """What a work has besides."""
+    """Return the arguments of a work beside those of all."""
     if case.startswith("W1"):  # elsewhere it is what cleanup has not come to yet
         return {"disk_bytes": (line["journal_alloc_mib"] + line["index_alloc_mib"]) * MIB}
     if case.startswith("W3"):

@@ -17,7 +17,7 @@ from forebay.store.format.record import crc32
 
 
 def machine() -> str:
-    """Cores, processor, memory and system."""
+    """Return cores, processor, memory and system."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     release = re.match(r"\d+(\.\d+)?", platform.release())
     return (
@@ -35,7 +35,7 @@ def software() -> str:
 
 
 def file_system(directory: Path) -> str:
-    """The kind of file system a directory lies on."""
+    """Return the kind of file system a directory lies on."""
     place = directory.resolve()
     mounts = {Path(found.mountpoint): found.fstype for found in psutil.disk_partitions(all=True)}
     return next((mounts[path] for path in (place, *place.parents) if path in mounts), "unknown")

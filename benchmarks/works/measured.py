@@ -1,4 +1,4 @@
-"""What was measured: each row of the plan with the facts of its passes, and medians over them."""
+"""Measurements: each row of the plan with the facts of its passes, and medians over them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class Measured:
         return median(self.rates)
 
     def each(self, fact: str) -> float | None:
-        """The median, a message."""
+        """Return the median for a message."""
         found = self.median(fact)
         return None if found is None else found / self.messages

@@ -14,11 +14,11 @@ from .host import BATCH_MESSAGES, WAIT_SECONDS, bodies, opened
 from .stopwatch import Facts, Stopwatch
 
 _SAMPLES: Final = 40
-"""How often the process is looked at while it fills, and again while it drains."""
+"""Samples of the process while it fills, and again while it drains."""
 
 
 def filled(directory: Path, messages: int, body_bytes: int) -> Facts:
-    """All sent one by one, nobody takes."""
+    """Send all messages one by one, while no consumer takes any."""
     with opened(directory) as bay:
         queue = bay.queue("bench")
         with Stopwatch() as watch:
@@ -28,7 +28,7 @@ def filled(directory: Path, messages: int, body_bytes: int) -> Facts:
 
 
 def drained(directory: Path, messages: int, body_bytes: int) -> Facts:
-    """All taken and acknowledged in batches, after all were sent."""
+    """Take and acknowledge all messages in batches, after all were sent."""
     with opened(directory) as bay:
         queue = bay.queue("bench")
         _fill(queue, messages, body_bytes)
@@ -38,7 +38,7 @@ def drained(directory: Path, messages: int, body_bytes: int) -> Facts:
 
 
 def overflown_memory(directory: Path, messages: int, body_bytes: int) -> Facts:
-    """uss_growth_bytes: the most that the process had of its own, while it did both, above what it has now."""
+    """Fill and drain, and return uss_growth_bytes: the most that the process grew meanwhile."""
     before_bytes = unique_set_bytes()
     samples: list[int] = []
 

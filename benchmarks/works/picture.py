@@ -20,7 +20,7 @@ ROW_INCHES: Final = 0.27
 
 
 def picture(found: Sequence[Judged]) -> str | None:
-    """The same figures give the same text. None: there is nothing to draw, or nothing to draw with."""
+    """Return the picture; the same figures give the same text. None: nothing to draw, or to draw with."""
     if not found or find_spec("matplotlib") is None:
         return None
     from matplotlib.lines import Line2D

@@ -22,7 +22,7 @@ SLOW_GROUPS: Final = ("W4", "W5", "W8", "W9", "Python", "memory")
 
 PRODUCERS: Final = 32
 END_TO_END_LIMIT_BYTES: Final = 512 * MIB
-"""What the broker of the other side is given for the same work."""
+"""The work that the broker of the other side is given."""
 
 SEND: Final = "`send`"
 SEND_MANY: Final = "`send_many`"
@@ -84,18 +84,18 @@ class Depth:
 
 
 def rows(messages: int, groups: Collection[str]) -> list[Row]:
-    """The passes of one round, in their order: the two sides take turns. messages: of a W1 pass."""
+    """Return the passes of one round, in their order: the two sides take turns. messages: of a W1 pass."""
     chosen = [row for row in _rows(messages) if row.group in groups]
     return [Row("floor", "floor", Work("floor", messages)), *chosen]
 
 
 def end_to_end(way: str, persistent: bool, in_loop: bool = False) -> str:
-    """The title of a W6 row."""
+    """Return the title of a W6 row."""
     return f"{way}; {_kept(persistent)}{', asyncio' if in_loop else ''}"
 
 
 def broker_end_to_end(persistent: bool) -> str:
-    """The title of the other side's."""
+    """Return the title of the other side's W6 row."""
     return f"ActiveMQ send, receive; {_kept(persistent)}"
 
 

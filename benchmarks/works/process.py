@@ -38,7 +38,7 @@ def measure(work: Work, directory: Path) -> Facts:
 
 
 def main() -> None:
-    """In the fresh process: do the work of the arguments and print its facts."""
+    """Do the work of the arguments in the fresh process, and print its facts."""
     work, place = sys.argv[1:]
     print(json.dumps(run(Work(**json.loads(work)), Path(place))))
 

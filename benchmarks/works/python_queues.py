@@ -21,7 +21,7 @@ from .process import PREFIX, PassFailed
 from .stopwatch import Facts
 
 SECONDS_MAX: Final = 2.0
-"""So long one of them is measured; most would take minutes for as many messages as we have."""
+"""Seconds for which each of them is measured; most would take minutes for as many messages as we have."""
 
 ONE_BY_ONE: Final = (
     "persist-queue Queue(file)",
@@ -34,7 +34,7 @@ ONE_BY_ONE: Final = (
     "huey SqliteStorage",
     "localqueue",
 )
-"""Those that survive a kill."""
+"""The queues that survive a kill."""
 BATCHED: Final = ("persist-queue SQLiteQueue batch", "localqueue put_many")
 PACKAGES: Final = ("persist-queue", "queuelib", "litequeue", "diskcache", "huey", "localqueue")
 
@@ -61,7 +61,7 @@ class PythonQueues:
         self._directory = directory
 
     def measure(self, queue: PythonQueue) -> Facts:
-        """Raises PassFailed; NotThere without its package."""
+        """Measure one of the queues. Raises PassFailed, and NotThere without its package."""
         options = {"--child": queue.name, "--n": queue.messages, "--depth": LAG, "--limit-s": SECONDS_MAX}
         with TemporaryDirectory(dir=self._directory, prefix=PREFIX) as place:
             os.sync()

@@ -20,7 +20,7 @@ _BROKER: Final = "localhost"
 
 
 def reopen(directory: Path, messages: int, fill: Callable[[forebay.Queue], None]) -> Facts:
-    """kill_seconds, clean_seconds, index_lost_seconds: how long `open` takes over a backlog of so many messages.
+    """Measure `open` over a backlog of so many messages: kill_seconds, clean_seconds, index_lost_seconds.
 
     The process that stores them is killed by SIGKILL right after its last send.
     """
@@ -52,7 +52,7 @@ def _open_seconds(directory: Path, messages: int) -> float:
 
 
 def stuck(directory: Path, data_logs: int, body_bytes: int) -> Facts:
-    """One message stays in each of so many data logs: data_logs_written, data_logs_left, journal_bytes, live_bytes."""
+    """Leave one message in each of so many data logs: data_logs_written, data_logs_left, journal_bytes, live_bytes."""
     with opened(directory) as bay:
         queue, keeper = bay.queue("bench"), bay.queue("stuck")
         batch = [forebay.Message(os.urandom(body_bytes)) for _ in range(256)]

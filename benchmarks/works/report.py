@@ -29,7 +29,10 @@ _OUTCOMES = {"aim": "aim reached", "held": "held", "lost": "**lost**"}
 
 
 def report(about: Sequence[str], missing: Sequence[str], messages: int, results: Iterable[Measured]) -> Iterator[str]:
-    """The lines. about: machine, software, how it was run. missing: who was not measured. messages: of a W1 pass."""
+    """Yield the lines of the report.
+
+    about: machine, software, how it was run. missing: who was not measured. messages: of a W1 pass.
+    """
     by_title = {measured.row.title: measured for measured in results}
     yield from (f"* {line}" for line in about)
     yield f"* {_others(by_title.values())}"

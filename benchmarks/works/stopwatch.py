@@ -16,7 +16,7 @@ _STATUS: Final = Path("/proc/self/status")
 _FORGET_PEAK: Final = Path("/proc/self/clear_refs")
 
 Facts = dict[str, float]
-"""What a pass took, by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes and what else it has."""
+"""Facts of a pass by name: seconds, cpu_seconds, others_seconds, peak_bytes, written_bytes and what else it has."""
 
 
 class Stopwatch:
@@ -39,7 +39,7 @@ class Stopwatch:
         self._busy = _machine_busy_seconds() - self._busy
 
     def facts(self) -> Facts:
-        """To be asked when the store is closed: what its close writes is a part of the price."""
+        """Return the facts. Call it when the store is closed: what the close writes is a part of the price."""
         facts = {
             "seconds": self._wall,
             "cpu_seconds": self._cpu,
@@ -59,14 +59,14 @@ def _machine_busy_seconds() -> float:
 
 
 def _written_bytes() -> int | None:
-    """Of pages that this process has made dirty, by calls or in mapped memory; None where the system doesn't tell."""
+    """Return the bytes of pages that this process has made dirty; None where the system doesn't tell."""
     counters = psutil.Process().io_counters() if hasattr(psutil.Process, "io_counters") else None
     written: int | None = getattr(counters, "write_bytes", None)
     return written
 
 
 def _forget_peak() -> None:
-    """What an earlier stretch of this process needed is none of this one's."""
+    """Forget what an earlier stretch of this process needed."""
     try:
         _FORGET_PEAK.write_text("5", encoding="ascii")
     except OSError:
@@ -74,7 +74,7 @@ def _forget_peak() -> None:
 
 
 def _peak_bytes() -> int | None:
-    """The most that was resident; None on a system that doesn't tell."""
+    """Return the most that was resident; None on a system that doesn't tell."""
     try:
         found = re.search(r"^VmHWM:\s*(\d+) kB$", _STATUS.read_text(encoding="ascii"), re.MULTILINE)
     except OSError:

@@ -61,7 +61,7 @@ async def _from_tasks(directory: Path, messages: int, body_bytes: int, producers
 
 
 def _bare_seconds(directory: Path, syncs: int, body_bytes: int) -> float:
-    """So many times: append a body to a growing file, make it durable."""
+    """Append a body to a growing file and make it durable, so many times."""
     path = directory / "bare"
     descriptor = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY)
     begun = time.perf_counter()

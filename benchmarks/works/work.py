@@ -32,11 +32,11 @@ DATA_LOG_BYTES: Final = 32 * MIB
 """The default of `max_file_length`."""
 
 RECORD_BYTES: Final = 160
-"""At most what a message and its ack take in the journal besides its content."""
+"""Most bytes of a message and its ack in the journal besides its content."""
 
 FILL_MESSAGES: Final = 100_000
 _SAMPLES: Final = 40
-"""How often the process is looked at while it fills, and again while it drains."""
+"""Samples of the process while it fills, and again while it drains."""
 
 
 Kind = Literal[
@@ -68,17 +68,17 @@ class Work:
 
     kind: Kind
     messages: int
-    """Of a stuck pass: data logs."""
+    """In a pass of the kind stuck: data logs."""
     body_bytes: int = KIB
     batch: int = 1
     """Messages of one call. 1: `send`, `take(1)` and a single `ack`."""
     _: KW_ONLY
     take: int = 1
-    """Of threads and tasks: the most that one take gets."""
+    """Most messages of one take. For the kinds threads and tasks."""
     producers: int = 1
-    """Of synced."""
+    """For the kind synced."""
     persistent: bool = True
-    """Of threads and tasks."""
+    """For the kinds threads and tasks."""
     limit_bytes: int = MEMORY_LIMIT_BYTES
     backlog: int = 0
     """Messages that stand in the queue meanwhile, sent in the same way."""
@@ -230,5 +230,5 @@ def _drained(consumer: forebay.Consumer, work: Work) -> Iterator[int]:
 
 
 def _disk_bytes(directory: Path) -> int:
-    """What the files below take on disk."""
+    """Return the bytes that the files below take on disk."""
     return sum(512 * path.stat().st_blocks for path in directory.rglob("*") if path.is_file())

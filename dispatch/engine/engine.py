@@ -185,8 +185,8 @@ class Engine:
             max_file_bytes=self.settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
+            make_room=self._make_room,
         )
-        overflow.make_room = self._make_room
         return overflow
 
     def _make_targets(self, shares: Shares, clock: Clock) -> None:

@@ -1,1 +1,1 @@
-"""Archive, restore, load and tune: long jobs over many stores."""
+"""Long jobs over many stores: archive and restore data logs, tune memory limits. Loading is `pipeline.loading`."""

@@ -42,21 +42,21 @@ _TASKS_MAX: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRow:
-    """What became of one data log."""
+    """One data log, and how archiving or restoring it went."""
 
     broker: str
     data_log: int
     place: str
-    """Where it lies: "journal" or "archive"."""
+    """The place of the data log: "journal" or "archive"."""
     state: str
     """"archived", "restored": by this call. "there": by an earlier one. "discarded": archived, and taken out of
     archive/. "in use": it may still be written to. "left out": see the problem."""
     records: int = 0
     messages: int = 0
     bytes: int = 0
-    """Of the data log."""
+    """Size of the data log."""
     archived_bytes: int = 0
-    """Of the Parquet file."""
+    """Size of the Parquet file."""
     problem: str | None = None
 
 
@@ -83,7 +83,7 @@ def archive(spark: SparkSession, directories: Directories, out: PathArgument, *,
 
 
 def archive_local(directories: Directories, out: PathArgument, *, discard: bool = False) -> list[ArchiveRow]:
-    """The same in this process. SparkMissing: it needs pyarrow."""
+    """Run `archive` without Spark, in this process. SparkMissing: it needs pyarrow."""
     _require_arrow()
     jobs, rows = _plan(directories, out, discard)
     return sorted([*map(_archive_one, jobs), *rows], key=_order)
@@ -100,7 +100,7 @@ def restore(spark: SparkSession, archived: PathArgument, directory: PathArgument
 
 
 def restore_local(archived: PathArgument, directory: PathArgument) -> list[ArchiveRow]:
-    """The same in this process. SparkMissing: it needs pyarrow."""
+    """Run `restore` without Spark, in this process. SparkMissing: it needs pyarrow."""
     _require_arrow()
     return sorted(map(_restore_one, _plan_restore(archived, directory)), key=_order)
 
@@ -119,7 +119,7 @@ def _order(row: ArchiveRow) -> tuple[str, int]:
 def _spread(
     spark: SparkSession, jobs: list[_Job], work: Callable[[_Job], ArchiveRow], rows: list[ArchiveRow]
 ) -> DataFrame:
-    """A task a data log: each is tens of MiB of reading, writing and reading again."""
+    """Make one task for each data log, which is tens of MiB of reading, writing and reading again."""
     done = list(rows)
     if jobs:
         fields = ", ".join(
@@ -176,7 +176,7 @@ def _plan(directories: Directories, out: PathArgument, discard: bool) -> tuple[l
 
 
 def _is_sealed(disk: OsDisk, name: str) -> bool:
-    """By its end: a directory record, which names its own place there."""
+    """Return whether the data log ends with a directory record that names its own place there."""
     try:
         file = disk.open_for_reading(name)
     except OSError:

@@ -59,7 +59,7 @@ SCHEMA: Final = pa.schema(
 )
 BYTES_COLUMNS: Final = ["head", "properties", "body"]
 BATCH_BYTES: Final = 8 << 20
-"""Of contents in a row group; one message may be larger."""
+"""Bytes of contents in a row group; one message may be larger."""
 
 _META: Final = b"forebay"
 _ROWS_AT_ONCE: Final = 256
@@ -70,7 +70,7 @@ class NotArchived(ForebayError):
 
 
 class Archived(NamedTuple):
-    """What the metadata of a file says of the data log in it."""
+    """The metadata of a file about the data log in it."""
 
     broker: str
     data_log: int
@@ -116,7 +116,7 @@ def write_archive(source: File, broker: str, path: Path) -> Archived:
 
 
 def facts_of_archive(path: Path) -> Archived:
-    """What a file says that it holds. NotArchived where it is none of ours."""
+    """Return what a file says that it holds. NotArchived: it is no archived data log."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         found = json.loads(metadata[_META])
@@ -130,7 +130,7 @@ def facts_of_archive(path: Path) -> Archived:
 
 
 def read_back(path: Path) -> Iterator[bytes]:
-    """The data log's bytes, piece by piece. NotArchived, at the end at the latest: they are not what was archived."""
+    """Yield the data log's bytes. NotArchived, at the end at the latest: they are not what was archived."""
     facts = facts_of_archive(path)
     size = crc = 0
     try:

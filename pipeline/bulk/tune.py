@@ -38,14 +38,14 @@ REPORT_SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One trace under one limit. See `forebay.dispatch.plan.PlannedLimit`."""
+    """One trace under one limit. See `forebay.dispatch.planning.plan.PlannedLimit`."""
 
     trace: str
     limit_bytes: int | None = None
     hit_ratio: float | None = None
     deliveries: int | None = None
     hits: int | None = None
-    """Deliveries whose message never left RAM before."""
+    """Deliveries whose message had stayed in RAM since its arrival."""
     reads: int | None = None
     read_messages: int | None = None
     strays: int | None = None
@@ -56,7 +56,7 @@ class LimitRow:
 
 
 def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int | str]) -> DataFrame:
-    """A LimitRow for each trace and limit, by trace and limit. limits: bytes, or "64MiB".
+    """Return a LimitRow for each trace and limit, ordered by both. limits: bytes, or "64MiB".
 
     SettingsError: a limit that cannot be. Every executor must see the traces under their paths.
     """
@@ -83,7 +83,7 @@ def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int |
 
 
 def recommend_limits_local(traces: Traces, limits: Sequence[int | str]) -> list[LimitRow]:
-    """The same in this process."""
+    """Return the rows of `recommend_limits` without Spark, in this process."""
     sizes = _sizes(limits)
     return _recommended([row for path in _paths(traces) for row in _played(path, sizes)])
 

@@ -66,7 +66,7 @@ def load_command(arguments: Namespace, print_line: Print = print) -> int:
 
 
 def archive_command(arguments: Namespace, print_line: Print = print) -> int:
-    """A line a data log; 1 where one was left out."""
+    """Print a line for each data log; return 1 where one was left out."""
     if arguments.engine == "spark":
         with _running(arguments.master) as spark:
             found = archive(spark, arguments.directories, arguments.out, discard=arguments.discard).collect()
@@ -75,7 +75,7 @@ def archive_command(arguments: Namespace, print_line: Print = print) -> int:
 
 
 def restore_command(arguments: Namespace, print_line: Print = print) -> int:
-    """A line a data log; 1 where one was left out."""
+    """Print a line for each data log; return 1 where one was left out."""
     if arguments.engine == "spark":
         with _running(arguments.master) as spark:
             found = restore(spark, arguments.archive, arguments.directory).collect()
@@ -84,7 +84,7 @@ def restore_command(arguments: Namespace, print_line: Print = print) -> int:
 
 
 def tune_command(arguments: Namespace, print_line: Print = print) -> int:
-    """A line a trace and limit; 1 where a trace could not be played."""
+    """Print a line for each trace and limit; return 1 where a trace could not be played."""
     limits = [limit.strip() for limit in arguments.limits.split(",")]
     if arguments.engine == "spark":
         with _running(arguments.master) as spark:
@@ -98,7 +98,7 @@ def tune_command(arguments: Namespace, print_line: Print = print) -> int:
 
 @contextmanager
 def _running(master: str) -> Iterator[SparkSession]:
-    """A session until the work is done. What Spark raises becomes one line."""
+    """Hold a session until the work is done, and make one line of what Spark raises."""
     spark = session(master)
     try:
         yield spark

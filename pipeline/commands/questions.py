@@ -32,7 +32,7 @@ _HELP: Final = {
 
 
 def add_commands(add_parser: Callable[..., ArgumentParser]) -> None:
-    """What this module has of `forebay pipeline`."""
+    """Add the commands of `forebay pipeline` that answer questions."""
     for name, text in _HELP.items():
         parser = add_parser(name, help=text)
         parser.add_argument("directories", metavar="DIR", nargs="+", help="of any number of brokers; a glob is fine")
@@ -111,7 +111,7 @@ def _by_spark(arguments: Namespace) -> Iterator[Row]:
 
 
 def _cause(error: Exception) -> str:
-    """Of an error that came through Spark, the line that says what was wrong."""
+    """Return the line of an error from Spark that says what was wrong."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("forebay.")]
     text = ours[-1].partition(": ")[2] if ours else (lines or [type(error).__name__])[0]
@@ -119,7 +119,7 @@ def _cause(error: Exception) -> str:
 
 
 def _plain(row: Row) -> Row:
-    """What JSON can say. The bytes of a block are told by their checksum, those of a body in base64."""
+    """Return a value that JSON can hold: the bytes of a block as their checksum, those of a body in base64."""
     return {name: _plain_value(name, value) for name, value in row.items()}
 
 

@@ -42,7 +42,7 @@ def build(directory: Path, seed: int = 1) -> None:
 
 
 def _load_the_past(directory: Path, name: str, random: Random, now_ms: int) -> None:
-    """Orders of the last two days, as a bulk load: their timestamps tell how long they have been waiting."""
+    """Load orders of the last two days in bulk: their timestamps tell how long they have been waiting."""
     hours, count = random.choice((1, 2, 48)), random.randrange(800, 4000)
     rows = [
         {
@@ -78,13 +78,13 @@ def _newest(root: Path) -> Path:
 
 
 def _tear(root: Path, random: Random) -> None:
-    """What a power cut leaves: half a record at the end. Nothing of it was confirmed."""
+    """Append half a record, as a power cut does. Nothing of it was confirmed."""
     with _newest(root).open("ab") as file:
         file.write(random.randbytes(700))
 
 
 def _damage(root: Path) -> None:
-    """A bit of an old data log has turned over."""
+    """Flip a bit of an old data log."""
     path = min((root / "journal").glob("data-*.log"), key=lambda found: int(found.stem.removeprefix("data-")))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x20

@@ -1,4 +1,4 @@
-"""Who pins disk, who lags, what could not be read: one report over the directories of a fleet.
+"""A report over the directories of a fleet: what holds disk, which readers lag, what could not be read.
 
     python fleet_report.py 'DIRECTORY or glob' OUT [--engine local|spark] [--master local[*]]
 
@@ -50,7 +50,7 @@ class Fleet:
 
 
 def ask(directories: str, engine: str, master: str) -> Fleet:
-    """Both engines give the same rows."""
+    """Ask either engine; both give the same rows."""
     sizes = {
         (store.broker, int(path.stem.removeprefix("data-"))): path.stat().st_size
         for store in find_stores(directories)
@@ -69,7 +69,7 @@ def ask(directories: str, engine: str, master: str) -> Fleet:
 
 
 def held_bytes(fleet: Fleet) -> dict[str, dict[str, int]]:
-    """By broker and reason, the bytes of the data logs that it keeps: of several reasons the one listed first."""
+    """Return by broker and reason the bytes of data logs; of several reasons the one listed first counts."""
     order = list(REASONS)
     reason_of: dict[tuple[str, int], str] = {}
     for row in fleet.pins:
@@ -162,7 +162,7 @@ def lagging(fleet: Fleet) -> list[dict[str, Any]]:
 
 
 def waiting(fleet: Fleet) -> list[dict[str, Any]]:
-    """Queues by the age of their oldest message."""
+    """Return queues by the age of their oldest message."""
     queues = [row for row in fleet.backlog if row["subscription"] is None and row["messages"] and row["oldest_seconds"]]
     return sorted(queues, key=lambda row: (-row["oldest_seconds"], row["broker"]))
 
@@ -207,7 +207,7 @@ def page(fleet: Fleet, images: Iterable[Path]) -> str:
 
 
 def pinned(fleet: Fleet) -> list[tuple[str, str, float, int]]:
-    """Holders of sealed data logs by the bytes of data logs that they keep, alone or with others."""
+    """Return holders of sealed data logs by the bytes that they keep, alone or with others."""
     kept: dict[tuple[str, str], int] = defaultdict(int)
     messages: dict[tuple[str, str], int] = defaultdict(int)
     for row in fleet.pins:

@@ -45,7 +45,7 @@ _KINDS: Final = (KIND_NAMES[MESSAGE], RELOCATE, KIND_NAMES[ACK])
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What rows are asked for, and in which form. `columns`: name and type of each, in order."""
+    """The rows that are wanted, and their form. `columns`: name and type of each, in order."""
 
     broker: str
     columns: Mapping[str, str]
@@ -53,11 +53,11 @@ class Request:
     reports: bool = False
     """Rows instead of `NotRead`."""
     keep: Callable[[Any], Any] | None = None
-    """Of a batch, the rows that are asked for."""
+    """Picks the wanted rows of a batch."""
 
 
 def batches(disk: Disk, request: Request, part: Part, names: Names | None = None) -> Iterator[Any]:
-    """The record batches of one data log. NotRead, or with `reports` a row, for each part that gives no rows.
+    """Yield the record batches of one data log. NotRead, or a row with `reports`, for each part without rows.
 
     names: of what lies before part.begin.
     """
@@ -134,7 +134,7 @@ def _scanned(
     offset: int | None,
     sequence: int | None,
 ) -> Iterator[Fact | Unread]:
-    """The rows from a record on, which has that log sequence. None: from the first."""
+    """Yield the rows from the record with that log sequence on; None: from the first."""
     scanned = facts_of(file, header, wanted, names, offset=offset, next_sequence=sequence, is_newest=part.is_newest)
     for fact in scanned:
         if part.end is not None and fact.offset >= part.end:
@@ -151,7 +151,7 @@ def _scanned(
 
 
 class _Shape:
-    """How rows become batches for one request and data log."""
+    """Makes batches of rows for one request and data log."""
 
     def __init__(self, request: Request, data_log: int) -> None:
         self.request = request
@@ -159,7 +159,7 @@ class _Shape:
         self._schema = arrow_schema(dict(request.columns))
 
     def rows(self, rows: Iterable[Fact | Unread]) -> Iterator[Any]:
-        """Batches of rows one by one."""
+        """Make batches of rows that come one by one."""
         gathered: list[Fact | Unread] = []
         size = 0
         for row in rows:
@@ -196,7 +196,7 @@ class _Shape:
         yield from self._kept(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def of_heads(self, heads: Heads, file: File, header: DataLogHeader, names: Names, part: Part) -> Iterator[Any]:
-        """The batch of some records. Unusual: nothing of it was made."""
+        """Return the batch of some records. Unusual: nothing of it was made."""
         rows = _Rows(self.request, self.data_log, heads, file, header, names, part)
         if rows.count:
             columns = [rows.column(field.name, field.type) for field in self._schema]
@@ -247,11 +247,11 @@ class _Rows:
                 self._rare += facts
         self.count = int(counts.sum())
         self._record: NDArray[np.int64] | slice = slice(None)
-        """Of each row, its record."""
+        """The record of each row."""
         if (counts != 1).any():
             self._record = np.repeat(np.arange(len(counts)), counts)
         self._at_messages = self._rows_of(slices)
-        """Which rows are messages, runs of an ack, and the rest."""
+        """Places of the rows that are messages; below, of runs of an ack, and of the rest."""
         self._at_runs = self._rows_of(runs)
         self._at_rare = self._rows_of(heads.rare)
 
@@ -263,7 +263,7 @@ class _Rows:
         return np.flatnonzero(is_one[self._record])
 
     def _rare_rows(self, record: int, file: File) -> list[Fact]:
-        """Of a record that is neither a slice nor an ack of one run. It may tell names."""
+        """Yield the rows of a record that is neither a slice nor an ack of one run; it may hold names."""
         heads = self._heads
         begin = int(heads.at[record])
         head = bytes(heads.region[begin : begin + int(heads.head_bytes[record])])
@@ -276,7 +276,7 @@ class _Rows:
         return [row for row in rows if isinstance(row, Fact)]
 
     def column(self, name: str, kind: Any) -> Any:
-        """One column. Those that are not asked for are never made."""
+        """Return one column. Columns that are not asked for are never made."""
         make: Callable[[Any], Any] = getattr(self, f"of_{name}")
         return make(kind)
 
@@ -295,7 +295,7 @@ class _Rows:
 
     @cached_property
     def _is_numbered(self) -> NDArray[np.bool_]:
-        """Messages that have a sequence in their slice."""
+        """Return whether messages have a sequence in their slice."""
         numbered: NDArray[np.bool_] = (self._flags & TRANSACTIONAL == 0) & self._is_message
         return numbered
 
@@ -319,7 +319,7 @@ class _Rows:
 
     @cached_property
     def _told(self) -> dict[int, Told]:
-        """Of each message whose properties say more than headers, or with headers where those are asked for."""
+        """Decode properties where they say more than headers, or where headers are asked for."""
         messages, region = self.messages, self._heads.region
         has = np.flatnonzero(messages.properties)
         if not len(has):
@@ -339,7 +339,7 @@ class _Rows:
         return [getattr(fact, name) for fact in self._rare]
 
     def _numbers(self, values: NDArray[Any], is_there: NDArray[np.bool_] | None, name: str, kind: Any) -> Any:
-        """A column of numbers; rare rows have their own."""
+        """Return a column of numbers; rare rows have their own."""
         if self._rare:
             rare = self._of_rare(name)
             is_there = np.ones(self.count, np.bool_) if is_there is None else is_there.copy()
@@ -348,7 +348,7 @@ class _Rows:
         return pa.array(values, kind, mask=None if is_there is None else ~is_there)
 
     def _texts(self, texts: list[str | None], which: NDArray[Any], name: str, kind: Any) -> Any:
-        """A column of few different texts; rare rows have their own."""
+        """Return a column of few different texts; rare rows have their own."""
         if not self._rare and len(texts) == 1:
             return pa.repeat(pa.scalar(texts[0], kind), self.count)
         if self._rare:

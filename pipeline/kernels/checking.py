@@ -20,7 +20,7 @@ from .heads import Unusual, directory_of, heads_of, messages_of, verify_messages
 
 
 def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
-    """What `examine` says of a data log. Reads it once, twice where it is damaged."""
+    """Examine a data log as `examine` does. Reads it once, twice where it is damaged."""
     if isinstance(file, OSError):
         return examine(data_log, file)
     try:
@@ -31,7 +31,7 @@ def examine_by_columns(data_log: int, file: File | OSError) -> DataLogFacts:
 
 
 def _whole(data_log: int, file: File) -> DataLogFacts | None:
-    """Of a sealed data log in which every byte verifies. None, or an exception: it is none."""
+    """Return the facts of a sealed data log in which every byte verifies. None, or an exception: it is no such."""
     header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
     offsets = directory_of(file, header)
     if offsets is None or header.data_log != data_log:
@@ -57,7 +57,7 @@ def _whole(data_log: int, file: File) -> DataLogFacts | None:
 
 
 def to_text(facts: DataLogFacts) -> str:
-    """As JSON, for the way from a worker to the driver."""
+    """Return the facts as JSON, which a worker sends to the driver."""
     fields: dict[str, Any] = {name: getattr(facts, name) for name in DataLogFacts.__slots__}
     fields["header"] = None
     if facts.header is not None:
@@ -67,7 +67,7 @@ def to_text(facts: DataLogFacts) -> str:
 
 
 def from_text(text: str) -> DataLogFacts:
-    """What to_text was given."""
+    """Return the facts that to_text was given."""
     fields = json.loads(text)
     header = fields["header"]
     if header is not None:

@@ -33,7 +33,7 @@ def checksums(stretches: NDArray[np.uint8], begin: int, seed: int) -> NDArray[np
 
 
 def _reduced(operation: np.ufunc, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """All rows made one by the operation, many at a time: a row alone is as long in the call as in the work."""
+    """Reduce all rows to one, many at a time: for a single row the call costs as much as the work."""
     left = len(rows) % _ROWS_AT_ONCE
     reduced = rows[:left]
     if left < len(rows):
@@ -45,7 +45,7 @@ def _reduced(operation: np.ufunc, rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 @cache
 def _tables(length: int) -> NDArray[np.uint32]:
-    """Of each place in so many bytes and each value there: the checksum without a seed, all other bytes being 0."""
+    """Return, for each place and byte value, the unseeded checksum of so many bytes that are 0 elsewhere."""
     none = crc32(bytes(length))
     tables = np.zeros((length, 256), np.uint32)
     for at in range(length):

@@ -27,7 +27,7 @@ _TYPES: Final = {"string": str, "int": int, "long": int}
 
 
 class Condition(NamedTuple):
-    """Of one column. `operation`: a name in pyarrow.compute, "in", "is_valid" or "is_null"."""
+    """A condition on one column. `operation`: a name in pyarrow.compute, "in", "is_valid" or "is_null"."""
 
     column: str
     operation: str
@@ -58,7 +58,7 @@ def _is(kind: type | None, value: object) -> bool:
 
 
 def applied(batch: Any, conditions: Sequence[Condition], names: tuple[str, ...]) -> Any:
-    """The rows of a batch that meet all conditions, with the columns of those names."""
+    """Return the rows of a batch that meet all conditions, with the columns of those names."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -76,7 +76,7 @@ def applied(batch: Any, conditions: Sequence[Condition], names: tuple[str, ...])
 
 
 def prunes(conditions: Sequence[Condition], broker: str, data_log: int) -> bool:
-    """Whether no row of that data log can meet the conditions."""
+    """Return whether no row of that data log can meet the conditions."""
     return not all(
         _meets(broker if condition.column == "broker" else data_log, condition)
         for condition in conditions

@@ -45,23 +45,23 @@ class Store(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What of one data log is to be read."""
+    """A part of one data log that is to be read."""
 
     data_log: int
     size_bytes: int = 0
-    """When it was planned."""
+    """Size when the part was planned."""
     is_newest: bool = True
-    """What does not verify at its end is a tail; of others it is damage."""
+    """Whether bytes at its end that do not verify are a tail; in other data logs they are damage."""
     next_sequence: int | None = None
     """Log sequence with which the next data log begins, where that one's number follows."""
     begin: int = DATA_LOG_HEADER_BYTES
     """Offset of the first record that is asked for."""
     end: int | None = None
-    """Offset behind the last one. None: all there is."""
+    """Offset behind the last record; None: to the end."""
     salt: int | None = None
-    """Of the data log that was planned. None: any will do."""
+    """Salt of the data log that was planned, which tells it from a later one of its number; None: any will do."""
     problem: str | None = None
-    """Why there is nothing to be read."""
+    """Why nothing can be read."""
 
 
 def find_stores(directories: Directories) -> list[Store]:
@@ -100,7 +100,7 @@ def _holds_store(path: str) -> bool:
 
 
 def plan(disk: Disk) -> list[Part]:
-    """The data logs of a journal in order, each with what is to be read of it; those that should be there too."""
+    """Return the data logs of a journal in order, also missing ones, each with the part to read."""
     for _ in range(RELISTINGS_MAX):
         try:
             return _plan(disk)
@@ -182,7 +182,7 @@ def _without_tail(disk: Disk, seen: list[_Seen]) -> list[_Seen]:
 
 
 def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
-    """Where a data log stops making sense. None: it leads to the next one. Reads all of it."""
+    """Return where a data log stops making sense; None: it leads to the next one. Reads all of it."""
     part, header = found
     if header is None:
         return 0
@@ -199,7 +199,7 @@ def _incomplete_at(disk: Disk, found: _Seen) -> int | None:
 
 
 def _durable(disk: Disk, found: _Seen) -> int:
-    """The greatest durable position that an intact record of it attests."""
+    """Return the greatest durable position that an intact record of the data log attests."""
     if found.header is None:
         return 0
     file = disk.open_for_reading(data_log_name(found.part.data_log))
@@ -228,7 +228,7 @@ def _existing(disk: Disk, seen: list[_Seen]) -> tuple[int, set[int]] | None:
 
 
 def _stated(file: File, header: DataLogHeader, dropped: set[int]) -> set[int] | None:
-    """What the state record of a data log names; those that its drop records name are added to dropped."""
+    """Return what the state record of a data log names; add what its drop records name to `dropped`."""
     existing: set[int] | None = None
     for _, record, head in Walk(file, header, DATA_LOG_HEADER_BYTES, next_sequence=header.first_sequence):
         if record.kind == STATE:

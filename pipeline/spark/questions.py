@@ -33,7 +33,7 @@ def facts(
     relocated: bool = False,
     on_damage: OnDamage = "refuse",
 ) -> DataFrame:
-    """One row a message, one a run of other records, else one a record. See `forebay.store.facts.Fact`.
+    """Return a row for each message, run of like records, or other record; see `forebay.store.inspect.facts.Fact`.
 
     bodies: also headers (a JSON object) and body. relocated: also the copies that relocation made, so that a message
     may come more than once.
@@ -42,7 +42,7 @@ def facts(
 
 
 def check(spark: SparkSession, directories: Directories) -> DataFrame:
-    """Every damaged place: broker, data_log, offset, problem. Empty where there is none. Runs at once."""
+    """Return every damaged place: broker, data_log, offset, problem. Runs at once."""
     from ..kernels.checking import from_text
 
     found: dict[Store, dict[int, DataLogFacts]] = {}
@@ -53,7 +53,7 @@ def check(spark: SparkSession, directories: Directories) -> DataFrame:
 
 
 def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> list[Problem]:
-    """What tasks found in the data logs of a store, put together.
+    """Put together what tasks found in the data logs of a store.
 
     They read in no order. So where it does not fit, this process looks once more at what had no seal and at what came
     later: beside the one that owns the store, a data log may have been read before it was finished and the next one
@@ -67,17 +67,17 @@ def problems_of(store: Store, disk: Disk, found: Mapping[int, DataLogFacts]) -> 
 
 
 def explain_pins(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
-    """Why data logs remain, a row a reason, as `bay.explain` says it."""
+    """Return why data logs remain, a row for each reason, as `bay.explain` says it."""
     return _table(spark, directories, "pins", on_damage)
 
 
 def backlog(spark: SparkSession, directories: Directories, *, on_damage: OnDamage = "refuse") -> DataFrame:
-    """What is pending, a row a queue and a durable subscription: messages, bytes, oldest_seconds."""
+    """Return the backlog, a row for each queue and durable subscription: messages, bytes, oldest_seconds."""
     return _table(spark, directories, "backlog", on_damage)
 
 
 def rebuild_index(spark: SparkSession, directory: Directories) -> DataFrame:
-    """The blocks of the index, made from the journal: broker, lane, block, messages, packed; sorted.
+    """Return the blocks of the index, made from the journal: broker, lane, block, messages, packed; sorted.
 
     The source gives them in this order. Spark would replay each journal twice to sort: once for a sample.
     """
@@ -107,6 +107,6 @@ def _table(spark: SparkSession, directories: Directories, table: str, on_damage:
 
 
 def paths_of(directories: Directories) -> list[str]:
-    """Absolute, because workers have another working directory."""
+    """Return absolute paths, because workers have another working directory."""
     given: Iterable[Any] = [directories] if isinstance(directories, str | os.PathLike) else directories
     return [os.path.abspath(os.fspath(one)) for one in given]

@@ -43,12 +43,12 @@ CONFIGURED_BY: Final = (
     "_JAVA_OPTIONS",
     "spark.driver.defaultJavaOptions",
 )
-"""Where somebody may have chosen a collector already. A JVM that is told of two does not start."""
+"""Settings that may name a collector already. A JVM with two collectors does not start."""
 _LEFT_OUT: Final = {"tests", "build", "dist"}
 
 
 def require_spark() -> None:
-    """SparkMissing where the extra `spark` is not installed."""
+    """Raise SparkMissing where the extra `spark` is not installed."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if importlib.util.find_spec(name) is None]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
@@ -56,7 +56,7 @@ def require_spark() -> None:
 
 
 def configuration_of(master: str, configuration: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What `session` sets, the caller's own on top."""
+    """Return the configuration that `session` sets, overridden by the caller's own."""
     settings = dict(_SETTINGS)
     if master.startswith("local"):
         settings["spark.driver.host"] = settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -68,7 +68,7 @@ def configuration_of(master: str, configuration: Mapping[str, str] | None = None
 def session(
     master: str = "local[*]", *, app_name: str = "forebay", configuration: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session that runs already, or a new one. SparkMissing names what is not installed.
+    """Return the session that runs already, or a new one. SparkMissing names what is not installed.
 
     master: as in Spark. Executors elsewhere get this package by `addPyFile`; Python, pyspark, pyarrow and pandas must
     be there. A new one takes some seconds and half a GiB.

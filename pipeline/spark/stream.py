@@ -16,7 +16,6 @@ seen; `maxBytesPerTrigger` bounds a batch; `startingOffset` is "earliest" or
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -25,53 +24,25 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ...store.clock import SystemClock
 from ...store.disk.disk import Disk, OsDisk
 from ...store.disk.layout import JOURNAL, data_log_id
-from ...store.errors import SettingsError
 from ...store.inspect.facts import Wanted
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES
-from ...store.maintenance.leases import Lease, validate_lease_name, write_lease
+from ...store.maintenance.leases import Lease, write_lease
 from ..errors import NotRead
 from ..kernels.fleet import Part, Store, find_stores
 from ..kernels.progress import Place, ahead
+from .options import Options, StreamOptions
+from .partitions import StorePart, packed
 from .worker import settle
 
-LEASE_SECONDS: Final = 3600
 RENEWAL_MS: Final = 1000
 """A lease whose reader has not left its data log is written at most so often."""
 
 Offset = dict[str, Any]
-"""Of all stores, by root: data_log, offset, and passed, the data logs between the offset before and this one."""
-
-
-@dataclass(frozen=True)
-class StreamOptions:
-    """What a stream was asked for, checked."""
-
-    lease: str | None
-    lease_ms: int
-    max_bytes: int | None
-    is_latest: bool
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> StreamOptions:
-        """SettingsError names the option that cannot be honoured."""
-        from .source import byte_count, choice, count
-
-        options = {name.lower(): value for name, value in given.items()}
-        lease = options.get("lease")
-        if lease is not None:
-            validate_lease_name(lease)
-        elif "leaseseconds" in options:
-            raise SettingsError("leaseSeconds says how long a lease holds: name one with lease")
-        return cls(
-            lease,
-            1000 * count(options, "leaseseconds", LEASE_SECONDS),
-            byte_count(options, "maxbytespertrigger", 0) or None,
-            choice(options, "startingoffset", "earliest", "latest") == "latest",
-        )
+"""By root of each store: data_log, offset, and passed, the data logs between the offset before and this one."""
 
 
 class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's reader, in one process of its driver; `read` runs elsewhere and knows nothing of it."""
+    """The reader of one query, in a process of its driver; `read` runs in workers and shares nothing with it."""
 
     def __init__(
         self,
@@ -88,7 +59,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: Offset | None = None
         self._leased: dict[str, tuple[Place, int]] = {}
-        """By root, what the lease says and since when."""
+        """By root, the place of the lease and when it was written."""
 
     # ------------------------------------------------------------------ offsets
 
@@ -109,7 +80,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ahead(disk, first, None)[0] if self._options.is_latest else first
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """As far as one may read now. A store that came since the stream began is read from its beginning."""
+        """Return how far one may read now. A store that came since the stream began is read from its beginning."""
         left = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         offset: Offset = {}
         for root in sorted({*start, *(store.root for store in self._stores())}):
@@ -128,7 +99,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if all(_place(offset[root]) == _place(start.get(root)) for root in offset) else offset
 
     def reportLatestOffset(self) -> Offset:
-        """Where the journals end: what is between this and the end of a batch is the stream's lag."""
+        """Return where the journals end: from the end of a batch to there is the stream's lag."""
         return {
             store.root: _said(ahead(OsDisk(store.root), self._first(OsDisk(store.root)), None)[0], [])
             for store in self._stores()
@@ -143,9 +114,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ reading
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The same for the same offsets, whatever was written or deleted meanwhile."""
-        from .source import Options, packed
-
+        """Return the same partitions for the same offsets, whatever was written or deleted meanwhile."""
         found = []
         for root, said in end.items():
             begin = _place(start[root]) if root in start else None
@@ -159,7 +128,6 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         from ..kernels.batches import Request, batches
-        from .source import StorePart
 
         if not isinstance(partition, StorePart):
             return
@@ -172,7 +140,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ the lease
 
     def commit(self, end: Offset) -> None:
-        """Everything before is done with: the store may delete it."""
+        """Let the store delete everything before the offset."""
         for root, said in end.items():
             self._lease(root, _place(said), is_commit=True)
 
@@ -199,7 +167,7 @@ class ForebayStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._leased[root] = place, now_ms
 
     def stop(self) -> None:
-        """The lease goes on until it expires: the query may be started again."""
+        """Do nothing: the lease goes on until it expires, because the query may be started again."""
 
 
 def _place(said: Mapping[str, Any] | None) -> Place:
@@ -211,7 +179,7 @@ def _said(place: Place, passed: list[int]) -> dict[str, Any]:
 
 
 def _parts(begin: Place, end: Place, passed: Sequence[int]) -> Iterator[Part]:
-    """What lies between two places."""
+    """Yield the parts between two places."""
     if begin == end:
         return
     data_logs = sorted({begin.data_log, *passed, end.data_log})

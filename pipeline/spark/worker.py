@@ -1,4 +1,4 @@
-"""What a worker of Spark does once, before the first task that it has for us."""
+"""Prepares a worker process of Spark, once, before its first task that reads a store."""
 
 from __future__ import annotations
 

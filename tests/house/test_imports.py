@@ -11,7 +11,15 @@ import pytest
 import forebay
 
 ROOT = Path(forebay.__file__).parent
-FLOORS = ("store",)
+FLOORS = (
+    "store",
+    "cache",
+    "pipeline",
+    "benchmarks",
+    "dispatch/config",
+    "dispatch/planning",
+    "dispatch/selectors",
+)
 """Those in which no circle is left."""
 
 

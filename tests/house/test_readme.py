@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from reference import defaults_table
 
 import forebay
 from forebay.__main__ import main
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.cache import shares as policy
-from forebay.dispatch.config.settings import defaults_table
+from forebay.cache import shares
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
 from forebay.store.journal.data_log import (
@@ -152,13 +152,13 @@ def test_memory_drawing_has_every_holder_and_every_share(tmp_path: Path) -> None
         holders = bay.statistics().memory.holders
     assert all(f"`{name}`" in text for name in holders)
     for share in (
-        policy.HEAD_QUEUE_CACHE_SHARE,
-        policy.PENDING_CACHE_SHARE,
-        policy.TARGET_LISTS_SHARE,
-        policy.DISPATCH_AREA_SHARE,
+        shares.HEAD_QUEUE_CACHE_SHARE,
+        shares.PENDING_CACHE_SHARE,
+        shares.TARGET_LISTS_SHARE,
+        shares.DISPATCH_AREA_SHARE,
     ):
         assert f"{100 * share:g} %" in text and f"{100 * share:g} %" in section(ARCHITECTURE, "Memory")
-    assert policy.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in text
+    assert shares.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in text
 
 
 def test_tree_of_errors_is_whole() -> None:

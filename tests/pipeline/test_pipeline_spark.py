@@ -21,7 +21,8 @@ import forebay.pipeline as pipeline  # noqa: E402
 from forebay.pipeline import local  # noqa: E402
 from forebay.pipeline.bulk.archive import ArchiveRow, archive_local, restore_local  # noqa: E402
 from forebay.pipeline.kernels.fleet import Part, Store, disk_of, find_stores, plan  # noqa: E402
-from forebay.pipeline.spark.source import Options, StorePart, packed  # noqa: E402
+from forebay.pipeline.spark.options import Options  # noqa: E402
+from forebay.pipeline.spark.partitions import StorePart, packed  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,8 +23,9 @@ from forebay.pipeline import local
 from forebay.pipeline.errors import NotRead
 from forebay.pipeline.kernels.fleet import disk_of, find_stores  # noqa: E402
 from forebay.pipeline.kernels.schema import columns  # noqa: E402
+from forebay.pipeline.spark.options import StreamOptions
 from forebay.pipeline.spark.questions import register
-from forebay.pipeline.spark.stream import ForebayStream, StreamOptions  # noqa: E402
+from forebay.pipeline.spark.stream import ForebayStream
 from forebay.store.inspect.facts import Wanted  # noqa: E402
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import pytest
 from forebay.__main__ import main
 from forebay.benchmarks.load import supervisor
 from forebay.benchmarks.load.bounds import Bounds
+from forebay.benchmarks.load.broker_process import from_plan
 from forebay.benchmarks.load.events import CAME_AGAIN, PRODUCER_SHIFT, Decoder, Kind, encode
 from forebay.benchmarks.load.evidence import Evidence
 from forebay.benchmarks.load.input_file import InputFile
@@ -20,7 +21,7 @@ from forebay.benchmarks.load.report import Report
 from forebay.benchmarks.load.result import Run, Sample
 from forebay.benchmarks.load.scenario_file import shipped
 from forebay.benchmarks.load.words import short
-from forebay.benchmarks.load.workload import BATCH_BYTES, MIN_SIZE_BYTES, Generated, Workload, from_plan
+from forebay.benchmarks.load.workload import BATCH_BYTES, MIN_SIZE_BYTES, Generated, Workload
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.store.errors import SettingsError
 from forebay.store.message import Message
