@@ -16,12 +16,12 @@ import pytest
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 
+from crash import POWER_CUTS
 from forebay import Forebay, Message
 from forebay.dispatch.config.settings import Settings
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
+from forebay.store.disk.simulated_disk import MUTATING_CALLS, SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
-POWER_CUTS = (PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 SETTINGS = Settings(
     memory_limit="4MiB", background=False, max_file_length="64KiB", sync="always", max_checkpoint_adds=64
 )

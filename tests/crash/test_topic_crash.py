@@ -2,33 +2,32 @@
 
 For each durable subscription: nothing confirmed is lost, nothing acknowledged
 comes back, nothing appears that was sent before it; and it exists, or not, as
-was confirmed. A failure names its seed, and `TopicCrashRun(seed, Tally()).run()`
-repeats it.
+was confirmed. See crash.py.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 import pytest
-from inside import inside, open_forebay
+from extents import sequences
+from inside import inside
 from manual_clock import ManualClock
-from test_crash import POWER_CUTS, Tally, _same
 
-from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
+from crash import FIRST_SEED, SEEDS_APART, CrashingWorkload, Left, Life, run_seeds, same
+from forebay import Consumer, Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.index.topic_lane import SubscriptionLane, TopicLane, mask_runs
+from forebay.store.disk.simulated_disk import PowerCut
+from forebay.store.index.topic_lane import TopicLane
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 STATES = 6_000
 KILLS = 2_000
 SOAK_STATES = 200_000
 SHARES = 4
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
-SEEDS_APART = 1_000_000
 PENDING_MAX = 60
 EVERYTHING = 1_000_000
 
@@ -72,6 +71,7 @@ class TopicModel:
     going: tuple[Name, tuple[int, ...]] = (("", ""), ())
     beginning: Name | None = None
     ending: Name | None = None
+    next_number: int = 0
 
     def fork(self) -> TopicModel:
         return replace(self, pending={name: numbers.copy() for name, numbers in self.pending.items()})
@@ -86,6 +86,11 @@ class TopicModel:
             self.pending.setdefault(self.beginning, set())
         if self.ending is not None:
             del self.pending[self.ending]
+        self.coming, self.going, self.beginning, self.ending = ("", ()), (("", ""), ()), None, None
+
+    def settle(self, found: dict[Name, list[int]]) -> None:
+        """What was in flight is decided."""
+        self.pending = {name: set(numbers) for name, numbers in found.items()}
         self.coming, self.going, self.beginning, self.ending = ("", ()), (("", ""), ()), None, None
 
     def check(self, found: dict[Name, list[int]]) -> None:
@@ -137,34 +142,26 @@ def check_stored(bay: Forebay) -> None:
         assert pending == sum(lane.pending_messages for lane in store.index.lanes.values())
 
 
-def sequences(lane: TopicLane | SubscriptionLane) -> list[int]:
-    found: list[int] = []
-    if isinstance(lane, SubscriptionLane):
-        lane.catch_up()
-        for first, last in lane.pending.blocks:
-            for number in range(first, last + 1):
-                for low, high in mask_runs(lane.pending.mask(number)):
-                    found += range(number * 512 + low, number * 512 + high + 1)
-        return found
-    run = lane.pending_run(0, EVERYTHING)
-    while run is not None:
-        found += range(run[0], run[1] + 1)
-        run = lane.pending_run(run[1] + 1, EVERYTHING)
-    return found
-
-
 class Workload:
     """One operation a step; the model is told before and after each call."""
 
-    def __init__(self, seed: int, random: Random, model: TopicModel, bay: Forebay, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        seed: int,
+        random: Random,
+        model: TopicModel,
+        bay: Forebay,
+        clock: ManualClock,
+        reopen: Callable[[], Forebay],
+    ) -> None:
         self._seed, self._random, self._model, self.bay, self._clock = seed, random, model, bay, clock
+        self._do_reopen = reopen
         draw = Random(seed)
         self._weights = {name: draw.choice(choices) for name, choices in WEIGHTS.items()}
         self._readers: dict[Name, Consumer] = {}
         self._held: dict[Name, list[Delivery]] = {}
         self._live: set[int] = set()
         """What the reader without a name may get."""
-        self.next_number = 0
 
     def step(self) -> str:
         name = self._random.choices(list(self._weights), list(self._weights.values()))[0]
@@ -182,8 +179,8 @@ class Workload:
     def _send_many(self, count: int = 0) -> None:
         topic = self._random.choice(TOPICS)
         count = count or self._random.choice((2, 7, 30))
-        numbers = tuple(range(self.next_number, self.next_number + count))
-        self.next_number += count
+        numbers = tuple(range(self._model.next_number, self._model.next_number + count))
+        self._model.next_number += count
         self._model.coming = topic, numbers
         if topic == TOPICS[0]:
             self._live.update(numbers)
@@ -256,142 +253,65 @@ class Workload:
     def _reopen(self) -> None:
         self._readers.clear()
         self._held.clear()
-        self.bay = self.do_reopen()
-
-    def do_reopen(self) -> Forebay:
-        raise NotImplementedError
+        self.bay = self._do_reopen()
 
     def _step(self) -> None:
         self._clock.advance(self._random.choice((0.2, 2.0, 20.0)))
         self.bay.step()
 
 
-class TopicCrashRun:
-    """One seed's workload, cut at its calls."""
+class Subscriptions(CrashingWorkload[TopicModel]):
+    kill_share = 0.05
+    index_lost_share = 0.1
+    looks_once = True
+    steps = (10, 80)
+    later_steps = (1, 20)
 
-    def __init__(self, seed: int, tally: Tally, *, sync: SyncMode = "always", with_power_cuts: bool = True) -> None:
-        self._seed, self._tally, self._with_power_cuts = seed, tally, with_power_cuts
-        self._random = Random(seed)
-        self._left: set[int] = set()
-        self._settings = Settings(
-            background=False,
-            memory_limit="16MiB",
-            index_cache_size="256KiB",
-            max_file_length="64KiB",
-            sync=sync,
-            policies={">": DestinationPolicy(max_attempts=None)},
-        )
-        self._place = ""
+    def new_model(self) -> TopicModel:
+        return TopicModel()
 
-    def run(self) -> None:
-        try:
-            self._live(SimulatedDisk(), MemoryMetadataStore(), TopicModel(), 1, 0)
-        except Exception as error:
-            raise AssertionError(f"seed {self._seed}, {self._place}: {error!r}") from error
+    def settle(self, bay: Forebay, model: TopicModel) -> None:
+        model.settle(found_in(bay))
 
-    def _live(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: TopicModel, crashes: int, next_number: int
-    ) -> None:
-        clock = ManualClock(self._random.getrandbits(64))
+    def worker(self, life: Life[TopicModel]) -> Callable[[], object]:
+        return Workload(self.seed, self.random, life.model, life.bay, life.clock, partial(self.reopen, life)).step
 
-        def crash(call: str, name: str) -> None:
-            place, self._place = self._place, f"{self._place}/{call} {name}"
-            self._crash(disk, metadata, model, crashes, workload.next_number)
-            self._place = place
+    def between(self, life: Life[TopicModel]) -> None:
+        check_stored(life.bay)
 
-        def reopen() -> Forebay:
-            workload.bay.close()
-            return self._open(disk, metadata, clock)
-
-        bay = self._open(disk, metadata, clock)
-        found = found_in(self._open(disk.crash_process(), _same(metadata)))
-        model.pending = {name: set(numbers) for name, numbers in found.items()}
-        model.coming, model.going, model.beginning, model.ending = ("", ()), (("", ""), ()), None, None
-        workload = Workload(self._seed, self._random, model, bay, clock)
-        workload.next_number = next_number
-        workload.do_reopen = reopen  # type: ignore[method-assign]
-        disk.on_call = crash
-        before = self._place
-        for step in range(self._random.randint(10, 80) if crashes == 1 else self._random.randint(1, 20)):
-            self._place = f"{before} step {step}"
-            self._place += f" {workload.step()}"
-            if self._random.random() < 0.1:
-                metadata.synced()
-        disk.on_call = None
-        self._place = f"{before} end"
-        check_stored(workload.bay)
-
-    def _crash(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: TopicModel, crashes: int, next_number: int
-    ) -> None:
-        random = self._random
-        if random.random() < (0.05 if self._with_power_cuts else 0.5):
-            self._place += " KILL"
-            self._tally.kills += 1
-            left = MemoryMetadataStore() if random.random() < 0.3 else _same(metadata)
-            self._examine(disk.crash_process(), left, model, crashes, next_number)
-        if self._with_power_cuts and disk.has_unsynced:
-            mode = random.choice(POWER_CUTS)
-            self._place += f" {mode.name}"
-            image = disk.crash_power(random, mode)
-            left_bytes = image.digest()
-            if left_bytes not in self._left:
-                self._left.add(left_bytes)
-                self._tally.power_cuts.add(left_bytes)
-                self._examine(image, metadata.crash(random), model, crashes, next_number)
-
-    def _examine(
-        self,
-        image: SimulatedDisk,
-        metadata: MemoryMetadataStore,
-        model: TopicModel,
-        crashes: int,
-        next_number: int,
-    ) -> None:
-        random = self._random
-        if crashes < 3 and random.random() < 0.03:
-            self._live(image, metadata, model.fork(), crashes + 1, next_number)
-            return
-        bay = self._open(image, metadata)
+    def check(self, left: Left, model: TopicModel) -> None:
+        bay, image = self.open(left.disk, left.metadata), left.disk
         check_stored(bay)
         found = found_in(bay)
         model.check(found)
-        if random.random() < 0.1:
-            self._place += " again"
-            again = TopicModel({name: set(numbers) for name, numbers in found.items()})
-            again.check(found_in(self._open(image.crash_process(), _same(metadata))))
-            again.check(found_in(self._open(image.crash_process(), MemoryMetadataStore())))
-            again.check(found_in(self._open(image.crash_power(random, PowerCut.SYNCED), metadata.crash(random))))
-
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
-        clock = clock or ManualClock(self._random.getrandbits(64))
-        return open_forebay(disk, metadata, self._settings, clock)
+        if self.random.random() < 0.1:
+            self.place += " again"
+            model.settle(found)
+            model.check(found_in(self.open(image.crash_process(), same(left.metadata))))
+            model.check(found_in(self.open(image.crash_process(), MemoryMetadataStore())))
+            cut = image.crash_power(self.random, PowerCut.SYNCED)
+            model.check(found_in(self.open(cut, left.metadata.crash(self.random))))
 
 
-def run_seeds(first_seed: int, *, states: int) -> None:
-    tally = Tally()
-    seed = first_seed
-    while len(tally.power_cuts) < states:
-        TopicCrashRun(seed, tally).run()
-        seed += 1
-    print(f"seeds {first_seed} to {seed - 1}: {len(tally.power_cuts)} power cuts")
+class KilledSubscriptions(Subscriptions):
+    """The process is killed, and the power stays."""
+
+    kill_share = 0.5
+    index_lost_share = 0.3
+    cuts_power = False
 
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_power_cut_at_any_call_leaves_each_subscription_whole(share: int) -> None:
-    run_seeds(FIRST_SEED + share * SEEDS_APART, states=STATES // SHARES)
+    run_seeds(Subscriptions, FIRST_SEED + share * SEEDS_APART, power_cuts=STATES // SHARES)
 
 
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_kill_at_any_call_leaves_each_subscription_whole(sync: SyncMode) -> None:
-    tally = Tally()
-    seed = FIRST_SEED
-    while tally.kills < KILLS:
-        TopicCrashRun(seed, tally, sync=sync, with_power_cuts=False).run()
-        seed += 1
+    run_seeds(lambda seed: KilledSubscriptions(seed, sync), kills=KILLS)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("share", range(SHARES))
 def test_soak_of_power_cuts_with_topics(share: int) -> None:
-    run_seeds(FIRST_SEED + (SHARES + share) * SEEDS_APART, states=SOAK_STATES // SHARES)
+    run_seeds(Subscriptions, FIRST_SEED + (SHARES + share) * SEEDS_APART, power_cuts=SOAK_STATES // SHARES)

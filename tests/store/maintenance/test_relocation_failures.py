@@ -7,7 +7,7 @@ import errno
 import pytest
 from journals import all_records
 from message_stores import OpenStore
-from test_relocation import (
+from relocating import (
     assert_bounded,
     fill_data_log,
     name_survivors,

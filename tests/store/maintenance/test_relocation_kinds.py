@@ -6,29 +6,20 @@ from random import Random
 
 import pytest
 from inside import inside, open_forebay
+from journals import rows_of
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
-from staged_stores import roll, send, settle, small_bay
-from test_crash import POWER_CUTS, _same
-from test_dump import rows_of
+from staged_stores import fill, roll, send, settle, small_bay
 
+from crash import POWER_CUTS, same
 from forebay import Consumer, Delivery, Forebay, Message, Settings
 from forebay.store.disk.layout import data_log_name
 from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.topic_lane import TopicLane
 from forebay.store.metadata.sqlite import MemoryMetadataStore
 
-FILLER = 30
-FILLER_BYTES = 1000
 Found = dict[str, set[bytes]]
 """Queue or subscription -> bodies that are pending for it."""
-
-
-def fill(bay: SimulatedBay) -> None:
-    """The rest of a data log: sent and acknowledged."""
-    send(bay, "filler", *[bytes(FILLER_BYTES)] * FILLER)
-    settle(bay, "filler", FILLER)
-    roll(bay)
 
 
 def name_survivors(bay: SimulatedBay, data_log: int) -> None:
@@ -288,7 +279,7 @@ class Life:
 
     def crash(self, call: str, name: str) -> None:
         if self.random.random() < 0.15:
-            self._examine(self.disk.crash_process(), _same(self.metadata))
+            self._examine(self.disk.crash_process(), same(self.metadata))
         image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
         self._examine(image, self.random.choice((self.metadata.crash(self.random), MemoryMetadataStore())))
 

@@ -9,10 +9,9 @@ import pytest
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
-from staged_stores import roll, small_bay
-from test_crash import POWER_CUTS, _same
-from test_relocation_kinds import fill
+from staged_stores import fill, roll, small_bay
 
+from crash import POWER_CUTS, same
 from forebay import Forebay, Message, Settings, StoreFull, TransactionError
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore
@@ -259,7 +258,7 @@ class Life:
     def crash(self, call: str, name: str) -> None:
         self.states += 1
         if self.random.random() < 0.2:
-            bay = self.opened(self.disk.crash_process(), _same(self.metadata))
+            bay = self.opened(self.disk.crash_process(), same(self.metadata))
         else:
             image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
             metadata = self.random.choice((self.metadata.crash(self.random), MemoryMetadataStore()))

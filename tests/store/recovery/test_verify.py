@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from random import Random
 from typing import Any, cast
@@ -14,6 +13,7 @@ from crash_workload import Mix, Model, Workload
 from inside import open_forebay
 from manual_clock import ManualClock
 
+from crash import FIRST_SEED
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.disk import Disk, File
@@ -33,7 +33,6 @@ from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import DataLogFacts, Verdict, examine, examine_all, judge
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB")
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 
 
 def test_whole_journal_has_neither_findings_nor_tail() -> None:
