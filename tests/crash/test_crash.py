@@ -1,6 +1,6 @@
 """Power cuts and kills at every call that changes the disk: nothing confirmed is lost, nothing acknowledged comes back.
 
-The model says what must, may and must not be there. See crash.py.
+The model says what must, may and must not be there. See crashing.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 from crash_workload import Mix, Model, Workload, found_in
-from inside import inside
-
-from crash import (
+from crashing import (
     FIRST_SEED,
     POWER_CUTS,
     SEEDS_APART,
@@ -26,6 +24,8 @@ from crash import (
     same,
     without_logs,
 )
+from inside import inside
+
 from forebay import Delivery, Forebay, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
@@ -57,7 +57,7 @@ class Queues(CrashingWorkload[Model]):
     kill_share = 0.05
     index_damaged_share = 0.05
     power_cuts = (*POWER_CUTS, PowerCut.STALE)
-    looks_once = True
+    cuts_power_too = looks_once = True
     going_on_share = 0.02
     steps = (5, 80)
     later_steps = (1, 20)

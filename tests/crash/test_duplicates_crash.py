@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from crashing import CrashExplorer, Left
 from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
-from crash import CrashExplorer, Left
 from forebay import DestinationPolicy, Forebay, Message
 from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.metadata.sqlite import MemoryMetadataStore

@@ -1,15 +1,15 @@
 """Taking over, cut at every call that changes the disk: each message of each set comes, once, in order.
 
-See crash.py.
+See crashing.py.
 """
 
 from __future__ import annotations
 
 import pytest
+from crashing import FIRST_SEED, SYNC_MODES, CrashExplorer, Left, same
 from import_sets import Row, bring, expected, pending, rows_of, stage
 from inside import inside
 
-from crash import FIRST_SEED, SYNC_MODES, CrashExplorer, Left, same
 from forebay import Forebay
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import IMPORT, import_load_id

@@ -25,9 +25,9 @@ from random import Random
 from typing import NamedTuple, NoReturn
 
 import pytest
+from crashing import FIRST_SEED
 
 import forebay
-from crash import FIRST_SEED
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 

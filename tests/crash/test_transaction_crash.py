@@ -1,6 +1,6 @@
 """Transactions cut at every call that changes the disk: all of each, or nothing; what was prepared waits.
 
-See crash.py.
+See crashing.py.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from crashing import FIRST_SEED, SYNC_MODES, CrashingWorkload, Left, Life
 from inside import inside
 from transaction_workload import Model, Workload, check_state, deliverable_in, end
 
-from crash import FIRST_SEED, SYNC_MODES, CrashingWorkload, Left, Life
 from forebay import Forebay
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.simulated_disk import SimulatedDisk

@@ -1,25 +1,25 @@
 """All features at once, with power cuts and kills in between: what each was tested for alone holds beside the others.
 
-A seed draws a workload and the settings of each open; see crash.py. What the
+A seed draws a workload and the settings of each open; see crashing.py. What the
 reopened store holds is compared with what the model allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any, Self
 from unittest.mock import patch
 
 from crash_workload import canonical
+from crashing import POWER_CUTS, CrashingWorkload, Left, Life, same
 from extents import sequences
 from inside import inside, open_forebay
 from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_prepared, found_in
-from interplay_workload import Workload
+from interplay_workload import PENDING_MAX, WEIGHTS, Workload
 from manual_clock import ManualClock
 
-from crash import POWER_CUTS, CrashingWorkload, Left, Life, same
 from forebay import Forebay, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.disk import File
@@ -51,6 +51,9 @@ class Interplay(CrashingWorkload[Model]):
     power_cuts = (*POWER_CUTS, PowerCut.STALE)
     going_on_share = 0.05
     steps = (20, 200)
+    weights: Mapping[str, Sequence[int]] = WEIGHTS
+    """Of each operation that there is to be, what one seed may draw."""
+    pending_max = PENDING_MAX
 
     def __init__(self, seed: int, sync: SyncMode) -> None:
         super().__init__(seed, sync, memory_limit="8MiB")
@@ -135,7 +138,16 @@ class Interplay(CrashingWorkload[Model]):
                 self.place += f" {workload.name}"
             life.clock.advance(random.choice((0.0, 0.2, 2.0)))
 
-        workload = Workload(life.model, random, life.bay, reopen=reopen, advance=life.clock.advance, set_room=set_room)
+        workload = Workload(
+            life.model,
+            random,
+            life.bay,
+            reopen=reopen,
+            advance=life.clock.advance,
+            set_room=set_room,
+            weights=self.weights,
+            pending_max=self.pending_max,
+        )
         return step
 
     def between(self, life: Life[Model]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from crashing import FIRST_SEED, SEEDS_APART, SYNC_MODES, run_seeds
 from interplay import Interplay
 from simulated_bay import SimulatedBay
 
-from crash import FIRST_SEED, SEEDS_APART, SYNC_MODES, run_seeds
 from forebay.dispatch.config.settings import SyncMode
 
 STATES = 300

@@ -10,11 +10,11 @@ from collections import Counter
 
 import pytest
 from busy_store import busy_store, contents, opened, records
+from crashing import same
 from interplay import described, use
 from interplay_model import QUEUES, TOPICS, check_stored
 from simulated_bay import SimulatedBay
 
-from crash import same
 from forebay import JournalCorrupt, Message
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.disk.simulated_disk import SimulatedDisk

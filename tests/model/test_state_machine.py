@@ -11,12 +11,11 @@ from __future__ import annotations
 from unittest import mock
 
 import pytest
+from crashing import FIRST_SEED
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.stateful import run_state_machine_as_test
 from state_machine import StateMachine
-
-from crash import FIRST_SEED
 
 SEEDS_APART = 10_000
 STEPS = 200

@@ -7,12 +7,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from crashing import POWER_CUTS, Left
 from interplay import Interplay
 from interplay_model import Model
 from journals import data_logs
 
 import forebay
-from crash import POWER_CUTS, Left
 from forebay import Message
 from forebay.store.disk.layout import data_log_name
 from forebay.store.disk.simulated_disk import SimulatedDisk

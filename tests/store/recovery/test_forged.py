@@ -15,10 +15,10 @@ from random import Random
 
 import pytest
 from busy_store import busy_store, contents, opened, records
+from crashing import FIRST_SEED, same, without_logs
 from inside import inside
 from simulated_bay import SimulatedBay
 
-from crash import FIRST_SEED, same, without_logs
 from forebay import Forebay, Message
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
 from forebay.store.disk.simulated_disk import SimulatedDisk

@@ -10,10 +10,10 @@ from zlib import crc32
 import pytest
 from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrite, small_bay, two_data_logs, verdict_of
 from crash_workload import Mix, Model, Workload
+from crashing import FIRST_SEED
 from inside import open_forebay
 from manual_clock import ManualClock
 
-from crash import FIRST_SEED
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.disk import Disk, File

@@ -77,15 +77,19 @@ class CrashExplorer:
     call_share = 1.0
     """Of the calls that change the disk, how many are looked at."""
     kill_share = 0.3
-    """Of those, at how many the process is killed; at the others the power is cut, if that takes anything away."""
+    """Of those, at how many the process is killed; at the others the power is cut."""
     index_lost_share = 0.0
     """Of the crashes, how many leave no index."""
     index_damaged_share = 0.0
     """Of the power cuts, how many leave a damaged one."""
     power_cuts = POWER_CUTS
     cuts_power = True
+    cuts_power_too = False
+    """The power is cut also where the process is killed."""
+    cuts_synced = False
+    """The power is cut also where that takes nothing away."""
     looks_once = False
-    """Power is cut where the process is killed too, and the same bytes are not examined again."""
+    """What a power cut left is not examined again where another leaves the same bytes."""
 
     def __init__(self, seed: int, sync: SyncMode = "always", **fields: Any) -> None:
         """fields: of Settings, in the place of those of SETTINGS."""
@@ -148,7 +152,7 @@ class CrashExplorer:
             self.place += " KILL"
             self.kills += 1
             yield self._left(disk.crash_process(), same(metadata), is_kill=True)
-        if not self.cuts_power or not disk.has_unsynced or (is_kill and not self.looks_once):
+        if not self.cuts_power or (is_kill and not self.cuts_power_too) or not (disk.has_unsynced or self.cuts_synced):
             return
         mode = random.choice(self.power_cuts)
         self.place += f" {mode.name}"
