@@ -33,7 +33,7 @@ RUN := $(VENV)/bin/python
 # --confcutdir: pytest would import the root __init__.py as a package named after the folder.
 PYTEST := $(RUN) -P -m pytest -q --confcutdir=tests
 # A process for each core; one of them has all tests with Spark.
-HELPERS := tests/support:tests/model:tests/house/planted:tests/crash:tests/store/maintenance:tests/store/inspect:tests/pipeline
+HELPERS := tests/support:tests/model:tests/house/planted
 SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 

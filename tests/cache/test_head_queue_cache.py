@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from delivering import fill
 from inside import inside
 from simulated_bay import SimulatedBay
 
@@ -17,10 +18,6 @@ from forebay.store.message_store import MessageStore
 
 KIB = 1024
 MANY = 1000
-
-
-def fill(bay: SimulatedBay, count: int, name: str = "orders", size: int = 600) -> list[str]:
-    return bay.queue(name).send_many(Message(bytes(size)) for _ in range(count))
 
 
 def held_bytes(bay: SimulatedBay, holder: str = "head_queue_cache") -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from delivering import fill
 from simulated_bay import SimulatedBay
 
 from forebay import Message
@@ -15,10 +16,6 @@ BURST = 2000
 
 def held_bytes(bay: SimulatedBay, holder: str = "pending_cache") -> int:
     return bay.bay.statistics().memory.holders[holder]
-
-
-def fill(bay: SimulatedBay, count: int, name: str = "orders", size: int = 600) -> list[str]:
-    return bay.queue(name).send_many(Message(bytes(size)) for _ in range(count))
 
 
 def slow_consumer(bay: SimulatedBay) -> None:

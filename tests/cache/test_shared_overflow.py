@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import number_of, numbered_body
 from simulated_bay import SimulatedBay
 from tmp_storages import numbered
 
@@ -46,23 +47,15 @@ class Writes:
         monkeypatch.setattr(TmpStorage, "spill", watched)
 
 
-def body(n: int, size: int = KIB) -> bytes:
-    return (b"%d " % n).ljust(size, b".")
-
-
-def number(delivery: Delivery) -> int:
-    return int(delivery.body.split()[0])
-
-
 def send(topic: Topic, numbers: range, size: int = KIB, **fields: Any) -> None:
     for n in numbers:
-        topic.send(body(n, size), persistent=False, **fields)
+        topic.send(numbered_body(n, size), persistent=False, **fields)
 
 
 def all_of(consumer: Consumer) -> list[int]:
     found: list[int] = []
     while taken := consumer.take(100):
-        found += map(number, taken)
+        found += map(number_of, taken)
         consumer.ack(taken)
     return found
 
@@ -99,7 +92,7 @@ def test_what_waits_is_charged_once_and_goes_with_the_last_who_needs_it() -> Non
     buffer = bay.overflow.buffer
     while len(buffer) < 20:
         send(topic, range(1), 4 * KIB)
-    assert holder(bay, "spill_buffer") == len(buffer) * charge_bytes((0, b"", body(0, 4 * KIB), 0))
+    assert holder(bay, "spill_buffer") == len(buffer) * charge_bytes((0, b"", numbered_body(0, 4 * KIB), 0))
     [pool] = buffer._pools.values()
     assert max(needed.bit_count() for needed in pool.needed.values()) > 20
     for consumer in consumers:
@@ -244,7 +237,7 @@ class Subscriber:
 
     def take(self, most: int) -> None:
         taken = self.consumer.take(most)
-        found = [number(delivery) for delivery in taken]
+        found = [number_of(delivery) for delivery in taken]
         assert found == self.waiting[: len(found)] and bool(found) == bool(self.waiting)
         del self.waiting[: len(found)]
         self.held += taken
@@ -254,7 +247,7 @@ class Subscriber:
         while len(self.held) > random.choice((0, 5)):
             delivery = self.held.pop()
             if random.random() < 0.1:
-                self.waiting = sorted([*self.waiting, number(delivery)])
+                self.waiting = sorted([*self.waiting, number_of(delivery)])
                 self.consumer.nack(delivery)
             else:
                 self.consumer.ack(delivery)
@@ -286,7 +279,7 @@ def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: in
             for n in range(sent, sent + random.choice((1, 60))):
                 sent += 1
                 try:
-                    topic.send(body(n, size), headers={"part": n % 3}, persistent=False)
+                    topic.send(numbered_body(n, size), headers={"part": n % 3}, persistent=False)
                 except StoreFull:
                     refused += 1
                     continue

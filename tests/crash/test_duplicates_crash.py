@@ -6,16 +6,15 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from random import Random
 
-from inside import inside, open_forebay
-from manual_clock import ManualClock
+from crashing import CrashExplorer, Left
+from inside import inside
 from simulated_bay import SimulatedBay
-from simulated_disk import PowerCut, SimulatedDisk
+from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 import forebay
-from forebay import DestinationPolicy, Forebay, Message, Settings
+from forebay import DestinationPolicy, Forebay, Message
 
 WINDOW = 8
 
@@ -36,47 +35,30 @@ class Producers:
     """Of which the ack is not confirmed."""
 
 
-class CrashRun:
-    """One workload, cut at its calls of the disk; each producer then sends again what its window should know."""
+class Resending(CrashExplorer):
+    """Each producer then sends again what its window should know."""
+
+    call_share = 0.25
+    index_lost_share = 0.2
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-        self._seed = seed
+        super().__init__(seed, policies={"orders": DestinationPolicy(duplicate_window=WINDOW)})
         self._producers = Producers()
-        self._settings = Settings(
-            background=False,
-            memory_limit="16MiB",
-            index_cache_size="256KiB",
-            max_file_length="64KiB",
-            policies={"orders": DestinationPolicy(duplicate_window=WINDOW)},
-        )
-        self.states = 0
 
-    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
-        clock = ManualClock(self._random.getrandbits(64))
-        return open_forebay(disk, metadata, self._settings, clock)
-
-    def run(self) -> CrashRun:
-        random, disk, metadata = self._random, SimulatedDisk(), SimulatedMetadataStore()
-        bay = self._open(disk, metadata)
-
-        def crash(call: str, name: str) -> None:
-            if random.random() < 0.25:
-                self._crash(disk, metadata, f"seed {self._seed}, {call} {name}")
-
-        disk.on_call = crash
-        for n in range(60):
-            self._step(bay, f"{n}")
-            if random.random() < 0.1:
-                metadata.synced()
-            if random.random() < 0.05:
-                bay.close()
-                bay = self._open(disk, metadata)
-        disk.on_call = None
-        return self
+    def explore(self) -> None:
+        disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
+        bay = self.open(disk, metadata)
+        with self.crashing(disk, lambda: metadata, self._examine):
+            for n in range(60):
+                self._step(bay, f"{n}")
+                if self.random.random() < 0.1:
+                    metadata.synced()
+                if self.random.random() < 0.05:
+                    bay.close()
+                    bay = self.open(disk, metadata)
 
     def _step(self, bay: Forebay, name: str) -> None:
-        random, queue = self._random, bay.queue("orders")
+        random, queue = self.random, bay.queue("orders")
         producer = random.choice("pq")
         ids = self._producers.sent[producer]
         choice = random.random()
@@ -104,17 +86,8 @@ class CrashRun:
         else:
             bay.cleanup()
 
-    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, place: str) -> None:
-        random = self._random
-        self.states += 1
-        if random.random() < 0.3:
-            image, left = disk.crash_process(), SimulatedMetadataStore()
-            if random.random() < 0.7:
-                left._history = metadata._history.copy()
-        else:
-            mode = random.choice((PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED))
-            image, left = disk.crash_power(random, mode), metadata.crash(random)
-        bay = self._open(image, left)
+    def _examine(self, left: Left) -> None:
+        bay = self.open(left.disk, left.metadata)
         queue = bay.queue("orders")
         again: list[str] = []
         for producer, ids in self._producers.sent.items():
@@ -127,11 +100,11 @@ class CrashRun:
         for own in again:
             least = 0 if own in self._producers.acknowledging else 1
             most = 0 if own in self._producers.acknowledged else 1
-            assert least <= found[own] <= most, f"{place}: {found[own]} copies of {own}"
+            assert least <= found[own] <= most, f"{found[own]} copies of {own}"
 
 
 def test_whatever_call_a_crash_follows_what_is_sent_again_is_stored_once() -> None:
-    states = sum(CrashRun(seed).run().states for seed in range(15))
+    states = sum(Resending(seed).run().states for seed in range(15))
     assert states > 600
 
 

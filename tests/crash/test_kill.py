@@ -25,6 +25,7 @@ from random import Random
 from typing import NamedTuple, NoReturn
 
 import pytest
+from crashing import FIRST_SEED
 
 import forebay
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
@@ -33,7 +34,6 @@ from forebay.dispatch.config.settings import SyncMode
 # From 3.12 on a fork beside another thread warns. Ours are ended by then: it is pytest's own watchdog that counts.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SYNC_MODES: tuple[SyncMode, ...] = ("always", "interval", "never")
 ROUNDS_MAX = 10
 """Kills of one directory."""

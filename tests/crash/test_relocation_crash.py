@@ -8,22 +8,21 @@ with the index that was left, with older ones, and with none.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 from crash_workload import canonical, found_in
+from crashing import POWER_CUTS, SETTINGS, SYNC_MODES, same
 from inside import open_forebay
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from relocating import begin_data_log, name_survivors, opened_on, relocate
 from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from test_crash import SETTINGS, SYNC_MODES, _same
-from test_relocation import begin_data_log, name_survivors, opened_on, relocate
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
-
-POWER_CUTS = (PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 
 
 class Life:
@@ -161,7 +160,7 @@ def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: 
     disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
 
     def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
-        return open_forebay(disk, metadata, SETTINGS[sync], ManualClock())
+        return open_forebay(disk, metadata, replace(SETTINGS, sync=sync), ManualClock())
 
     bay = opened(disk, metadata)
     queue = bay.queue("orders")
@@ -175,14 +174,14 @@ def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: 
         consumer.ack(taken)
     bay.checkpoint()
     expected = {
-        name: [d.id for d in found] for name, found in found_in(opened(disk.crash_process(), _same(metadata))).items()
+        name: [d.id for d in found] for name, found in found_in(opened(disk.crash_process(), same(metadata))).items()
     }
     assert len(expected["orders"]) == 24
     states = 0
 
     def crash(call: str, name: str) -> None:
         nonlocal states
-        for image in (disk.crash_process(), *(disk.crash_power(random, cut) for cut in POWER_CUTS)):
+        for image in (disk.crash_process(), *(disk.crash_power(random, cut) for cut in dict.fromkeys(POWER_CUTS))):
             states += 1
             left = random.choice((metadata.crash(random), SimulatedMetadataStore()))
             found = found_in(opened(image, left))

@@ -7,7 +7,6 @@ be imported, a fixture that can't be made or a run that hangs shows nothing.
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import signal
@@ -15,21 +14,21 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
-from planted_bug import Bug
 from planted_dispatch_bugs import DISPATCH_BUGS
-from planted_feature_bugs import FEATURE_BUGS
 from planted_interleaving_bugs import INTERLEAVING_BUGS
-from planted_machine_bugs import MACHINE_BUGS
 from planted_store_bugs import STORE_BUGS
+from planting import Bug, PlantingFailed, planted
 
-BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *FEATURE_BUGS, *INTERLEAVING_BUGS, *MACHINE_BUGS)
+BUGS = (*STORE_BUGS, *DISPATCH_BUGS, *INTERLEAVING_BUGS)
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 60
 CONTROL_LIMIT_SECONDS = 1_200
+FLOORS = ("store", "cache", "dispatch")
 EXIT_OK, EXIT_TESTS_FAILED = 0, 1
 
 WITNESS = """
@@ -54,9 +53,16 @@ def copy_package(directory: Path) -> None:
             (folder / module.name).write_bytes(module.read_bytes())
 
 
+@cache
+def sources() -> dict[str, str]:
+    """Of the floors, by path from the root."""
+    paths = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
 def plant(bug: Bug, package: Path) -> None:
-    source = package / bug.file
-    source.write_text(source.read_text(encoding="utf-8").replace(bug.old, bug.new), encoding="utf-8")
+    file, source = planted(bug, sources())
+    (package / file).write_text(source, encoding="utf-8")
 
 
 def run_tests(directory: Path, tests: Sequence[str], limit_seconds: float) -> tuple[int | None, str]:
@@ -88,11 +94,46 @@ def test_each_bug_has_a_name_of_its_own() -> None:
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_bug_can_be_planted_in_one_place_and_its_test_exists(bug: Bug) -> None:
-    source = (ROOT / bug.file).read_text(encoding="utf-8")
-    assert source.count(bug.old) == 1
-    ast.parse(source.replace(bug.old, bug.new))
+    _, source = planted(bug, sources())
+    compile(source, bug.function, "exec")
     file, *names = re.split("::|\\[", bug.test)
     assert all(f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") for name in names[:1])
+
+
+SOURCE = """
+class Journal:
+    def sync(self):
+        with self.lock:
+            self.file.sync()  # a comment
+        return self.end
+
+    def close(self):
+        self.file.sync()
+        self.file.sync()
+"""
+
+
+def test_a_bug_changes_its_function_and_nothing_else() -> None:
+    bug = Bug("", "Journal.sync", "self.file.sync()", "pass", "")
+    file, source = planted(bug, {"other.py": "def sync():\n    pass\n", "moved.py": SOURCE})
+    assert file == "moved.py" and source.count("self.file.sync()") == 2 and "pass" in source
+    bug = Bug("", "Journal.sync", "with self.lock: ...", "if self.lock: ...", "")
+    assert "        if self.lock:\n            self.file.sync()\n" in planted(bug, {"moved.py": SOURCE})[1]
+
+
+@pytest.mark.parametrize(
+    "function, old, new",
+    [
+        ("Journal.sync", "self.file.flush()", "pass"),
+        ("Journal.close", "self.file.sync()", "pass"),
+        ("Journal.open", "self.file.sync()", "pass"),
+        ("Journal.sync", "self.end", "self.end"),
+    ],
+    ids=["nowhere", "twice", "no function", "no change"],
+)
+def test_a_bug_that_cannot_be_planted_fails(function: str, old: str, new: str) -> None:
+    with pytest.raises(PlantingFailed):
+        planted(Bug("", function, old, new, ""), {"journal.py": SOURCE})
 
 
 @pytest.mark.soak

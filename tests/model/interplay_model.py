@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from extents import sequences
 from inside import inside
-from test_topic_crash import sequences
 
 from forebay import Consumer, Delivery, Forebay, Message, StoreFull
 from forebay.store.errors import ForebayError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -65,6 +65,8 @@ WEIGHTS = {
     "reopen_without_index": (0, 0, 1),
 }
 """Of each operation, what one seed may draw."""
+SPARSE_WEIGHTS = {"send_many": 4, "ack": 8, "take": 8, "cleanup": 3, "delete": 0, "purge": 0, "close_consumer": 0}
+"""What sparse data logs need to come about, and to be relocated."""
 NESTED = ("send", "ack", "purge", "commit", "rollback", "prepare", "unsubscribe", "checkpoint", "cleanup", "ack_read")
 """What may happen while a load reads without a lock."""
 
@@ -109,23 +111,20 @@ class Workload:
         reopen: Callable[[bool], Forebay],
         advance: Callable[[float], None],
         set_room: Callable[[int | None], None],
+        weights: Mapping[str, Sequence[int]] = WEIGHTS,
+        pending_max: int = PENDING_MAX,
     ) -> None:
-        """reopen(is_index_lost) closes and opens. set_room: bytes the disk has left; None: no bound."""
+        """reopen(is_index_lost) closes and opens. set_room: bytes the disk has left; None: no bound.
+
+        weights: of each operation that there is to be, what one seed may draw.
+        """
         self._model, self._random, self.bay = model, random, bay
         self._do_reopen, self._advance, self._set_room = reopen, advance, set_room
         draw = Random(model.seed)
-        self._weights = {name: draw.choice(choices) for name, choices in WEIGHTS.items()}
+        self._weights = {name: draw.choice(choices) for name, choices in weights.items()}
         if STUCK[model.seed % len(STUCK)]:
-            # What sparse data logs need to come about, and to be relocated.
-            self._weights |= {
-                "send_many": 4,
-                "ack": 8,
-                "take": 8,
-                "cleanup": 3,
-                "delete": 0,
-                "purge": 0,
-                "close_consumer": 0,
-            }
+            self._weights |= {name: weight for name, weight in SPARSE_WEIGHTS.items() if name in weights}
+        self._pending_max = pending_max
         self._nests = draw.choice((0.0, 0.1, 0.5))
         self._commits_large = draw.random() < 0.2
         """Each commit as one that the index has no room for at once."""
@@ -166,7 +165,7 @@ class Workload:
     def step(self) -> None:
         name = self._random.choices(list(self._weights), list(self._weights.values()))[0]
         if name in ("send", "send_many", "publish", "publish_many", "send_in", "send_many_in"):
-            if sum(fact[0] in ("queue", "topic") for fact in self._model.now) > PENDING_MAX:
+            if sum(fact[0] in ("queue", "topic") for fact in self._model.now) > self._pending_max:
                 name = self._random.choice(("take", "ack", "read", "ack_read", "purge"))
         self._run(name)
 
@@ -493,7 +492,7 @@ class Workload:
     def _put_in(self, count: int) -> None:
         found, name = self._one(), self._random.choice(QUEUES)
         queue = self._destination("queue", name)
-        if queue is None or len(found.sent) > PENDING_MAX:
+        if queue is None or len(found.sent) > self._pending_max:
             return
         numbers = [self._number("queue", name) for _ in range(count)]
         stored = count

@@ -8,16 +8,15 @@ message is taken once more, in order, and nothing else is there.
 
 from __future__ import annotations
 
-import os
 from unittest import mock
 
 import pytest
+from crashing import FIRST_SEED
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.stateful import run_state_machine_as_test
 from state_machine import StateMachine
 
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 10_000
 STEPS = 200
 """Of one example."""

@@ -8,8 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pipeline_stores import random_stores, written
-from test_pipeline_load import messages_in
+from pipeline_stores import messages_in, random_stores, written
 
 import forebay
 from forebay import SettingsError

@@ -8,7 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from pipeline_stores import damaged, data_logs, random_stores, rows_of_batches
+from journals import data_logs
+from pipeline_stores import damaged, random_stores, rows_of_batches
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import data_log_name

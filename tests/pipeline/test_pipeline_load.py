@@ -14,9 +14,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pipeline_stores import messages_in
 
 import forebay
-from forebay import Message, SettingsError
+from forebay import SettingsError
 from forebay.pipeline.loading import LoadReport, lines_of, load, load_local
 from forebay.store.disk.layout import IMPORT
 
@@ -32,13 +33,6 @@ ROWS: list[dict[str, Any]] = [
     {"destination": "prices", "body": b"", "priority": 9, "message_id": "mine", "timestamp": 5},
     {"destination": "prices", "body": b"x" * 300_000, "timestamp": datetime(2026, 1, 1, tzinfo=UTC)},
 ]
-
-
-def messages_in(directory: Path, broker_name: str = "localhost") -> list[tuple[str, Message]]:
-    """All that is pending after an open, in order."""
-    with forebay.open(directory, broker_name=broker_name, memory_limit="16MiB", sync="never") as bay:
-        assert not [report for report in bay.recovery.imports if report.problem is not None]
-        return [(name, message) for name in bay.destinations() for message in bay.queue(name).browse()]
 
 
 def taken_from(directory: Path) -> list[str]:

@@ -10,8 +10,9 @@ from random import Random
 import pytest
 from closed_stores import place_of, small_bay, two_data_logs
 from inside import inside, open_forebay
+from journals import data_logs
 from manual_clock import ManualClock
-from pipeline_stores import damaged, data_logs, random_stores, written
+from pipeline_stores import damaged, random_stores, written
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 

@@ -1,4 +1,4 @@
-"""Extents one record at a time, whatever columns they come in."""
+"""What lanes hold, spelled out: extents one record at a time, and sequences."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
+from forebay.store.index.topic_lane import SubscriptionLane, TopicLane, mask_runs
 
 
 def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:
@@ -17,3 +18,20 @@ def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:
             zip(extent.offsets, extent.lengths, strict=True), extent.first_sequence
         ):
             yield Extent(extent.data_log, offset, SLICE_BYTES + ENTRY_BYTES + length, 1, 0, sequence, 1)
+
+
+def sequences(lane: TopicLane | SubscriptionLane) -> list[int]:
+    """All that are pending there."""
+    found: list[int] = []
+    if isinstance(lane, SubscriptionLane):
+        lane.catch_up()
+        for first, last in lane.pending.blocks:
+            for number in range(first, last + 1):
+                for low, high in mask_runs(lane.pending.mask(number)):
+                    found += range(number * 512 + low, number * 512 + high + 1)
+        return found
+    run = lane.pending_run(0, 1_000_000)
+    while run is not None:
+        found += range(run[0], run[1] + 1)
+        run = lane.pending_run(run[1] + 1, 1_000_000)
+    return found

@@ -12,6 +12,7 @@ from simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
 from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
+from forebay.store.inspect.dump import Row, dump
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
 from forebay.store.journal.journal import Journal
 
@@ -99,3 +100,7 @@ def all_bodies(disk: Disk) -> list[bytes]:
             bodies.append(disk.open_for_reading(data_log_name(data_log)).read(begin, length))
             begin += length
     return bodies
+
+
+def rows_of(disk: Disk, *, with_headers: bool = False, kind: str | None = None) -> list[Row]:
+    return [row for row in dump(disk, with_headers=with_headers) if kind in (None, row["kind"])]

@@ -9,6 +9,7 @@ from manual_clock import ManualClock
 
 from forebay.store.account import Unlimited
 from forebay.store.disk.disk import Disk
+from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.lane import Lane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.journal.reading import StoredMessage
@@ -88,3 +89,13 @@ class OpenStore:
         with self.lock:
             self.store.index._check()
             assert self.store.index.held_bytes == self.account.held_bytes
+
+
+def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:
+    """log86=(3, {85}): three pending messages in data log 86, and acks for messages in 85."""
+    uses = {}
+    for name, (pending, acked) in data_logs.items():
+        use = uses[int(name.removeprefix("log"))] = DataLogUse()
+        use.pending_messages = pending
+        use.acked_data_logs.update(acked)
+    return uses

@@ -7,17 +7,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from crashing import POWER_CUTS, Left
+from interplay import Interplay
 from interplay_model import Model
+from journals import data_logs
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from test_crash import POWER_CUTS
-from test_interplay import Run
 
-from forebay.store.disk.disk import Disk
-from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
+import forebay
+from forebay import Message
+from forebay.store.disk.layout import data_log_name
 
 
-class Left(Run):
+class LeftStores(Interplay):
     """The interplay workload of one seed, and what crashes leave of its disk."""
 
     def __init__(self, seed: int, images_max: int) -> None:
@@ -25,22 +27,23 @@ class Left(Run):
         self._images_max = images_max
         self.images: list[SimulatedDisk] = []
 
-    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
-        if len(self.images) < self._images_max and self._random.random() < 0.1:
-            is_killed = self._random.random() < 0.4
+    def crashes(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Iterator[Left]:
+        if len(self.images) < self._images_max and self.random.random() < 0.1:
+            is_killed = self.random.random() < 0.4
             self.images.append(
-                disk.crash_process() if is_killed else disk.crash_power(self._random, self._random.choice(POWER_CUTS))
+                disk.crash_process() if is_killed else disk.crash_power(self.random, self.random.choice(POWER_CUTS))
             )
+        return iter(())
 
-    def _live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
-        super()._live(disk, metadata, model, crashes)
+    def live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, depth: int) -> None:
+        super().live(disk, metadata, model, depth)
         self.images.append(disk.crash_process())
 
 
 def random_stores(seeds: range, images_max: int = 3) -> Iterator[SimulatedDisk]:
     """Disks after random work with all features: some killed, some after a power cut, some whole."""
     for seed in seeds:
-        yield from Left(seed, images_max).run().images  # type: ignore[attr-defined]
+        yield from LeftStores(seed, images_max).run().images
 
 
 def written(disk: SimulatedDisk, directory: Path, broker: str = "localhost") -> Path:
@@ -67,13 +70,16 @@ def rows_of_batches(batches: Any) -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
-def data_logs(disk: Disk) -> list[int]:
-    return sorted(filter(None, map(data_log_id, disk.list(JOURNAL))))
-
-
 def tree(directory: Path) -> dict[str, tuple[int, bytes]]:
     """All that is in a directory, and when it changed."""
     return {
         str(path): (path.stat().st_mtime_ns, b"" if path.is_dir() else path.read_bytes())
         for path in [directory, *directory.rglob("*")]
     }
+
+
+def messages_in(directory: Path, broker_name: str = "localhost") -> list[tuple[str, Message]]:
+    """All that is pending after an open, in order."""
+    with forebay.open(directory, broker_name=broker_name, memory_limit="16MiB", sync="never") as bay:
+        assert not [report for report in bay.recovery.imports if report.problem is not None]
+        return [(name, message) for name in bay.destinations() for message in bay.queue(name).browse()]

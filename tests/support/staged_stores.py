@@ -8,6 +8,9 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 
+FILLER = 30
+FILLER_BYTES = 1000
+
 
 def roll(simulated: SimulatedBay) -> None:
     """What follows is in the next data log."""
@@ -31,3 +34,10 @@ def settle(simulated: SimulatedBay, name: str, count: int) -> None:
 
 def small_bay(**fields: Any) -> SimulatedBay:
     return SimulatedBay(max_file_length="64KiB", index_cache_size="256KiB", **fields)
+
+
+def fill(bay: SimulatedBay) -> None:
+    """The rest of a data log: sent and acknowledged."""
+    send(bay, "filler", *[bytes(FILLER_BYTES)] * FILLER)
+    settle(bay, "filler", FILLER)
+    roll(bay)

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Delivery, Message, Queue, SelectorError, SettingsError
@@ -22,10 +23,6 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
         Message(b"%0*d" % (body_bytes, n), headers={"n": n, "odd": n % 2 == 1}) for n in range(count)
     )
     return simulated
-
-
-def seen(messages: Iterator[Message]) -> list[int]:
-    return [int(message.body) for message in messages]
 
 
 def held_by_browsers(simulated: SimulatedBay) -> int:
@@ -51,7 +48,7 @@ def test_order_is_priority_then_arrival() -> None:
     queue = simulated.queue()
     queue.send_many(Message(b"%d" % n, priority=n % 10) for n in range(2000))
     expected = sorted(range(2000), key=lambda n: (-(n % 10), n))
-    assert seen(queue.browse()) == expected
+    assert numbers(queue.browse()) == expected
 
 
 def test_consumers_notice_nothing_and_what_is_in_flight_is_seen() -> None:
@@ -63,7 +60,7 @@ def test_consumers_notice_nothing_and_what_is_in_flight_is_seen() -> None:
         consumer.nack(held[6], delay=60.0)
         consumer.ack(held[9])
         before = simulated.bay.statistics()
-        assert seen(queue.browse()) == [n for n in range(1200) if n != 9]
+        assert numbers(queue.browse()) == [n for n in range(1200) if n != 9]
         after = simulated.bay.statistics()
         assert after.destinations == before.destinations
         assert after.memory.holders == before.memory.holders
@@ -75,8 +72,8 @@ def test_selector_is_asked_at_any_depth() -> None:
     simulated = filled(3000)
     simulated.reopen()
     queue = simulated.queue()
-    assert seen(queue.browse("n >= 2990 AND odd")) == [2991, 2993, 2995, 2997, 2999]
-    assert seen(queue.browse(selector="JMSPriority = 9")) == []
+    assert numbers(queue.browse("n >= 2990 AND odd")) == [2991, 2993, 2995, 2997, 2999]
+    assert numbers(queue.browse(selector="JMSPriority = 9")) == []
 
 
 @pytest.mark.parametrize("selector, error", [("n >=", SelectorError), (7, SettingsError)])
@@ -113,7 +110,7 @@ def test_charge_is_what_one_load_takes() -> None:
     messages = simulated.queue().browse()
     next(messages)
     assert 512 * (100 + 384) < held_by_browsers(simulated) < (1 << 20)
-    assert seen(messages)[-1] == 599
+    assert numbers(messages)[-1] == 599
     assert held_by_browsers(simulated) == 0
 
 
@@ -136,7 +133,7 @@ def test_with_little_free_memory_loads_are_small_and_without_any_it_goes_on(
     monkeypatch.setattr(simulated.browsers, "_begin", counted)
     with simulated.lock:
         assert other.reserve(simulated.budget.free_bytes - free_bytes)
-    assert seen(simulated.queue().browse()) == list(range(600))
+    assert numbers(simulated.queue().browse()) == list(range(600))
     assert least <= min(sizes) and max(sizes) <= free_bytes
     simulated.check()
 
@@ -149,7 +146,7 @@ def test_while_others_use_all_that_may_be_read_at_once_it_goes_on() -> None:
         assert reading.reserve(1 << 19)
         # Room for messages, and none for a buffer beside them.
         assert other.reserve(simulated.budget.free_bytes - 10_000)
-    assert seen(simulated.queue().browse()) == list(range(600))
+    assert numbers(simulated.queue().browse()) == list(range(600))
     assert held_by_browsers(simulated) == 0
     simulated.check()
 
@@ -167,13 +164,13 @@ def test_message_larger_than_the_window_comes_too() -> None:
 def test_what_is_in_ram_is_not_read_again() -> None:
     simulated = filled(400)
     reads = simulated.reads
-    assert seen(simulated.queue().browse()) == list(range(400))  # from the HeadQueueCache
+    assert numbers(simulated.queue().browse()) == list(range(400))  # from the HeadQueueCache
     with simulated.queue().subscribe() as consumer:
         held = consumer.take(50)
         simulated.bay.step()
-        assert seen(simulated.queue().browse()) == list(range(400))  # from the DispatchArea and the list
+        assert numbers(simulated.queue().browse()) == list(range(400))  # from the DispatchArea and the list
         consumer.nack(held)
-        assert seen(simulated.queue().browse()) == list(range(400))  # from the PendingCache too
+        assert numbers(simulated.queue().browse()) == list(range(400))  # from the PendingCache too
     assert simulated.reads == reads
 
 
@@ -220,7 +217,7 @@ def test_what_is_not_durable_yet_is_not_seen() -> None:
         area = simulated.queue_area("orders").areas[4]
         assert area is not None
         simulated.store.add(area.index_lane, 0, b"", b"7")
-    assert seen(queue.browse()) == [0, 1, 2]
+    assert numbers(queue.browse()) == [0, 1, 2]
 
 
 def test_closed_store_ends_a_browse() -> None:
@@ -243,7 +240,7 @@ def test_message_that_cannot_be_read_is_passed_over_and_logged(caplog: pytest.Lo
     image = simulated.disk.image()[name]
     simulated.disk.flip_bit(name, image.index(b"%020d" % 6), 0)
     with caplog.at_level(logging.ERROR, browser.logger.name):
-        assert seen(simulated.queue().browse()) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+        assert numbers(simulated.queue().browse()) == [0, 1, 2, 3, 4, 5, 7, 8, 9]
     assert ids[6] is not None and ids[6] in caplog.text
     assert simulated.queue().depth == 10
 

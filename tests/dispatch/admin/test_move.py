@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import number_of, numbers
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -33,10 +34,6 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
     simulated = SimulatedBay(**fields)
     simulated.queue().send_many(Message(b"%0*d" % (body_bytes, n), headers={"n": n}) for n in range(count))
     return simulated
-
-
-def numbers(queue: Queue) -> list[int]:
-    return [int(message.body) for message in queue.browse()]
 
 
 def test_all_of_it_moves_in_order_and_keeps_what_it_carries() -> None:
@@ -82,11 +79,11 @@ def test_selector_and_limit_choose() -> None:
     simulated = filled(2000)
     orders, late = simulated.queue(), simulated.queue("late")
     assert orders.move(late, "n >= 1500", limit=300) == 300
-    assert numbers(late) == list(range(1500, 1800))
+    assert numbers(late.browse()) == list(range(1500, 1800))
     assert orders.move(late, limit=1) == 1 and orders.move(late, limit=0) == 0
-    assert numbers(late)[-1] == 0
+    assert numbers(late.browse())[-1] == 0
     assert orders.move(late, selector="n = 5") == 1
-    assert numbers(orders) == [n for n in range(2000) if n not in (0, 5) and not 1500 <= n < 1800]
+    assert numbers(orders.browse()) == [n for n in range(2000) if n not in (0, 5) and not 1500 <= n < 1800]
     simulated.check()
 
 
@@ -96,7 +93,7 @@ def test_what_is_in_flight_stays_and_counts_for_no_limit() -> None:
     with orders.subscribe() as consumer:
         held = consumer.take(5)
         assert orders.move(late, limit=4) == 4
-        assert numbers(late) == [5, 6, 7, 8]
+        assert numbers(late.browse()) == [5, 6, 7, 8]
         consumer.nack(held[0])
         consumer.nack(held[1], delay=60.0)
         assert orders.move(late) == 13
@@ -114,9 +111,9 @@ def test_what_a_transaction_decides_about_stays() -> None:
         consumer.ack(consumer.take(1), transaction=transaction)
         late.send(b"9", transaction=transaction)
         assert orders.move(late) == 2
-        assert numbers(orders) == [0] and numbers(late) == [1, 2]
+        assert numbers(orders.browse()) == [0] and numbers(late.browse()) == [1, 2]
         transaction.commit()
-        assert numbers(orders) == [] and numbers(late) == [1, 2, 9]
+        assert numbers(orders.browse()) == [] and numbers(late.browse()) == [1, 2, 9]
         simulated.check()
 
 
@@ -125,9 +122,9 @@ def test_there_and_back_is_as_before() -> None:
     orders, late = simulated.queue(), simulated.queue("late")
     for _ in range(3):
         assert orders.move(late) == late.move(orders) == 700
-    assert numbers(orders) == list(range(700))
+    assert numbers(orders.browse()) == list(range(700))
     simulated.reopen()
-    assert numbers(simulated.queue()) == list(range(700))
+    assert numbers(simulated.queue().browse()) == list(range(700))
     simulated.check()
 
 
@@ -152,7 +149,7 @@ def test_small_index_takes_its_checkpoints_on_the_way() -> None:
     simulated = filled(60_000, 10, index_cache_size="256KiB", memory_limit="8MiB")
     assert simulated.queue().move("late") == 60_000
     simulated.check()
-    assert numbers(simulated.queue("late")) == list(range(60_000))
+    assert numbers(simulated.queue("late").browse()) == list(range(60_000))
 
 
 def test_large_messages_and_messages_sent_one_by_one_move_too() -> None:
@@ -183,7 +180,7 @@ def test_limited_queue_takes_as_much_as_its_policy_admits() -> None:
     with pytest.raises(StoreFull) as full:
         orders.move(late)
     assert full.value.stored == 7
-    assert numbers(late) == list(range(7)) and numbers(orders) == list(range(7, 20))
+    assert numbers(late.browse()) == list(range(7)) and numbers(orders.browse()) == list(range(7, 20))
     with late.subscribe() as consumer:
         consumer.ack(consumer.take(9))
     assert orders.move(late, limit=3) == 3
@@ -247,12 +244,12 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
     simulated.disk.cure()
     moved = full.value.stored
     assert moved == (256 if nth > 2 else 0)
-    assert numbers(late) == list(range(-1, moved)) and numbers(orders) == list(range(moved, 600))
+    assert numbers(late.browse()) == list(range(-1, moved)) and numbers(orders.browse()) == list(range(moved, 600))
     assert not simulated.store.transactions.open
     simulated.check()
     simulated.reopen()
     assert simulated.queue().move("late") == 600 - moved
-    assert numbers(simulated.queue("late")) == list(range(-1, 600))
+    assert numbers(simulated.queue("late").browse()) == list(range(-1, 600))
     simulated.check()
 
 
@@ -282,7 +279,7 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
 
     def look(image: SimulatedDisk, left: SimulatedMetadataStore, context: object) -> None:
         bay = opened(image, left)
-        orders, late = numbers(bay.queue("orders")), numbers(bay.queue("late"))
+        orders, late = numbers(bay.queue("orders").browse()), numbers(bay.queue("late").browse())
         assert sorted(orders + late) == list(range(700)), context
         assert orders == sorted(orders) and late == sorted(late), context
         inside(bay).index._check()
@@ -378,10 +375,6 @@ def test_random_moves_between_all_else_leave_each_message_where_the_model_has_it
                 consumer.ack(batch)
         assert sorted(found) == sorted(pending[name])
     simulated.check()
-
-
-def number_of(delivery: Delivery) -> int:
-    return int(delivery.body.split()[0])
 
 
 def test_consumers_and_movers_on_many_threads_lose_and_double_nothing(tmp_path: Any) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Delivery, Message
+from forebay import Closed, Message
 
 
 class LoopWaker:
@@ -26,10 +27,6 @@ def filled(count: int) -> SimulatedBay:
     return simulated
 
 
-def bodies(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.body) for delivery in deliveries]
-
-
 def test_paused_queue_hands_out_nothing_and_goes_on_where_it_was() -> None:
     simulated = filled(10)
     queue = simulated.queue()
@@ -40,7 +37,7 @@ def test_paused_queue_hands_out_nothing_and_goes_on_where_it_was() -> None:
         assert consumer.take(1) == [] and consumer.take(5) == []
         queue.resume()
         assert not queue.is_paused
-        assert bodies(consumer.take(1)) + bodies(consumer.take(2)) == [3, 4, 5]
+        assert numbers(consumer.take(1)) + numbers(consumer.take(2)) == [3, 4, 5]
         consumer.ack(held)
         simulated.check()
 
@@ -52,7 +49,7 @@ def test_consumer_that_comes_meanwhile_gets_nothing_before_the_resume() -> None:
     consumer, picky = queue.subscribe(prefetch=0), queue.subscribe(selector="JMSPriority = 4")
     assert consumer.take(4) == picky.take(4) == []
     queue.resume()
-    assert bodies(consumer.take(2)) == [0, 1] and bodies(picky.take(4)) == [2, 3]
+    assert numbers(consumer.take(2)) == [0, 1] and numbers(picky.take(4)) == [2, 3]
 
 
 def test_sends_acks_and_nacks_go_on() -> None:
@@ -67,7 +64,7 @@ def test_sends_acks_and_nacks_go_on() -> None:
         consumer.prefetch = 50
         assert queue.depth == 4 and consumer.take(9) == []
         queue.resume()
-        assert bodies(consumer.take(9)) == [1, 2, 3, 4]
+        assert numbers(consumer.take(9)) == [1, 2, 3, 4]
 
 
 def test_other_queues_are_not_paused() -> None:
@@ -75,7 +72,7 @@ def test_other_queues_are_not_paused() -> None:
     simulated.queue("prices").send(b"7")
     simulated.queue().pause()
     with simulated.queue("prices").subscribe() as consumer:
-        assert bodies(consumer.take(1)) == [7]
+        assert numbers(consumer.take(1)) == [7]
 
 
 def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
@@ -89,7 +86,7 @@ def test_on_ready_is_not_called_while_paused_and_once_at_the_resume() -> None:
         assert consumer.take(1) == [] and bell.rings == 0
         queue.resume()
         assert bell.rings == 1
-        assert bodies(consumer.take(5)) == [1, 2]
+        assert numbers(consumer.take(5)) == [1, 2]
 
 
 def test_resume_of_an_empty_queue_calls_nobody_until_a_message_comes() -> None:
@@ -113,7 +110,7 @@ def test_consumer_without_credit_has_none_after_the_resume_either() -> None:
         queue.resume()
         assert consumer.take(1) == [] and bell.rings == rings
         consumer.ack(held)
-        assert bodies(consumer.take(9)) == [2, 3]
+        assert numbers(consumer.take(9)) == [2, 3]
 
 
 def test_pause_and_resume_twice_are_once() -> None:
@@ -126,7 +123,7 @@ def test_pause_and_resume_twice_are_once() -> None:
         assert consumer.take(1) == []
         queue.resume()
         queue.resume()
-        assert bodies(consumer.take(9)) == [0, 1]
+        assert numbers(consumer.take(9)) == [0, 1]
 
 
 def test_statistics_say_that_a_queue_is_paused() -> None:
@@ -142,7 +139,7 @@ def test_pause_ends_with_the_process() -> None:
     simulated.queue().pause()
     simulated.reopen()
     assert not simulated.queue().is_paused
-    assert bodies(simulated.queue().subscribe().take(1)) == [0]
+    assert numbers(simulated.queue().subscribe().take(1)) == [0]
 
 
 def test_closed_store_cannot_be_paused() -> None:
@@ -167,7 +164,7 @@ def test_message_whose_first_waiter_gave_up_goes_to_the_next_one_at_the_resume()
         consumers = {timeout: queue.subscribe() for timeout in (1.0, 20.0)}
 
         def take(timeout: float) -> None:
-            found.append(bodies(consumers[timeout].take(1, timeout=timeout)))
+            found.append(numbers(consumers[timeout].take(1, timeout=timeout)))
 
         threads = [threading.Thread(target=take, args=(timeout,)) for timeout in consumers]
         for count, thread in enumerate(threads, start=1):
@@ -194,7 +191,7 @@ def test_waiting_takes_are_woken_by_the_resume(is_late: bool) -> None:
     def take() -> None:
         with queue.subscribe() as consumer:
             deliveries = consumer.take(1, timeout=20.0)
-            found.extend(bodies(deliveries))
+            found.extend(numbers(deliveries))
             consumer.ack(deliveries)
 
     def waiting() -> int:

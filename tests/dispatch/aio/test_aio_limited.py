@@ -7,13 +7,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from delivering import numbered_messages
 from loops import LoopBay, run_jumping, ticks
 
 from forebay import Closed, DestinationPolicy, Message, StoreFull
-
-
-def numbered(count: int) -> list[Message]:
-    return [Message(b"%d" % number, {"n": number}) for number in range(count)]
 
 
 def start(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -79,7 +76,7 @@ def test_a_full_queue_refuses_where_its_policy_says_so_and_says_how_much_is_in()
         bay = limited(max_messages=3, when_full="fail")
         queue = await bay.aio.queue("orders")
         with pytest.raises(StoreFull) as refused:
-            await queue.send_many(numbered(5))
+            await queue.send_many(numbered_messages(5))
         assert refused.value.stored == 3 == queue.depth
         with pytest.raises(StoreFull):
             await queue.send(b"x")

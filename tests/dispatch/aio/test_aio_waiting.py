@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import bodies, numbered_messages
 from inside import inside
 from loops import ByHand, InThread, LoopBay, run_jumping, ticks
 
@@ -25,14 +26,6 @@ def start(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     return asyncio.create_task(coroutine)
 
 
-def bodies(deliveries: Taken) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
-
-
-def numbered(count: int) -> list[Message]:
-    return [Message(b"%d" % number, {"n": number}) for number in range(count)]
-
-
 # ------------------------------------------------------------------ order and number of wakes
 
 
@@ -43,10 +36,10 @@ def test_takes_of_one_consumer_are_served_in_the_order_in_which_they_came() -> N
         consumer = await queue.subscribe()
         takes = [start(consumer.take(timeout=None)) for _ in range(50)]
         await ticks()
-        for message in numbered(25):
+        for message in numbered_messages(25):
             await queue.send(message.body)
-        await queue.send_many(numbered(50)[25:])
-        assert [bodies(await take) for take in takes] == [[message.body] for message in numbered(50)]
+        await queue.send_many(numbered_messages(50)[25:])
+        assert [bodies(await take) for take in takes] == [[message.body] for message in numbered_messages(50)]
         assert consumer.in_flight == 50
         bay.check()
 
@@ -138,7 +131,7 @@ def test_who_has_no_credit_does_not_keep_messages_from_who_has() -> None:
         await ticks()
         third = start(free.take(timeout=None))
         await ticks()
-        for message in numbered(2):
+        for message in numbered_messages(2):
             await queue.send(message.body)
         [delivery] = await first
         assert bodies(await third) == [b"1"]
@@ -189,7 +182,7 @@ def test_a_message_that_comes_back_wakes_a_take() -> None:
         bay = LoopBay()
         queue = await bay.aio.queue("orders")
         holder, consumer = await queue.subscribe(), await queue.subscribe()
-        await queue.send_many(numbered(3))
+        await queue.send_many(numbered_messages(3))
         held = await holder.take(3)
         taking = start(consumer.take(timeout=None))
         await ticks()
@@ -260,12 +253,12 @@ def test_timeouts_and_messages_cross_and_each_message_is_somebodys_once(seed: in
                     await consumer.ack(batch)
 
         takes = [start(take(consumer)) for consumer in consumers for _ in range(3)]
-        for message in numbered(500):
+        for message in numbered_messages(500):
             await queue.send(message.body)
             if random.random() < 0.5:
                 await asyncio.sleep(random.randrange(4) / 10)
         await asyncio.gather(*takes)
-        assert sorted(got) == sorted(message.body for message in numbered(500))
+        assert sorted(got) == sorted(message.body for message in numbered_messages(500))
         assert in_time > 50 and late > 50 and queue.depth == 0
         bay.check()
 
@@ -283,7 +276,7 @@ def test_a_take_cancelled_at_any_of_its_waits_is_given_nothing(backlog: int, sel
     async def main(after: int) -> bool:
         workers = ByHand()
         bay = LoopBay(workers=workers)
-        bay.queue().send_many(numbered(backlog))
+        bay.queue().send_many(numbered_messages(backlog))
         bay.reopen()
         bay.aio = forebay.aio.Forebay(bay.bay, workers=workers)
         queue = await bay.aio.queue("orders")
@@ -295,7 +288,7 @@ def test_a_take_cancelled_at_any_of_its_waits_is_given_nothing(backlog: int, sel
             if tick == after:
                 cancelled.cancel()
             if tick == 12:
-                await queue.send_many(numbered(10))
+                await queue.send_many(numbered_messages(10))
             if tick % 3 == 0:
                 sent += workers.work()
             await asyncio.sleep(0)
@@ -456,7 +449,7 @@ def test_threads_use_the_same_store_at_the_same_time(tmp_path: Path) -> None:
             got: list[bytes] = []
 
             def send() -> None:
-                for message in numbered(3000):
+                for message in numbered_messages(3000):
                     there.send(message.body)
 
             def answer() -> None:
@@ -475,7 +468,7 @@ def test_threads_use_the_same_store_at_the_same_time(tmp_path: Path) -> None:
                     await returns.send_many([Message(b"x")] * len(batch))
             for thread in threads:
                 await thread
-            assert got == [message.body for message in numbered(3000)]
+            assert got == [message.body for message in numbered_messages(3000)]
             assert queue.depth == returns.depth == 0
 
     asyncio.run(main())
@@ -512,7 +505,7 @@ def test_a_backlog_is_read_beside_the_loop_and_in_order(tmp_path: Path, monkeypa
 def test_a_scan_that_finds_nothing_ends_with_the_timeout_and_stops_nobody() -> None:
     async def main() -> None:
         bay = LoopBay()
-        bay.queue().send_many(numbered(3000))
+        bay.queue().send_many(numbered_messages(3000))
         bay.reopen()
         bay.aio = forebay.aio.Forebay(bay.bay, workers=bay.workers)
         queue = await bay.aio.queue("orders")
@@ -533,7 +526,7 @@ def test_a_browse_cancelled_while_it_reads_ends_with_that_read_and_keeps_no_memo
     async def main() -> None:
         async with forebay.aio.open(tmp_path, memory_limit="4MiB", sync="never") as bay:
             queue = await bay.queue("orders")
-            await queue.send_many(numbered(10))
+            await queue.send_many(numbered_messages(10))
             reads, go_on, read = asyncio.Event(), threading.Event(), Browsers._read
             loop = asyncio.get_running_loop()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
@@ -16,46 +17,11 @@ KIB = 1024
 BODY = bytes(KIB)
 
 
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
-def send(queue: Queue, count: int, body: bytes = b"x", **headers: Any) -> list[str]:
-    return queue.send_many(Message(body, {"n": number, **headers}) for number in range(count))
-
-
-def ids(deliveries: list[Delivery]) -> list[str]:
-    return [delivery.id for delivery in deliveries]
-
-
-def take_all(consumer: Consumer, most: int = 100) -> list[Delivery]:
-    """All that it can be given, in flight."""
-    taken: list[Delivery] = []
-    while deliveries := consumer.take(most):
-        taken += deliveries
-    return taken
-
-
-def drain(consumer: Consumer) -> list[str]:
-    """The ids of all that it can be given, acknowledged."""
-    taken: list[str] = []
-    while deliveries := consumer.take(100):
-        taken += ids(deliveries)
-        consumer.ack(deliveries)
-    return taken
-
-
 # Who gets it.
 
 
 def test_competing_consumers_get_each_message_once_and_each_of_them_in_order(queue: Queue) -> None:
-    sent = send(queue, 100)
+    sent = send_equal(queue, 100)
     with queue.subscribe() as one, queue.subscribe() as other:
         taken: dict[Consumer, list[str]] = {one: [], other: []}
         for number in range(40):
@@ -68,7 +34,7 @@ def test_competing_consumers_get_each_message_once_and_each_of_them_in_order(que
 
 @pytest.mark.parametrize("selector", [None, "n >= 0"])
 def test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody(queue: Queue, selector: str | None) -> None:
-    sent = send(queue, 500, BODY)
+    sent = send_equal(queue, 500, BODY)
     with queue.subscribe(prefetch=10, selector=selector) as slow, queue.subscribe() as quick:
         held = slow.take(100)
         assert len(held) == 10
@@ -78,7 +44,7 @@ def test_a_slow_consumer_holds_what_it_was_handed_and_stops_nobody(queue: Queue,
 
 def test_a_second_consumer_gets_all_that_the_first_has_not_taken(bay: SimulatedBay, queue: Queue) -> None:
     with queue.subscribe() as first:
-        sent = send(queue, 100)
+        sent = send_equal(queue, 100)
         bay.bay.step()
         assert ids(first.take(10)) == sent[:10]
         with queue.subscribe() as second:
@@ -87,7 +53,7 @@ def test_a_second_consumer_gets_all_that_the_first_has_not_taken(bay: SimulatedB
 
 
 def test_overlapping_selectors_share_the_messages_and_never_deliver_one_twice(queue: Queue) -> None:
-    sent = send(queue, 300)
+    sent = send_equal(queue, 300)
     with (
         queue.subscribe(selector="n >= 100") as upper,
         queue.subscribe(selector="n < 200") as lower,
@@ -118,7 +84,7 @@ def test_a_message_that_one_in_a_hundred_wants_is_found_behind_all_that_nobody_w
 
 
 def test_a_take_that_does_not_wait_leaves_a_long_scan_to_the_background(bay: SimulatedBay) -> None:
-    send(bay.queue(), 3000, BODY)
+    send_equal(bay.queue(), 3000, BODY)
     bay.queue().send(b"the one", headers={"kind": "tea"})
     bay.reopen()
     called: list[int] = []
@@ -145,7 +111,7 @@ def test_selectors_see_the_fields_of_the_message(queue: Queue) -> None:
 
 
 def test_a_closed_consumers_messages_go_back_to_their_places(queue: Queue) -> None:
-    sent = send(queue, 20)
+    sent = send_equal(queue, 20)
     with queue.subscribe() as staying:
         leaving = queue.subscribe()
         first, second, third = leaving.take(5), staying.take(5), leaving.take(5)
@@ -158,7 +124,7 @@ def test_a_closed_consumers_messages_go_back_to_their_places(queue: Queue) -> No
 
 
 def test_messages_come_back_though_the_last_consumer_has_gone(queue: Queue) -> None:
-    sent = send(queue, 10)
+    sent = send_equal(queue, 10)
     with queue.subscribe() as consumer:
         consumer.take(5)
     with queue.subscribe() as consumer:
@@ -168,7 +134,7 @@ def test_messages_come_back_though_the_last_consumer_has_gone(queue: Queue) -> N
 
 
 def test_what_was_not_done_comes_before_what_was_never_delivered(queue: Queue) -> None:
-    sent = send(queue, 20)
+    sent = send_equal(queue, 20)
     with queue.subscribe() as consumer:
         deliveries = consumer.take(10)
         consumer.nack([deliveries[7], deliveries[2], deliveries[4]])
@@ -178,7 +144,7 @@ def test_what_was_not_done_comes_before_what_was_never_delivered(queue: Queue) -
 @pytest.mark.parametrize("steps", [True, False])
 def test_messages_that_come_back_one_after_another_all_come_again_in_order(bay: SimulatedBay, steps: bool) -> None:
     queue = bay.queue()
-    sent = send(queue, 15)
+    sent = send_equal(queue, 15)
     with queue.subscribe() as consumer:
         deliveries = consumer.take(10)
         for number in (3, 5, 4, 9, 0):
@@ -191,7 +157,7 @@ def test_messages_that_come_back_one_after_another_all_come_again_in_order(bay: 
 
 def test_what_came_back_between_two_that_came_back_earlier_is_delivered_between_them(bay: SimulatedBay) -> None:
     queue = bay.queue()
-    sent = send(queue, 30)
+    sent = send_equal(queue, 30)
     with queue.subscribe() as consumer:
         deliveries = consumer.take(20)
         consumer.nack([deliveries[5], deliveries[15]])
@@ -216,7 +182,7 @@ def test_attempts_count_every_delivery_of_one_message(queue: Queue) -> None:
 
 
 def test_a_delayed_message_comes_back_after_its_delay_and_not_before(bay: SimulatedBay, queue: Queue) -> None:
-    sent = send(queue, 3)
+    sent = send_equal(queue, 3)
     with queue.subscribe() as consumer:
         consumer.nack(consumer.take(1), delay=5.0)
         assert ids(consumer.take(10)) == sent[1:]
@@ -229,7 +195,7 @@ def test_a_delayed_message_comes_back_after_its_delay_and_not_before(bay: Simula
 
 
 def test_a_delay_holds_for_every_other_consumer_too(bay: SimulatedBay, queue: Queue) -> None:
-    sent = send(queue, 3)
+    sent = send_equal(queue, 3)
     with queue.subscribe(selector="n >= 0") as later:
         consumer = queue.subscribe()
         consumer.nack(consumer.take(1), delay=5.0)
@@ -245,7 +211,7 @@ def test_a_delay_holds_for_every_other_consumer_too(bay: SimulatedBay, queue: Qu
 
 
 def test_a_delayed_message_that_others_have_yet_to_reach_is_delivered_once(bay: SimulatedBay, queue: Queue) -> None:
-    sent = send(queue, 2)
+    sent = send_equal(queue, 2)
     consumer = queue.subscribe()
     consumer.nack(consumer.take(1), delay=5.0)
     consumer.close()
@@ -259,7 +225,7 @@ def test_a_delayed_message_that_others_have_yet_to_reach_is_delivered_once(bay: 
 
 
 def test_what_was_acknowledged_never_comes_again(bay: SimulatedBay) -> None:
-    sent = send(bay.queue(), 20)
+    sent = send_equal(bay.queue(), 20)
     with bay.queue().subscribe() as consumer:
         deliveries = consumer.take(20)
         consumer.ack(deliveries[10:])
@@ -274,7 +240,7 @@ def test_what_was_acknowledged_never_comes_again(bay: SimulatedBay) -> None:
 
 
 def test_ack_up_to_settles_what_was_taken_before_and_nothing_else(queue: Queue) -> None:
-    send(queue, 10)
+    send_equal(queue, 10)
     with queue.subscribe() as consumer, queue.subscribe() as other:
         first, foreign, rest = consumer.take(3), other.take(2), consumer.take(5)
         consumer.nack(first[1])
@@ -307,9 +273,9 @@ def unsettled(bay: SimulatedBay, consumer: Consumer) -> tuple[object, ...]:
 def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_nothing(
     bay: SimulatedBay, queue: Queue, call: Callable[[Consumer, Any], None]
 ) -> None:
-    send(queue, 20)
+    send_equal(queue, 20)
     other_queue = bay.queue("prices")
-    send(other_queue, 1)
+    send_equal(other_queue, 1)
     with queue.subscribe() as consumer, queue.subscribe() as other, other_queue.subscribe() as elsewhere:
         own, foreign, far = consumer.take(5), other.take(5), elsewhere.take(1)
         settled, returned = consumer.take(1)[0], consumer.take(1)[0]
@@ -358,7 +324,7 @@ def test_a_batch_over_more_index_blocks_than_memory_holds_is_acknowledged(bay: S
 
 
 def test_prefetch_bounds_what_is_unsettled_and_may_be_changed(queue: Queue) -> None:
-    send(queue, 100)
+    send_equal(queue, 100)
     with queue.subscribe(prefetch=10) as consumer:
         assert len(consumer.take(50)) == 10
         assert consumer.take(50) == []
@@ -373,7 +339,7 @@ def test_prefetch_bounds_what_is_unsettled_and_may_be_changed(queue: Queue) -> N
 
 
 def test_without_prefetch_nothing_is_assigned_before_take(queue: Queue) -> None:
-    sent = send(queue, 50)
+    sent = send_equal(queue, 50)
     with queue.subscribe(prefetch=0) as idle, queue.subscribe(prefetch=0) as busy:
         assert ids(busy.take(30)) + ids(busy.take(30)) == sent
         assert idle.in_flight == 0
@@ -395,7 +361,7 @@ def test_max_bytes_bounds_deliveries_that_are_read_later_too(bay: SimulatedBay, 
         bay.bay.step()
         assert len(consumer.take(10, max_bytes=1300 * KIB)) == 2
     small = bay.queue("small")
-    send(small, 2000, BODY)
+    send_equal(small, 2000, BODY)
     with small.subscribe(prefetch=0) as consumer:
         while bay.targets.dispatch.held_bytes < bay.targets.dispatch_bytes_max - 2 * KIB:
             consumer.take(1)
@@ -417,7 +383,7 @@ BAD_TAKES: list[dict[str, Any]] = [
 def test_a_bad_argument_of_take_is_refused_and_nothing_is_handed_out(
     bay: SimulatedBay, queue: Queue, fields: dict[str, Any], count: int
 ) -> None:
-    send(queue, count)
+    send_equal(queue, count)
     with queue.subscribe() as consumer:
         before = unsettled(bay, consumer)
         if fields in ({"timeout": ""}, {"timeout": []}, {"timeout": False}) and count:
@@ -452,7 +418,7 @@ def test_a_bad_prefetch_is_refused_and_the_old_one_stays(queue: Queue, prefetch:
 
 
 def test_iteration_yields_until_the_consumer_is_closed(queue: Queue) -> None:
-    sent = send(queue, 5)
+    sent = send_equal(queue, 5)
     seen: list[str] = []
     with queue.subscribe() as consumer:
         for delivery in consumer:
@@ -464,13 +430,13 @@ def test_iteration_yields_until_the_consumer_is_closed(queue: Queue) -> None:
 
 
 def test_iteration_ends_when_the_store_is_closed(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 5)
+    send_equal(queue, 5)
     for _ in queue.subscribe():
         bay.bay.close()
 
 
 def test_a_closed_consumer_takes_and_settles_nothing(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 5)
+    send_equal(queue, 5)
     consumer = queue.subscribe()
     deliveries = consumer.take(2)
     consumer.close()
@@ -510,7 +476,7 @@ class _Hook:
 def test_a_consumer_closed_just_before_a_take_has_the_lock_is_handed_nothing(bay: SimulatedBay, most: int) -> None:
     queue = bay.queue()
     consumer, other = queue.subscribe(), queue.subscribe()
-    sent = send(queue, 5)
+    sent = send_equal(queue, 5)
     bay.lock = _Hook(bay, consumer.close)  # type: ignore[assignment]
     with pytest.raises(Closed):
         consumer.take(most)
@@ -520,7 +486,7 @@ def test_a_consumer_closed_just_before_a_take_has_the_lock_is_handed_nothing(bay
 def test_a_take_that_may_not_wait_does_not_wait_for_what_others_have_settled(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(queue, 5)
+    send_equal(queue, 5)
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
         assert len(drain(one)) == 5
 
@@ -532,7 +498,7 @@ def test_a_take_that_may_not_wait_does_not_wait_for_what_others_have_settled(
 
 
 def test_statistics_tell_one_consumer_from_another(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 100, BODY)
+    send_equal(queue, 100, BODY)
     with queue.subscribe() as one, queue.subscribe() as other:
         one.ack(one.take(10))
         one.take(5)

@@ -3,36 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from delivering import drain, ids, send_equal
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, Delivery, Message, Queue
-
-
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
-def send(queue: Queue, count: int) -> list[str]:
-    return queue.send_many(Message(b"x", {"n": number}) for number in range(count))
-
-
-def ids(deliveries: list[Delivery]) -> list[str]:
-    return [delivery.id for delivery in deliveries]
-
-
-def drain(consumer: Consumer) -> list[str]:
-    """The ids of all that it can be given, acknowledged."""
-    taken: list[str] = []
-    while deliveries := consumer.take(100):
-        taken += ids(deliveries)
-        consumer.ack(deliveries)
-    return taken
+from forebay import Queue
 
 
 class LoopWaker:
@@ -54,7 +28,7 @@ def test_on_ready_is_called_once_for_all_that_comes_until_a_take_finds_nothing(q
     bell = LoopWaker()
     with queue.subscribe(on_ready=bell) as consumer:
         assert bell.heard() == 0
-        send(queue, 5)
+        send_equal(queue, 5)
         queue.send(b"x")
         assert bell.heard() == 1
         consumer.take(3)
@@ -74,7 +48,7 @@ def test_on_ready_is_called_for_a_backlog_at_once(queue: Queue) -> None:
 
 
 def test_on_ready_is_called_for_what_comes_back(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 3)
+    send_equal(queue, 3)
     holder, bell = queue.subscribe(), LoopWaker()
     held = holder.take(3)
     with queue.subscribe(on_ready=bell) as consumer:
@@ -97,16 +71,16 @@ def test_on_ready_is_not_called_for_what_a_selector_does_not_want(queue: Queue) 
     bell = LoopWaker()
     with queue.subscribe(selector="n = 2", on_ready=bell) as consumer:
         assert consumer.take() == []
-        send(queue, 2)
+        send_equal(queue, 2)
         assert bell.heard() == 0
-        send(queue, 3)
+        send_equal(queue, 3)
         assert bell.heard() == 1
 
 
 def test_on_ready_is_called_when_credit_comes_and_not_before(queue: Queue) -> None:
     bell = LoopWaker()
     with queue.subscribe(prefetch=2, on_ready=bell) as consumer:
-        send(queue, 10)
+        send_equal(queue, 10)
         deliveries = consumer.take(5)
         assert consumer.take() == []
         bell.heard()

@@ -5,27 +5,14 @@ from __future__ import annotations
 import logging
 
 import pytest
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
-
-
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
+from forebay import Consumer, DestinationPolicy, Message, Queue, SettingsError
 
 
 def send(queue: Queue, count: int, group: str | None = None) -> None:
     queue.send_many(Message(b"%d" % number, group=group) for number in range(count))
-
-
-def numbers(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.body) for delivery in deliveries]
 
 
 def wait(bay: SimulatedBay, seconds: int) -> None:

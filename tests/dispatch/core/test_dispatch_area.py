@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from delivering import send_equal, take_all
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
+from forebay import Closed, Delivery, Queue, SettingsError
 from forebay.cache.charge import OVERHEAD_BYTES
 
 KIB = 1024
 BODY = bytes(KIB)
 
 
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
-def send(queue: Queue, count: int, body: bytes = b"x") -> list[str]:
-    return queue.send_many(Message(body, {"n": number}) for number in range(count))
-
-
-def take_all(consumer: Consumer, most: int = 100) -> list[Delivery]:
-    """All that it can be given, in flight."""
-    taken: list[Delivery] = []
-    while deliveries := consumer.take(most):
-        taken += deliveries
-    return taken
-
-
 def test_deliveries_beyond_half_of_memory_are_lazy_and_whole(bay: SimulatedBay, queue: Queue) -> None:
-    sent = send(queue, 2000, bytes(range(256)) * 4)
+    sent = send_equal(queue, 2000, bytes(range(256)) * 4)
     with queue.subscribe(prefetch=0) as consumer:
         deliveries: list[Delivery] = []
         while len(deliveries) < 1500:
@@ -72,7 +51,7 @@ def test_a_lazy_delivery_of_a_closed_store_says_so(bay: SimulatedBay) -> None:
 
 def test_at_full_usage_every_other_consumer_still_gets_something(bay: SimulatedBay) -> None:
     names = ("one", "two", "three")
-    sent = {name: send(bay.queue(name), 4000, BODY) for name in names}
+    sent = {name: send_equal(bay.queue(name), 4000, BODY) for name in names}
     hog = bay.queue("one").subscribe(prefetch=0)
     held = take_all(hog)
     assert 1000 < len(held) < 4000, "memory is full of what it holds"
@@ -92,7 +71,7 @@ def test_at_full_usage_every_other_consumer_still_gets_something(bay: SimulatedB
 
 
 def test_who_waits_for_memory_is_called_when_others_settle(bay: SimulatedBay, queue: Queue) -> None:
-    send(queue, 4000, BODY)
+    send_equal(queue, 4000, BODY)
     hog, called = queue.subscribe(prefetch=0), []
     with queue.subscribe(on_ready=lambda: called.append(1)) as other:
         assert len(other.take(1)) == 1

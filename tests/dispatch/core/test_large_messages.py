@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from delivering import take_up_to
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -31,14 +32,6 @@ def number_of(delivery: Delivery) -> int:
     number = int.from_bytes(content[:4], "little")
     assert content == body(number, len(content))
     return number
-
-
-def take(consumer: Consumer, most: int) -> list[Delivery]:
-    """Up to most: a take returns what one load brought."""
-    deliveries: list[Delivery] = []
-    while len(deliveries) < most and (taken := consumer.take(most - len(deliveries))):
-        deliveries += taken
-    return deliveries
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +102,7 @@ def test_several_consumers_hold_far_more_than_the_limit_of_them(persistent: bool
         else:
             consumer.nack(delivery)
         bay.check()
-    again = [delivery for consumer in consumers for delivery in take(consumer, 10)]
+    again = [delivery for consumer in consumers for delivery in take_up_to(consumer, 10)]
     assert sorted(map(number_of, again)) == list(range(0, 24, 3))
     for delivery in again:
         delivery.ack()
@@ -123,11 +116,11 @@ def test_small_messages_pass_beside_large_ones_in_flight(persistent: bool) -> No
     keeper, reader = bay.queue("large").subscribe(), bay.queue("small").subscribe()
     for number in range(8):
         bay.queue("large").send(body(number), persistent=persistent)
-    kept = take(keeper, 8)
+    kept = take_up_to(keeper, 8)
     assert len(kept) == 8
     for _ in range(20):
         bay.queue("small").send_many(Message(bytes(1024), persistent=persistent) for _ in range(100))
-        deliveries = take(reader, 100)
+        deliveries = take_up_to(reader, 100)
         assert len(deliveries) == 100, "small messages wait for large ones"
         reader.ack(deliveries)
     bay.check()
@@ -184,5 +177,5 @@ def test_one_is_written_without_a_copy(tmp_path: Path, way: str) -> None:
             tracemalloc.stop()
         assert most_bytes < MIB
         with queue.subscribe() as consumer:
-            _, delivery = take(consumer, 2)
+            _, delivery = take_up_to(consumer, 2)
             assert number_of(delivery) == 1

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import pytest
 from compiled import interpreted
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
-from forebay import Delivery, Message, Queue, SettingsError
-
-
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
+from forebay import Message, Queue, SettingsError
 
 
 def send(queue: Queue, *numbers: int, group: str | None = None) -> None:
     queue.send_many(Message(b"%d" % number, {"n": number}, group=group) for number in numbers)
-
-
-def numbers(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.body) for delivery in deliveries]
 
 
 def test_lower_ones_get_nothing_while_a_higher_one_has_credit_for_it(queue: Queue) -> None:

@@ -5,28 +5,15 @@ from __future__ import annotations
 import threading
 
 import pytest
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Queue, SettingsError
 
 
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
 def send(queue: Queue, *numbers: int, group: str | None = None) -> None:
     for number in numbers:
         queue.send(b"%d" % number, group=group)
-
-
-def numbers(deliveries: list[Delivery]) -> list[int]:
-    return [int(delivery.body) for delivery in deliveries]
 
 
 def test_the_first_exclusive_consumer_gets_all(queue: Queue) -> None:

@@ -20,11 +20,6 @@ from forebay import Consumer, Message, Queue, StoreFull
 from forebay.dispatch.selectors.selector import Selector
 
 
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
     """How often each function of the library is called, by its name."""

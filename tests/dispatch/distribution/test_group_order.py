@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from delivering import bodies
 from simulated_bay import SimulatedBay
 
-from forebay import Delivery, Message, Queue
+from forebay import Message, Queue
 from forebay.dispatch.distribution.message_groups import bucket_of
-
-
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
-def bodies(deliveries: list[Delivery]) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
 
 
 def send(queue: Queue, *values: int, group: str | None = "g") -> None:

@@ -5,34 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from delivering import bodies, take_all
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
 from forebay.dispatch.distribution.grouped import GroupAssigner
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
-
-
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
-def bodies(deliveries: list[Delivery]) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
-
-
-def drain(consumer: Consumer) -> list[Delivery]:
-    """All that it can be given at once."""
-    taken: list[Delivery] = []
-    while deliveries := consumer.take(256):
-        taken += deliveries
-    return taken
 
 
 def two_groups() -> tuple[str, str]:
@@ -69,7 +48,7 @@ def test_the_group_travels_with_the_message(bay: SimulatedBay, queue: Queue) -> 
     queue.send(b"6", group="e", expires_in=60.0)
     assert [message.group for message in queue.browse()] == ["ä", "b", None, "c", "d", "e"]
     with queue.subscribe() as consumer:
-        taken = drain(consumer)
+        taken = take_all(consumer)
         assert [delivery.group for delivery in taken] == ["ä", "b", None, "c", "d", "e"]
         assert (taken[0].headers, taken[0].id) == ({"n": 1}, "mine")
 
@@ -130,7 +109,7 @@ def test_consumers_that_were_there_before_the_first_group_keep_to_it_too(queue: 
     send(queue, "g1", "g2")
     assert bodies(b.take()) == [b"g1"] and a.take() == []
     free.nack()
-    assert sorted(bodies(drain(b))) == [b"free", b"g2"]
+    assert sorted(bodies(take_all(b))) == [b"free", b"g2"]
 
 
 def test_messages_of_a_closed_owner_go_to_the_next_in_order(queue: Queue) -> None:
@@ -338,7 +317,7 @@ def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
     assert b.take(10) == []
     held.nack()
     a.close()
-    assert [len(delivery.body) for delivery in drain(b)] == [700_000, 2]
+    assert [len(delivery.body) for delivery in take_all(b)] == [700_000, 2]
     bay.check()
 
 

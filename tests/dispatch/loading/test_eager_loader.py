@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from delivering import send_equal
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, Message, Queue
+from forebay import Consumer, Message
 from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.dispatch.core.model import Load, TargetList
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
@@ -18,10 +19,6 @@ KIB = 1024
 BODY = bytes(KIB)
 LARGE = bytes(600 * KIB)
 """Above an eighth of 4 MiB."""
-
-
-def fill(queue: Queue, count: int, body: bytes = BODY) -> list[str]:
-    return queue.send_many(Message(body, {"n": number}) for number in range(count))
 
 
 def drain(consumer: Consumer, most: int = 100) -> Iterator[str]:
@@ -50,7 +47,7 @@ def miss_share(loads_ahead: bool, queues: int = 1, limit: str = "4MiB") -> float
     bay = SimulatedBay(memory_limit=limit)
     names = [f"q{number}" for number in range(queues)]
     for name in names:
-        fill(bay.queue(name), 24_000 // queues)
+        send_equal(bay.queue(name), 24_000 // queues, BODY)
     bay.reopen()  # so that no cache has anything
     consumers = [bay.queue(name).subscribe(prefetch=0) for name in names]
     bay.clock.advance(1.0)
@@ -89,7 +86,7 @@ def test_the_list_nearest_to_starving_is_loaded_first() -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     names = ["rich", "poor", "starving"]
     for name in names:
-        fill(bay.queue(name), 4000)
+        send_equal(bay.queue(name), 4000, BODY)
     bay.reopen()
     consumers = {name: bay.queue(name).subscribe(prefetch=0) for name in names}
     bay.bay.step()
@@ -119,7 +116,7 @@ def test_neighbouring_messages_come_in_one_read() -> None:
 
 def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
-    fill(bay.queue(), 200)
+    send_equal(bay.queue(), 200, BODY)
     bay.reopen()
     store, holders = bay.store, bay.budget.holders
     read, reads = store.read, 0
@@ -140,7 +137,7 @@ def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.Monk
 
 def test_a_step_ends_with_every_list_fed_and_the_next_one_finds_nothing_to_do() -> None:
     bay = SimulatedBay(memory_limit="64MiB")
-    fill(bay.queue(), 3000)
+    send_equal(bay.queue(), 3000, BODY)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         assert bay.bay.step() > 0
@@ -152,7 +149,7 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
     bay = SimulatedBay()
     names = ("one", "other", "third")
     for name in names:
-        fill(bay.queue(name), 3000)
+        send_equal(bay.queue(name), 3000, BODY)
     bay.reopen()
     hog = bay.queue("one").subscribe(prefetch=0)
     while bay.targets.dispatch.held_bytes < bay.targets.dispatch_bytes_max * 9 // 10:
@@ -193,7 +190,7 @@ def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_anoth
 
 def test_a_step_ends_although_nothing_more_can_be_held() -> None:
     bay = SimulatedBay()
-    fill(bay.queue(), 3000)
+    send_equal(bay.queue(), 3000, BODY)
     bay.reopen()
     other = bay.budget.holder("others")
     with bay.queue().subscribe(prefetch=0) as consumer:
@@ -206,7 +203,7 @@ def test_a_step_ends_although_nothing_more_can_be_held() -> None:
 @pytest.mark.parametrize("left_bytes", [0, 300, OVERHEAD_BYTES, 10 * OVERHEAD_BYTES])
 def test_a_take_that_finds_no_memory_gets_what_it_can_read_later(left_bytes: int) -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 300)
+    ids = send_equal(bay.queue(), 300, BODY)
     bay.reopen()
     other = bay.budget.holder("others")
     with bay.queue().subscribe() as consumer:
@@ -223,7 +220,7 @@ def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_fo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 100)
+    ids = send_equal(bay.queue(), 100, BODY)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         (target,) = bay.lists()
@@ -280,7 +277,7 @@ def test_a_selector_finds_a_large_message_that_memory_can_not_hold() -> None:
 
 def test_an_arrival_during_a_load_stays_behind_what_is_loaded() -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 50)
+    ids = send_equal(bay.queue(), 50, BODY)
     bay.reopen()
     queue = bay.queue()
     with queue.subscribe() as consumer:
@@ -293,7 +290,7 @@ def test_an_arrival_during_a_load_stays_behind_what_is_loaded() -> None:
 
 def test_what_came_back_during_a_load_is_offered_first() -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 2000)
+    ids = send_equal(bay.queue(), 2000, BODY)
     bay.reopen()
     with bay.queue().subscribe(prefetch=0) as consumer:
         deliveries = consumer.take(2)
@@ -306,7 +303,7 @@ def test_what_came_back_during_a_load_is_offered_first() -> None:
 def test_nobody_passes_a_message_that_is_being_loaded_again() -> None:
     bay = SimulatedBay()
     queue = bay.queue()
-    ids = fill(queue, 10)
+    ids = send_equal(queue, 10, BODY)
     with queue.subscribe() as consumer:
         consumer.nack(consumer.take(1))
         (target,) = bay.lists()
@@ -333,7 +330,7 @@ def test_a_lower_priority_does_not_pass_a_higher_one_that_is_being_loaded() -> N
 
 def test_what_was_acknowledged_elsewhere_during_a_load_is_not_delivered() -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 10)
+    ids = send_equal(bay.queue(), 10, BODY)
     bay.reopen()
     queue = bay.queue()
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
@@ -349,7 +346,7 @@ def test_what_was_acknowledged_elsewhere_during_a_load_is_not_delivered() -> Non
 
 def test_a_load_whose_list_was_evicted_meanwhile_stays_behind_what_was_evicted() -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 300)
+    ids = send_equal(bay.queue(), 300, BODY)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         bay.loader.step()
@@ -365,7 +362,7 @@ def test_a_load_for_a_consumer_that_closed_meanwhile_leaves_no_charge_and_no_com
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 50)
+    ids = send_equal(bay.queue(), 50, BODY)
     bay.reopen()
     consumer = bay.queue().subscribe()
     (target,) = bay.lists()
@@ -392,7 +389,7 @@ def failing_once(work: Callable[[Load], None]) -> Callable[[Load], None]:
 
 def test_a_load_that_was_interrupted_leaves_no_charge_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
-    ids = fill(bay.queue(), 50)
+    ids = send_equal(bay.queue(), 50, BODY)
     bay.reopen()
     with bay.queue().subscribe() as consumer:
         monkeypatch.setattr(bay.loader, "read", failing_once(bay.loader.read))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from delivering import bodies
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
-from forebay import DestinationPolicy, Message, MessageTooLarge, Queue, SettingsError, StoreFull
+from forebay import DestinationPolicy, Message, MessageTooLarge, SettingsError, StoreFull
 from forebay.store.format.record import PROPERTIES_BYTES_MAX
 
 
@@ -22,10 +23,6 @@ def policy(**fields: Any) -> DestinationPolicy:
 
 def limited(**fields: Any) -> SimulatedBay:
     return SimulatedBay(policies={"orders": policy(**fields), "prices": policy(**fields)})
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.browse()]
 
 
 def counts(bay: SimulatedBay) -> tuple[int, int]:
@@ -39,7 +36,7 @@ def test_what_has_no_room_is_a_dead_letter_that_says_where_it_was_sent(persisten
     queue, dead = bay.queue(), bay.queue("DLQ.orders")
     queue.send(b"0")
     id = queue.send(b"1", headers={"kind": 1}, priority=7, persistent=persistent, group="g", expires_in=5.0, delay=2.0)
-    assert bodies(queue) == [b"0"]
+    assert bodies(queue.browse()) == [b"0"]
     [found] = dead.browse()
     assert (found.body, found.priority, found.persistent, found.group) == (b"1", 7, persistent, "g")
     assert found.headers == {
@@ -64,12 +61,12 @@ def test_of_a_batch_what_finds_room_is_in_the_queue_and_the_rest_in_the_other_in
         Message(b"%d" % n, message_id=f"own {n}" if n % 2 else None, persistent=n % 3 > 0) for n in range(10)
     )
     assert len(set(ids)) == 10 and ids[5] == "own 5"
-    assert bodies(bay.queue()) == [b"0", b"1", b"2"]
-    assert bodies(bay.queue("DLQ.orders")) == [b"%d" % n for n in range(3, 10)]
+    assert bodies(bay.queue().browse()) == [b"0", b"1", b"2"]
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"%d" % n for n in range(3, 10)]
     assert [message.message_id for message in bay.queue("DLQ.orders").browse()] == ids[3:]
     bay.crash(is_index_lost=True)
-    assert bodies(bay.queue()) == [b"1", b"2"]
-    assert bodies(bay.queue("DLQ.orders")) == [b"4", b"5", b"7", b"8"]
+    assert bodies(bay.queue().browse()) == [b"1", b"2"]
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"4", b"5", b"7", b"8"]
     bay.check()
 
 
@@ -80,8 +77,8 @@ def test_room_that_comes_is_used_again() -> None:
         queue.send(b"%08d" % n)
     queue.purge()
     queue.send(b"%08d" % 3)
-    assert bodies(queue) == [b"%08d" % 3]
-    assert bodies(bay.queue("DLQ.orders")) == [b"%08d" % 1, b"%08d" % 2]
+    assert bodies(queue.browse()) == [b"%08d" % 3]
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"%08d" % 1, b"%08d" % 2]
     with pytest.raises(MessageTooLarge):
         queue.send(bytes(11))
 
@@ -90,7 +87,7 @@ def test_without_a_dead_letter_queue_it_is_lost_and_counted() -> None:
     bay = limited(max_messages=1, dead_letter_queue=None)
     bay.queue().send(b"0")
     assert bay.queue().send(b"1")
-    assert bodies(bay.queue()) == [b"0"] and bay.bay.destinations() == ["orders"]
+    assert bodies(bay.queue().browse()) == [b"0"] and bay.bay.destinations() == ["orders"]
     assert counts(bay) == (0, 1)
 
 
@@ -98,7 +95,7 @@ def test_limits_of_a_dead_letter_queue_refuse_what_is_sent_to_it_alone() -> None
     bay = SimulatedBay(policies={">": policy(max_messages=1)})
     for n in range(3):
         bay.queue().send(b"%d" % n)
-    assert bodies(bay.queue("DLQ.orders")) == [b"1", b"2"]
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"1", b"2"]
     with pytest.raises(StoreFull):
         bay.queue("DLQ.orders").send(b"3")
     assert sorted(bay.bay.destinations()) == ["DLQ.orders", "orders"]
@@ -111,7 +108,7 @@ def test_what_a_full_topic_has_no_room_for_is_a_dead_letter_too() -> None:
         for n in range(4):
             topic.send(b"%d" % n)
         assert [delivery.body for delivery in consumer.take(10)] == [b"0", b"1"]
-    assert bodies(bay.queue("DLQ.prices")) == [b"2", b"3"]
+    assert bodies(bay.queue("DLQ.prices").browse()) == [b"2", b"3"]
 
 
 @interpreted
@@ -132,7 +129,7 @@ def test_what_was_diverted_is_no_duplicate_later() -> None:
     queue.purge()
     queue.send(b"1", message_id="a")
     queue.send(b"1", message_id="a")
-    assert bodies(queue) == bodies(bay.queue("DLQ.orders")) == [b"1"]
+    assert bodies(queue.browse()) == bodies(bay.queue("DLQ.orders").browse()) == [b"1"]
 
 
 def test_headers_without_room_for_the_reason_stay_as_they_are() -> None:
@@ -156,7 +153,7 @@ def test_on_a_full_disk_dead_letters_go_on_where_sends_are_refused() -> None:
     queue.send(bytes(1_000))
     with pytest.raises(StoreFull):
         other.send(bytes(1_000))
-    assert bodies(bay.queue("DLQ.orders")) == [b"there is one", bytes(1_000)]
+    assert bodies(bay.queue("DLQ.orders").browse()) == [b"there is one", bytes(1_000)]
     with pytest.raises(StoreFull):
         while True:
             queue.send(bytes(1_000))
@@ -187,7 +184,7 @@ def test_a_cut_at_any_call_leaves_each_confirmed_message_in_one_of_the_two() -> 
         left = SimulatedBay(**settings)
         left.disk, left._metadata = image, type(left._metadata)()
         left._open()
-        found = bodies(left.queue()) + bodies(left.queue("DLQ.orders"))
+        found = bodies(left.queue().browse()) + bodies(left.queue("DLQ.orders").browse())
         assert found == sorted(set(found), key=int) and found[: len(known)] == known
 
 

@@ -18,11 +18,6 @@ def bay() -> SimulatedBay:
     return SimulatedBay(sync="always")
 
 
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
 def taken(consumer: Consumer) -> list[bytes]:
     return [delivery.body for delivery in consumer.take(10)]
 

@@ -28,16 +28,6 @@ from forebay.store.message import HeaderValue
 KIB = 1024
 
 
-@pytest.fixture
-def bay() -> SimulatedBay:
-    return SimulatedBay()
-
-
-@pytest.fixture
-def queue(bay: SimulatedBay) -> Queue:
-    return bay.queue()
-
-
 def take_all(queue: Queue) -> list[Delivery]:
     """Everything, acknowledged."""
     taken: list[Delivery] = []

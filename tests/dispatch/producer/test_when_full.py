@@ -7,20 +7,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import bodies
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 
-from forebay import DestinationPolicy, Message, MessageTooLarge, Queue, StoreFull
+from forebay import DestinationPolicy, Message, MessageTooLarge, StoreFull
 
 
 def limited(when_full: Any, **fields: Any) -> SimulatedBay:
     policy = DestinationPolicy(when_full=when_full, **fields)
     return SimulatedBay(policies={"orders": policy, "prices": policy})
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.browse()]
 
 
 def dropped(bay: SimulatedBay, name: str = "orders") -> int:
@@ -35,12 +32,12 @@ def test_drop_newest_keeps_what_is_there_and_counts_what_it_gives_up() -> None:
     queue = bay.queue()
     ids = [queue.send(b"%d" % n) for n in range(6)]
     assert len(set(ids)) == 6
-    assert bodies(queue) == [b"0", b"1", b"2"]
+    assert bodies(queue.browse()) == [b"0", b"1", b"2"]
     assert dropped(bay) == 3
     assert bay.bay.statistics().destinations["orders"].enqueued == 3
     assert queue.find(ids[4]) is None and queue.find(ids[2]) is not None
     bay.reopen()
-    assert bodies(bay.queue()) == [b"0", b"1", b"2"]
+    assert bodies(bay.queue().browse()) == [b"0", b"1", b"2"]
 
 
 def test_drop_newest_gives_up_of_a_batch_what_has_no_room() -> None:
@@ -60,7 +57,7 @@ def test_what_is_given_up_is_no_duplicate_later() -> None:
     queue.purge()
     queue.send(b"2", message_id="b")
     queue.send(b"2", message_id="b")
-    assert bodies(queue) == [b"2"]
+    assert bodies(queue.browse()) == [b"2"]
 
 
 # ------------------------------------------------------------------ the oldest
@@ -71,10 +68,10 @@ def test_drop_oldest_makes_room_for_the_newest() -> None:
     queue = bay.queue()
     for n in range(6):
         queue.send(b"%d" % n)
-    assert bodies(queue) == [b"3", b"4", b"5"]
+    assert bodies(queue.browse()) == [b"3", b"4", b"5"]
     assert dropped(bay) == 3
     bay.crash(is_index_lost=True)
-    assert bodies(bay.queue()) == [b"3", b"4", b"5"]
+    assert bodies(bay.queue().browse()) == [b"3", b"4", b"5"]
     bay.check()
 
 
@@ -84,7 +81,7 @@ def test_drop_oldest_frees_as_many_bytes_as_the_message_has() -> None:
     for n in range(10):
         queue.send(b"%010d" % n)
     queue.send(bytes(35))
-    assert bodies(queue) == [b"%010d" % n for n in range(4, 10)] + [bytes(35)]
+    assert bodies(queue.browse()) == [b"%010d" % n for n in range(4, 10)] + [bytes(35)]
     with pytest.raises(MessageTooLarge):
         queue.send(bytes(101))
     assert queue.depth == 7
@@ -97,7 +94,7 @@ def test_drop_oldest_makes_room_for_a_batch_at_once() -> None:
     records = bay.journal.next_sequence
     ids = queue.send_many([Message(b"%d" % n) for n in range(25)])
     assert len(ids) == 25
-    assert bodies(queue) == [b"%d" % n for n in range(15, 25)]
+    assert bodies(queue.browse()) == [b"%d" % n for n in range(15, 25)]
     assert dropped(bay) == 25
     assert bay.journal.next_sequence - records < 10
 
@@ -109,10 +106,10 @@ def test_the_lowest_priority_goes_first_and_both_kinds_by_age() -> None:
         queue.send(b"%d" % n, persistent=n % 2 == 0)
     for n in range(5, 8):
         queue.send(b"%d" % n)
-    assert bodies(queue) == [b"high", b"3", b"4", b"5", b"6", b"7"]
+    assert bodies(queue.browse()) == [b"high", b"3", b"4", b"5", b"6", b"7"]
     for _ in range(5):
         queue.send(b"higher", priority=9)
-    assert bodies(queue) == [b"high", *[b"higher"] * 5]
+    assert bodies(queue.browse()) == [b"high", *[b"higher"] * 5]
 
 
 def test_what_somebody_holds_stays_and_where_all_is_held_the_newest_goes() -> None:
@@ -123,10 +120,10 @@ def test_what_somebody_holds_stays_and_where_all_is_held_the_newest_goes() -> No
     with queue.subscribe() as consumer:
         taken = consumer.take(2)
         queue.send(b"4")
-        assert bodies(queue) == [b"0", b"1", b"3", b"4"]
+        assert bodies(queue.browse()) == [b"0", b"1", b"3", b"4"]
         taken += consumer.take(2)
         queue.send(b"5")
-        assert bodies(queue) == [b"0", b"1", b"3", b"4"]
+        assert bodies(queue.browse()) == [b"0", b"1", b"3", b"4"]
         assert dropped(bay) == 2
         consumer.ack(taken)
         queue.send(b"6")
@@ -143,10 +140,10 @@ def test_what_a_transaction_decides_about_stays() -> None:
     with queue.subscribe() as consumer:
         consumer.ack(consumer.take(), transaction=transaction)
     queue.send(b"2")
-    assert bodies(queue) == [b"0", b"2"]
+    assert bodies(queue.browse()) == [b"0", b"2"]
     transaction.rollback()
     queue.send(b"3")
-    assert bodies(queue) == [b"2", b"3"]
+    assert bodies(queue.browse()) == [b"2", b"3"]
     bay.check()
 
 
@@ -175,7 +172,7 @@ def test_a_transaction_is_refused_and_loses_nothing(when_full: str) -> None:
     with pytest.raises(StoreFull):
         queue.send(b"2", transaction=transaction)
     transaction.rollback()
-    assert bodies(queue) == [b"0"] and dropped(bay) == 0
+    assert bodies(queue.browse()) == [b"0"] and dropped(bay) == 0
 
 
 @pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest", "dead_letter"])
@@ -229,7 +226,7 @@ def test_random_sends_and_acks_leave_what_a_plain_list_leaves() -> None:
             consumer.close()
             consumer = queue.subscribe()
             held.clear()
-        assert bodies(queue) == model, n
+        assert bodies(queue.browse()) == model, n
         if n % 20 == 0:
             bay.check()
 
@@ -259,7 +256,7 @@ def test_a_cut_at_any_call_leaves_the_queue_within_its_limit_and_the_confirmed_n
         left = SimulatedBay(sync="always", max_file_length="64KiB")
         left.disk, left._metadata = image, type(left._metadata)()
         left._open()
-        found = bodies(left.queue())
+        found = bodies(left.queue().browse())
         assert len(found) <= 4 and found == sorted(found, key=int)
         assert set(known[-2:]) <= set(found)
 

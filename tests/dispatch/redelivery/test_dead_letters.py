@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import bodies
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -33,10 +34,6 @@ def give_up(queue: Queue, count: int = 1, attempts: int = 2) -> None:
                 batch += taken
             assert len(batch) == count
             consumer.nack(batch)
-
-
-def bodies(queue: Queue) -> list[bytes]:
-    return [message.body for message in queue.browse()]
 
 
 # ---------------------------------------------------------------------- what moves, and what it carries
@@ -122,7 +119,7 @@ def test_what_was_dead_when_the_process_ended_is_given_up_by_the_next_one() -> N
     consumer = simulated.queue().subscribe()
     assert [delivery.body for delivery in consumer.take(9)] == [b"2"]
     simulated.bay.step()
-    assert bodies(simulated.queue("DLQ.orders")) == [b"1"]
+    assert bodies(simulated.queue("DLQ.orders").browse()) == [b"1"]
     simulated.check()
 
 
@@ -135,7 +132,7 @@ def test_shorter_policy_counts_for_what_came_back_before() -> None:
     )
     simulated.reopen()
     simulated.bay.step()
-    assert bodies(simulated.queue("DLQ.orders")) == [b"1"]
+    assert bodies(simulated.queue("DLQ.orders").browse()) == [b"1"]
 
 
 def test_ten_thousand_go_in_order_and_in_bounded_memory() -> None:
@@ -147,7 +144,7 @@ def test_ten_thousand_go_in_order_and_in_bounded_memory() -> None:
             consumer.nack(batch)
     simulated.bay.step()
     assert orders.depth == 0
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(10_000))
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(10_000))
     memory = simulated.bay.statistics().memory
     assert memory.held_bytes_max <= memory.limit_bytes and memory.holders["browsers"] == 0
     simulated.check()
@@ -158,7 +155,7 @@ def test_message_larger_than_what_memory_has_goes_too() -> None:
     simulated.queue().send(bytes(3 << 20))
     give_up(simulated.queue(), attempts=1)
     simulated.bay.step()
-    assert [len(body) for body in bodies(simulated.queue("DLQ.orders"))] == [3 << 20]
+    assert [len(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == [3 << 20]
     simulated.check()
 
 
@@ -172,7 +169,7 @@ def test_they_go_while_memory_is_used_up() -> None:
     held = [consumer.take(500) for consumer in holders]
     assert simulated.targets.is_short or simulated.budget.free_bytes < 100_000
     simulated.bay.step()
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(50))
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(50))
     simulated.check()
     del held
 
@@ -200,7 +197,7 @@ def test_unreadable_dead_letter_is_left_and_the_others_go() -> None:
     at = simulated.disk.image()[f"journal/{name}"].find(b"%0100d" % 1)
     simulated.disk.flip_bit(f"journal/{name}", at, 0)
     simulated.bay.step()
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == [0, 2]
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == [0, 2]
     assert simulated.bay.statistics().destinations["orders"].unreadable == 1
     simulated.bay.step()
     assert orders.depth == 0, "it is in the quarantine"
@@ -222,8 +219,8 @@ def test_each_policy_names_a_queue_of_its_own_or_none() -> None:
         simulated.queue(name).send(name.encode())
         give_up(simulated.queue(name), attempts=1)
     simulated.bay.step()
-    assert bodies(simulated.queue("dead.mail.in.letters")) == [b"mail.in"]
-    assert sorted(bodies(simulated.queue("graveyard"))) == [b"shared.a", b"shared.b"]
+    assert bodies(simulated.queue("dead.mail.in.letters").browse()) == [b"mail.in"]
+    assert sorted(bodies(simulated.queue("graveyard").browse())) == [b"shared.a", b"shared.b"]
     numbers = simulated.bay.statistics().destinations
     assert (numbers["lossy"].depth, numbers["lossy"].dead_lettered) == (0, 1)
     assert set(numbers) == {"mail.in", "shared.a", "shared.b", "lossy", "dead.mail.in.letters", "graveyard"}
@@ -321,7 +318,7 @@ def test_many_non_persistent_ones_die_out_of_tmp_storage() -> None:
             consumer.nack(batch)
     simulated.bay.step()
     assert orders.depth == 0
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(8_000))
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(8_000))
     simulated.check()
 
 
@@ -345,7 +342,7 @@ def test_durable_subscription_gives_up_alone() -> None:
     prices = simulated.bay.topic("prices")
     assert [delivery.body for delivery in prices.subscribe(durable="audit").take(9)] == [b"2"]
     assert [delivery.body for delivery in prices.subscribe(durable="mail").take(9)] == [b"1", b"2"]
-    assert bodies(simulated.queue("DLQ.prices")) == [b"1"]
+    assert bodies(simulated.queue("DLQ.prices").browse()) == [b"1"]
     simulated.check()
 
 
@@ -358,7 +355,7 @@ def test_offline_subscription_whose_reader_was_killed_gives_up_too() -> None:
     assert audit.take()[0].attempts == 2
     simulated.crash()
     simulated.bay.step()
-    assert bodies(simulated.queue("DLQ.prices")) == [b"1"]
+    assert bodies(simulated.queue("DLQ.prices").browse()) == [b"1"]
     assert simulated.bay.topic("prices").subscribe(durable="audit").take(9) == []
 
 
@@ -406,7 +403,7 @@ def test_dead_letter_that_a_prepared_transaction_decides_about_waits_for_it() ->
     assert simulated.bay.destinations() == ["orders"] and simulated.queue().depth == 1
     simulated.bay.prepared()[0].rollback()
     simulated.bay.step()
-    assert bodies(simulated.queue("DLQ.orders")) == [b"1"]
+    assert bodies(simulated.queue("DLQ.orders").browse()) == [b"1"]
     simulated.check()
 
 
@@ -429,7 +426,7 @@ def test_one_dead_letter_in_each_data_log_keeps_none_of_them(is_index_lost: bool
     assert len(store.sizes()) <= 4
     simulated.crash(is_index_lost=is_index_lost)
     simulated.bay.step()
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(20))
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(20))
     assert simulated.queue().depth == 0
     simulated.check()
 
@@ -447,7 +444,7 @@ def test_they_are_written_where_sends_are_refused() -> None:
             simulated.queue("other").send(bytes(4_000))
     give_up(orders, 100, 1)
     simulated.bay.step()
-    assert [int(body) for body in bodies(simulated.queue("DLQ.orders"))] == list(range(100))
+    assert [int(body) for body in bodies(simulated.queue("DLQ.orders").browse())] == list(range(100))
     simulated.check()
 
 

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 from closed_stores import verdict_of
 from compiled import interpreted
+from delivering import bodies
 from simulated_bay import SimulatedBay
 
-from forebay import Delivery, DestinationPolicy, Message, SettingsError
+from forebay import DestinationPolicy, Message, SettingsError
 from forebay.store.format.times import DUE, NEVER
 from forebay.store.inspect.dump import dump
-
-
-def bodies(deliveries: list[Delivery]) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
 
 
 def taken(simulated: SimulatedBay, name: str = "orders") -> list[bytes]:

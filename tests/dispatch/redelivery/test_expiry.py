@@ -6,16 +6,13 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from delivering import bodies
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedFile
 
 from forebay import Delivery, DestinationPolicy, Message, SettingsError
 
 SWEEP_SECONDS = 30
-
-
-def bodies(deliveries: list[Delivery]) -> list[bytes]:
-    return [delivery.body for delivery in deliveries]
 
 
 def sweep(simulated: SimulatedBay) -> None:

@@ -7,9 +7,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import numbers
 from simulated_bay import SimulatedBay
 
-from forebay import Delivery, Message, Queue, StoreFull
+from forebay import Delivery, Message, StoreFull
 from forebay.dispatch.core.model import NonPersistentLaneState
 
 
@@ -17,10 +18,6 @@ def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
     simulated = SimulatedBay(**fields)
     simulated.queue().send_many(Message(b"%0*d" % (body_bytes, n), persistent=False) for n in range(count))
     return simulated
-
-
-def numbers(queue: Queue) -> list[int]:
-    return [int(message.body) for message in queue.browse()]
 
 
 def test_browse_shows_both_kinds_by_arrival_and_says_which_is_which() -> None:
@@ -36,10 +33,10 @@ def test_browse_shows_both_kinds_by_arrival_and_says_which_is_which() -> None:
     assert len(list(queue.browse("JMSDeliveryMode = 'NON_PERSISTENT'"))) == kinds.count(False) + 1
     with queue.subscribe(prefetch=0) as consumer:
         held = [*consumer.take(1), *consumer.take(700)]
-        assert numbers(queue) == [-1, *range(len(kinds))]
+        assert numbers(queue.browse()) == [-1, *range(len(kinds))]
         consumer.ack(held[::2])
         gone = {int(delivery.body) for delivery in held[::2]}
-        assert numbers(queue) == [n for n in (-1, *range(len(kinds))) if n not in gone]
+        assert numbers(queue.browse()) == [n for n in (-1, *range(len(kinds))) if n not in gone]
     simulated.check()
 
 
@@ -52,22 +49,22 @@ def test_what_is_dealt_to_a_consumer_and_not_taken_is_browsed_found_and_moved() 
             ids.append(queue.send(b"%d" % n, group="a group", persistent=n % 3 == 0))
         [first] = owner.take()
         assert idle.take() == []  # all others are in the owner's hand now
-        assert numbers(queue) == list(range(6))
+        assert numbers(queue.browse()) == list(range(6))
         found = queue.find(ids[4])
         assert found is not None and found.body == b"4"
         assert queue.move(other) == 5
         first.ack()
-    assert queue.depth == 0 and numbers(other) == [1, 2, 3, 4, 5]
+    assert queue.depth == 0 and numbers(other.browse()) == [1, 2, 3, 4, 5]
     simulated.check()
 
 
 def test_browse_of_what_is_in_tmp_storage_stays_within_4_mib() -> None:
     simulated = filled(20_000, 1024)
     assert simulated.bay.statistics().tmp_storage.messages
-    assert numbers(simulated.queue()) == list(range(20_000))
+    assert numbers(simulated.queue().browse()) == list(range(20_000))
     with simulated.queue().subscribe() as consumer:
         consumer.take(500)
-        assert numbers(simulated.queue()) == list(range(20_000))
+        assert numbers(simulated.queue().browse()) == list(range(20_000))
     assert simulated.bay.statistics().memory.holders["browsers"] == 0
     simulated.check()
 
@@ -81,7 +78,7 @@ def test_message_that_only_a_load_has_is_waited_for() -> None:
         load = simulated.loader.begin(target, is_needed=False)
     assert load is not None and load.from_cache
     found: list[int] = []
-    thread = threading.Thread(target=lambda: found.extend(numbers(queue)))
+    thread = threading.Thread(target=lambda: found.extend(numbers(queue.browse())))
     thread.start()
     simulated.loader.finish(load)
     thread.join(30)
@@ -99,7 +96,7 @@ def test_moved_messages_of_both_kinds_keep_their_order() -> None:
         queue.send(b"%d" % n, persistent=is_persistent)
     late = simulated.queue("late")
     assert queue.move(late, limit=500) == 500
-    assert numbers(late) == list(range(500)) and numbers(queue) == list(range(500, len(kinds)))
+    assert numbers(late.browse()) == list(range(500)) and numbers(queue.browse()) == list(range(500, len(kinds)))
     assert queue.move(late) == len(kinds) - 500
     assert [(int(found.body), found.persistent) for found in late.browse()] == list(enumerate(kinds))
     simulated.check()
@@ -115,7 +112,7 @@ def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
         assert orders.move(late) == 1990
         assert simulated.journal.journal_bytes == before
         simulated.check()
-        assert numbers(late) == list(range(10, 3000)) and numbers(orders) == list(range(10))
+        assert numbers(late.browse()) == list(range(10, 3000)) and numbers(orders.browse()) == list(range(10))
         assert not any(message.persistent for message in late.browse())
         found: list[int] = []
         while batch := consumer.take(500):
@@ -142,7 +139,7 @@ def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.Mo
     with pytest.raises(StoreFull) as full:
         queue.move(late)
     assert full.value.stored == 270
-    assert numbers(late) == list(range(270)) and numbers(queue) == list(range(270, 300))
+    assert numbers(late.browse()) == list(range(270)) and numbers(queue.browse()) == list(range(270, 300))
     simulated.check()
 
 

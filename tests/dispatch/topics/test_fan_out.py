@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from delivering import numbered_body, tmp_bytes
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
@@ -18,12 +19,8 @@ KIB = 1024
 BODY = Random(5).randbytes(KIB)
 
 
-def numbered(n: int, size: int = KIB) -> bytes:
-    return (b"%d " % n).ljust(size, b".")
-
-
 def send(topic: Topic, count: int, *, begin: int = 0, **fields: Any) -> list[str]:
-    return [topic.send(numbered(n), persistent=False, **fields) for n in range(begin, begin + count)]
+    return [topic.send(numbered_body(n), persistent=False, **fields) for n in range(begin, begin + count)]
 
 
 def numbers(consumer: Consumer, most: int = 1 << 30) -> list[int]:
@@ -33,10 +30,6 @@ def numbers(consumer: Consumer, most: int = 1 << 30) -> list[int]:
         found += [int(delivery.body.split()[0]) for delivery in taken]
         consumer.ack(taken)
     return found
-
-
-def tmp_bytes(bay: SimulatedBay) -> int:
-    return bay.bay.statistics().tmp_storage.bytes
 
 
 # What they are.
@@ -59,7 +52,7 @@ def test_a_message_has_the_id_that_send_returned_whoever_gets_it() -> None:
     early = topic.subscribe()
     ids = send(topic, 3)
     late, picky = topic.subscribe(), topic.subscribe(selector="number = 4")
-    ids += [topic.send(numbered(n), headers={"number": n}, persistent=False) for n in (3, 4)]
+    ids += [topic.send(numbered_body(n), headers={"number": n}, persistent=False) for n in (3, 4)]
     assert [delivery.id for delivery in early.take(10)] == ids
     assert [delivery.id for delivery in late.take(10)] == ids[3:]
     assert [delivery.id for delivery in picky.take(10)] == ids[4:]
@@ -94,7 +87,7 @@ def test_both_kinds_of_one_priority_come_by_arrival_and_a_higher_priority_first(
     consumer, ledger = topic.subscribe(), topic.subscribe(durable="ledger")
     random = Random(7)
     for n in range(400):
-        topic.send(numbered(n), persistent=random.random() < 0.5, priority=random.choice((4, 4, 4, 9)))
+        topic.send(numbered_body(n), persistent=random.random() < 0.5, priority=random.choice((4, 4, 4, 9)))
     taken, priorities = [], []
     while deliveries := consumer.take(64):
         taken += [int(delivery.body.split()[0]) for delivery in deliveries]
@@ -111,7 +104,7 @@ def test_many_are_sent_among_persistent_ones() -> None:
     bay = SimulatedBay()
     topic = bay.bay.topic("prices")
     consumer = topic.subscribe()
-    ids = topic.send_many([Message(numbered(n), persistent=n % 3 != 0) for n in range(90)])
+    ids = topic.send_many([Message(numbered_body(n), persistent=n % 3 != 0) for n in range(90)])
     taken = consumer.take(100)
     assert [delivery.id for delivery in taken] == ids
     assert [delivery.persistent for delivery in taken] == [n % 3 != 0 for n in range(90)]
@@ -157,7 +150,7 @@ def test_where_one_subscriber_has_no_room_nobody_gets_it() -> None:
     sent: list[int] = []
     with pytest.raises(StoreFull):
         for n in range(20_000):
-            topic.send(numbered(n), persistent=False)
+            topic.send(numbered_body(n), persistent=False)
             sent.append(n)
             if n % 50 == 0:
                 sent_to_quick = numbers(quick)
@@ -186,7 +179,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
 
     with monkeypatch.context() as patch, pytest.raises(StoreFull):
         patch.setattr(NonPersistentLane, "add", refuse)
-        topic.send(numbered(3), persistent=False)
+        topic.send(numbered_body(3), persistent=False)
     bay.check()
     send(topic, 1, begin=4)
     assert [numbers(consumer) for consumer in consumers] == [[0, 1, 2, 4]] * 3
@@ -215,7 +208,7 @@ def test_a_slow_subscriber_loses_what_its_policy_says(eviction: Any) -> None:
         fields: dict[str, Any] = {"headers": {"key": n % 4}} if eviction == "latest_per_key" else {}
         if eviction == "lowest_priority":
             fields["priority"] = 9 if n < 10 else 2
-        topic.send(numbered(n), persistent=n % 2 == 0, **fields)
+        topic.send(numbered_body(n), persistent=n % 2 == 0, **fields)
     left = numbers(slow)
     assert 16 <= len(left) <= 18
     expected = {
@@ -236,11 +229,11 @@ def test_the_oldest_of_all_priorities_and_kinds_goes(kinds: str) -> None:
     bay = SimulatedBay(policies={"prices": policy})
     topic = bay.bay.topic("prices")
     consumer = topic.subscribe()
-    topic.send(numbered(0), persistent=False, priority=9)
+    topic.send(numbered_body(0), persistent=False, priority=9)
     [held] = consumer.take(1)
     for n in range(1, 100):
         persistent = {"both": n % 3 == 0, "not persistent": False, "then persistent": n > 50}.get(kinds, n <= 50)
-        topic.send(numbered(n), persistent=persistent, priority=(9, 4)[n > 50] if n % 5 else 7)
+        topic.send(numbered_body(n), persistent=persistent, priority=(9, 4)[n > 50] if n % 5 else 7)
     consumer.ack(held)
     left = sorted(numbers(consumer))
     assert left == list(range(100 - len(left), 100)) and 16 <= len(left) <= 18
@@ -252,10 +245,10 @@ def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> No
     bay = SimulatedBay(policies={"prices": policy})
     topic = bay.bay.topic("prices")
     consumer = topic.subscribe()
-    topic.send(numbered(0), persistent=False)
+    topic.send(numbered_body(0), persistent=False)
     [held] = consumer.take(1)
     for n in range(1_000):
-        topic.send(numbered(n, 10), persistent=n % 2 == 0)
+        topic.send(numbered_body(n, 10), persistent=n % 2 == 0)
         consumer.ack(consumer.take(10))
     arrivals = bay.topic_area("prices").online[0].arrivals
     assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
@@ -288,7 +281,7 @@ def test_the_process_ends_and_so_do_they() -> None:
     topic = bay.bay.topic("prices")
     topic.subscribe(durable="ledger")
     before = send(topic, 3)
-    topic.send(numbered(3))
+    topic.send(numbered_body(3))
     bay.crash()
     topic = bay.bay.topic("prices")
     ledger = topic.subscribe(durable="ledger")
@@ -340,7 +333,7 @@ def test_what_comes_back_comes_again_and_at_last_goes_to_the_dead_letters() -> N
     assert one.take(1) == [] and numbers(other) == [0]
     queue = bay.bay.queue(next(name for name in bay.bay.destinations() if name.startswith("DLQ")))
     [letter] = queue.subscribe().take(1)
-    assert (letter.id, letter.persistent, letter.body) == (message_id, False, numbered(0))
+    assert (letter.id, letter.persistent, letter.body) == (message_id, False, numbered_body(0))
     bay.check()
 
 
@@ -394,7 +387,7 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     consumer = topic.subscribe(durable="ledger" if ending == "unsubscribe" else None)
     expires_in = 5.0 if ending in ("sweep", "expiry") else None
     for n in range(4):
-        topic.send(numbered(n), persistent=persistent, expires_in=expires_in)
+        topic.send(numbered_body(n), persistent=persistent, expires_in=expires_in)
     woken = Woken()
     admission = bay.topic_area("prices").admission
     assert admission is not None
@@ -423,8 +416,8 @@ def test_a_message_id_that_was_sent_is_not_sent_again() -> None:
     topic = bay.bay.topic("prices")
     consumer = topic.subscribe()
     for _ in range(3):
-        assert topic.send(numbered(1), message_id="one", persistent=False) == "one"
-    topic.send_many([Message(numbered(n), message_id=str(n), persistent=False) for n in (2, 2, 3)])
+        assert topic.send(numbered_body(1), message_id="one", persistent=False) == "one"
+    topic.send_many([Message(numbered_body(n), message_id=str(n), persistent=False) for n in (2, 2, 3)])
     assert numbers(consumer) == [1, 2, 3]
     bay.check()
 
@@ -465,7 +458,7 @@ def test_any_traffic_gives_each_subscriber_what_it_should_have(seed: int) -> Non
             for _ in range(random.choice((1, 1, 60))):
                 n, persistent = step * 100 + _, random.random() < 0.3
                 topic.send(
-                    numbered(n, random.choice((10, KIB, 8 * KIB))), headers={"third": n % 3}, persistent=persistent
+                    numbered_body(n, random.choice((10, KIB, 8 * KIB))), headers={"third": n % 3}, persistent=persistent
                 )
                 for consumer, backlog in live.items():
                     text = wants[consumer]

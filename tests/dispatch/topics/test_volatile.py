@@ -9,6 +9,7 @@ from itertools import islice
 from random import Random
 
 import pytest
+from delivering import numbered_body, tmp_bytes
 from inside import open_forebay
 from simulated_bay import SimulatedBay
 from simulated_metadata import SimulatedMetadataStore
@@ -24,21 +25,13 @@ BODY = Random(3).randbytes(KIB)
 def send(store: SimulatedBay, count: int, *, begin: int = 0, size: int = KIB) -> list[str]:
     """Numbered messages of that size, none of them persistent."""
     queue = store.queue()
-    return [queue.send(numbered(n, size), persistent=False) for n in range(begin, begin + count)]
-
-
-def numbered(n: int, size: int = KIB) -> bytes:
-    return (b"%d " % n).ljust(size, b".")
+    return [queue.send(numbered_body(n, size), persistent=False) for n in range(begin, begin + count)]
 
 
 def drained(consumer: Consumer, batch: int = 100) -> Iterator[Delivery]:
     while deliveries := consumer.take(batch):
         yield from deliveries
         consumer.ack(deliveries)
-
-
-def tmp_bytes(store: SimulatedBay) -> int:
-    return store.bay.statistics().tmp_storage.bytes
 
 
 # What they are.
@@ -223,7 +216,7 @@ def test_much_goes_through_a_small_limit_while_the_consumer_is_slow(limit: str) 
     sent = expected = 0
     while expected < count:
         for _ in range(min(1_000, count - sent)):
-            queue.send(numbered(sent), persistent=False)
+            queue.send(numbered_body(sent), persistent=False)
             sent += 1
         for _ in range(2 if sent - expected < lead and sent < count else 5):
             deliveries = consumer.take(250)
@@ -274,11 +267,11 @@ def test_bodies_in_flight_leave_ram_when_they_hold_half_of_it() -> None:
     lazy = [delivery for delivery in deliveries if delivery._body is None]
     assert lazy
     for n, delivery in enumerate(deliveries):
-        assert delivery.body == numbered(n)
+        assert delivery.body == numbered_body(n)
     consumer.nack(deliveries[::2])
     consumer.ack(deliveries[1::2])
     taken = consumer.take(10)
-    assert [delivery.body for delivery in taken] == [numbered(n) for n in range(0, 20, 2)]
+    assert [delivery.body for delivery in taken] == [numbered_body(n) for n in range(0, 20, 2)]
     store.check()
 
 
@@ -297,7 +290,7 @@ def test_what_went_back_with_its_consumer_can_still_be_looked_at_in_the_list_of_
     assert load is not None
     if is_installed:
         store.loader.finish(load)
-    assert lazy.body == numbered(lazy.sequence, 40 * KIB)
+    assert lazy.body == numbered_body(lazy.sequence, 40 * KIB)
     if not is_installed:
         store.loader.finish(load)
     store.check()
@@ -336,14 +329,14 @@ def test_a_full_tmp_storage_refuses_and_takes_again_what_room_came_for() -> None
     sent: list[str] = []
     with pytest.raises(StoreFull, match="temp_limit"):
         while True:
-            sent.append(store.queue().send(numbered(len(sent)), persistent=False))
+            sent.append(store.queue().send(numbered_body(len(sent)), persistent=False))
     assert store.queue().depth == len(sent) and tmp_bytes(store) <= 2 << 20
     persistent = store.queue().send(b"journaled")
     store.check()
     consumer = store.queue().subscribe(prefetch=0)
     for n in range(1_000):
         [delivery] = consumer.take(1)
-        assert delivery.body == numbered(n)
+        assert delivery.body == numbered_body(n)
         delivery.ack()
         store.check() if n % 100 == 0 else None
     more = store.queue().send(b"again", persistent=False)
@@ -463,11 +456,11 @@ def test_browse_find_move_and_delete_know_them_wherever_they_are() -> None:
     assert [message.message_id for message in queue.browse()] == sent
     for n in (0, 2_500, 4_999):
         found = queue.find(sent[n])
-        assert found is not None and found.body == numbered(n)
+        assert found is not None and found.body == numbered_body(n)
     assert queue.move(other, limit=4_000) == 4_000
     store.check()
     with other.subscribe(prefetch=0) as consumer:
-        assert [delivery.body for delivery in drained(consumer)] == [numbered(n) for n in range(4_000)]
+        assert [delivery.body for delivery in drained(consumer)] == [numbered_body(n) for n in range(4_000)]
     queue.delete()
     with pytest.raises(Closed):
         queue.send(b"x", persistent=False)

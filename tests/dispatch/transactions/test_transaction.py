@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
+from delivering import take_up_to
 from simulated_bay import SimulatedBay
 
 from forebay import (
     Closed,
     Consumer,
-    Delivery,
     Message,
     Settings,
     SettingsError,
@@ -23,16 +23,8 @@ from forebay import (
 )
 
 
-def taken(consumer: Consumer, most: int = 10_000) -> list[Delivery]:
-    """All there is, however many loads it takes."""
-    found: list[Delivery] = []
-    while len(found) < most and (deliveries := consumer.take(most - len(found))):
-        found += deliveries
-    return found
-
-
 def bodies(consumer: Consumer, most: int = 10_000) -> list[bytes]:
-    return [delivery.body for delivery in taken(consumer, most)]
+    return [delivery.body for delivery in take_up_to(consumer, most)]
 
 
 def test_nothing_of_a_transaction_is_seen_before_its_commit() -> None:
@@ -280,7 +272,7 @@ def test_a_prepared_branch_waits_for_its_outcome(commits: bool, reopens: bool) -
     if commits:
         prepared.commit()
         assert (orders.depth, prices.depth) == (3, 700)
-        found = taken(prices.subscribe())
+        found = take_up_to(prices.subscribe())
         assert [delivery.headers["n"] for delivery in found] == list(range(700))
         assert consumer.take() == []
     else:
@@ -357,7 +349,7 @@ def test_numbers_that_a_block_leaves_over_are_nobody_s() -> None:
     bay.check()
     bay.reopen()
     consumer = bay.queue().subscribe(prefetch=0)
-    deliveries = taken(consumer)
+    deliveries = take_up_to(consumer)
     assert [delivery.body for delivery in deliveries] == wanted
     consumer.ack(deliveries)
     assert bay.queue().depth == 0
@@ -539,7 +531,7 @@ def test_nothing_is_dispatched_that_a_power_cut_could_take_back(outcome: str) ->
     getattr(transaction, outcome)()
     bay.disk.on_call = None
     assert seen == [0]
-    assert len(taken(consumer)) == (300 if outcome == "commit" else 2)
+    assert len(take_up_to(consumer)) == (300 if outcome == "commit" else 2)
     bay.check()
 
 
@@ -567,7 +559,7 @@ def test_a_memory_limit_too_small_for_what_is_prepared_is_refused() -> None:
     queue.send_many(Message(b"x") for _ in range(20_000))
     consumer = queue.subscribe(prefetch=0)
     transaction = bay.bay.transaction()
-    consumer.ack(taken(consumer, 20_000), transaction=transaction)
+    consumer.ack(take_up_to(consumer, 20_000), transaction=transaction)
     transaction.prepare(b"x")
     bay.check()
     enough = bay._settings

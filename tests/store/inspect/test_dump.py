@@ -6,16 +6,11 @@ import json
 from typing import Any
 
 from closed_stores import place_of, records, small_bay, two_data_logs, verdict_of
+from journals import rows_of
 
 from forebay import Message
-from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import data_log_name
 from forebay.store.format.record import ACK, MESSAGE
-from forebay.store.inspect.dump import Row, dump
-
-
-def rows_of(disk: Disk, *, with_headers: bool = False, kind: str | None = None) -> list[Row]:
-    return [row for row in dump(disk, with_headers=with_headers) if kind in (None, row["kind"])]
 
 
 def test_dump_has_a_row_a_record_and_a_row_a_message_of_a_batch() -> None:

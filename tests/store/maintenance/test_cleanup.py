@@ -5,19 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from message_stores import uses_of
 
 from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.maintenance.removable import removable, trace
-
-
-def uses_of(**data_logs: tuple[int, set[int]]) -> dict[int, DataLogUse]:
-    """log86=(3, {85}): three pending messages in data log 86, and acks for messages in 85."""
-    uses = {}
-    for name, (pending, acked) in data_logs.items():
-        use = uses[int(name.removeprefix("log"))] = DataLogUse()
-        use.pending_messages = pending
-        use.acked_data_logs.update(acked)
-    return uses
 
 
 def test_the_newest_stays_though_it_is_empty() -> None:

@@ -7,9 +7,7 @@ import errno
 import pytest
 from journals import all_records
 from message_stores import OpenStore
-from simulated_disk import SimulatedDisk
-from simulated_metadata import SimulatedMetadataStore
-from test_relocation import (
+from relocating import (
     assert_bounded,
     fill_data_log,
     name_survivors,
@@ -18,6 +16,8 @@ from test_relocation import (
     sequences_of,
     with_stuck_messages,
 )
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.cache.budget import Budget
 from forebay.store.disk.layout import data_log_name

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
-from inside import inside, open_forebay
-from manual_clock import ManualClock
+from crashing import CrashExplorer, Left
+from inside import inside
+from journals import rows_of
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from staged_stores import roll, send, settle, small_bay
-from test_crash import POWER_CUTS, _same
-from test_dump import rows_of
+from staged_stores import fill, roll, send, settle, small_bay
 
-from forebay import Consumer, Delivery, Forebay, Message, Settings
+from forebay import Consumer, Delivery, Forebay, Message
 from forebay.store.disk.layout import data_log_name
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.index.topic_lane import TopicLane
 
-FILLER = 30
-FILLER_BYTES = 1000
 Found = dict[str, set[bytes]]
 """Queue or subscription -> bodies that are pending for it."""
-
-
-def fill(bay: SimulatedBay) -> None:
-    """The rest of a data log: sent and acknowledged."""
-    send(bay, "filler", *[bytes(FILLER_BYTES)] * FILLER)
-    settle(bay, "filler", FILLER)
-    roll(bay)
 
 
 def name_survivors(bay: SimulatedBay, data_log: int) -> None:
@@ -233,25 +221,22 @@ def test_what_only_a_subscriber_without_a_name_had_does_not_stand_for_an_acknowl
 # Power cuts
 
 
-class Life:
-    """One seed's store: everything in it is durable whenever the crashes begin."""
+class Moved(CrashExplorer):
+    """Everything in it is durable whenever the crashes begin."""
+
+    kill_share = 0.15
+    index_lost_share = 0.5
+    cuts_power_too = cuts_synced = True
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, memory_limit="8MiB", policies={})
         self.disk = SimulatedDisk()
         self.metadata = SimulatedMetadataStore()
-        self.settings = Settings(
-            background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB", sync="always"
-        )
-        self.bay = self.opened(self.disk, self.metadata)
-        self.states = 0
+        self.bay = self.open(self.disk, self.metadata)
         self.expected: Found = {}
         self.may_be_gone: Found = {}
         """Acknowledged by a call that has not returned."""
         self.number = 0
-
-    def opened(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
-        return open_forebay(disk, metadata, self.settings, ManualClock())
 
     def body(self) -> bytes:
         self.number += 1
@@ -289,15 +274,8 @@ class Life:
         if name in self.expected:
             self.expected[name] -= {delivery.body for delivery in chosen}
 
-    def crash(self, call: str, name: str) -> None:
-        if self.random.random() < 0.15:
-            self._examine(self.disk.crash_process(), _same(self.metadata))
-        image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
-        self._examine(image, self.random.choice((self.metadata.crash(self.random), SimulatedMetadataStore())))
-
-    def _examine(self, image: SimulatedDisk, metadata: SimulatedMetadataStore) -> None:
-        self.states += 1
-        bay = self.opened(image, metadata)
+    def look(self, left: Left) -> None:
+        bay = self.open(left.disk, left.metadata)
         found = pending_in(bay)
         for name in self.expected.keys() | found.keys():
             expected, there = self.expected.get(name, set()), found.get(name, set())
@@ -307,10 +285,10 @@ class Life:
         if self.random.random() < 0.1:
             bay.cleanup()
             assert pending_in(bay) == found
-            again = self.opened(image.crash_power(self.random, PowerCut.SYNCED), SimulatedMetadataStore())
+            again = self.open(left.disk.crash_power(self.random, PowerCut.SYNCED), SimulatedMetadataStore())
             assert pending_in(again) == found
 
-    def run(self) -> None:
+    def explore(self) -> None:
         for name in ("x", "y"):
             self.bay.topic("prices").subscribe(durable=name).close()
         for turn in range(3):
@@ -325,13 +303,12 @@ class Life:
             self.bay.checkpoint()
             self.metadata.synced()
             self.expected = pending_in(self.bay)
-            self.disk.on_call = self.crash
-            self._relocate()
-            assert pending_in(self.bay) == self.expected
-            self.bay.cleanup()
-            self.acknowledge(0.4)
-            self.bay.cleanup()
-            self.disk.on_call = None
+            with self.crashing(self.disk, lambda: self.metadata, self.look):
+                self._relocate()
+                assert pending_in(self.bay) == self.expected
+                self.bay.cleanup()
+                self.acknowledge(0.4)
+                self.bay.cleanup()
             assert pending_in(self.bay) == {name: bodies for name, bodies in self.expected.items() if bodies}
 
     def _relocate(self) -> None:
@@ -348,8 +325,7 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_power_cut_at_any_call_while_topics_and_transactions_are_moved(seed: int) -> None:
-    life = Life(seed)
-    life.run()
+    life = Moved(seed).run()
     assert life.states > 20
     assert inside(life.bay).relocation.messages
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
-from inside import inside, open_forebay
-from manual_clock import ManualClock
+from crashing import CrashExplorer, Left
+from inside import inside
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from staged_stores import roll, small_bay
-from test_crash import POWER_CUTS, _same
-from test_relocation_kinds import fill
+from staged_stores import fill, roll, small_bay
 
-from forebay import Forebay, Message, Settings, StoreFull, TransactionError
+from forebay import Forebay, Message, StoreFull, TransactionError
 
 Outcome = dict[str, Counter[bytes]]
 """Queue -> bodies that are there once every prepared transaction is committed."""
@@ -209,27 +206,25 @@ def test_full_store_leaves_a_prepared_transaction_where_it_is() -> None:
 # Power cuts
 
 
-class Life:
-    """One seed's store with prepared transactions, crashed at each call of the disk while they are moved and ended."""
+class MovedPrepared(CrashExplorer):
+    """Prepared transactions, crashed at each call of the disk while they are moved and ended."""
+
+    kill_share = 0.2
+    index_lost_share = 0.5
+    cuts_synced = True
 
     def __init__(self, seed: int) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, memory_limit="8MiB", policies={})
         self.disk = SimulatedDisk()
         self.metadata = SimulatedMetadataStore()
-        self.settings = Settings(
-            background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB", sync="always"
-        )
-        self.bay = self.opened(self.disk, self.metadata)
-        self.states = self.number = 0
+        self.bay = self.open(self.disk, self.metadata)
+        self.number = 0
         self.plain: Outcome = {"held": Counter(), "other": Counter()}
         """Pending, by no transaction that waits."""
         self.waiting: dict[bytes, Outcome] = {}
         """By xid: what its commit adds."""
         self.ending: bytes | None = None
         """The one whose outcome is being written."""
-
-    def opened(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
-        return open_forebay(disk, metadata, self.settings, ManualClock())
 
     def prepare(self) -> None:
         self.number += 1
@@ -256,14 +251,8 @@ class Life:
         self.bay.queue("other").send(body)
         self.plain["other"][body] += 1
 
-    def crash(self, call: str, name: str) -> None:
-        self.states += 1
-        if self.random.random() < 0.2:
-            bay = self.opened(self.disk.crash_process(), _same(self.metadata))
-        else:
-            image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
-            metadata = self.random.choice((self.metadata.crash(self.random), SimulatedMetadataStore()))
-            bay = self.opened(image, metadata)
+    def look(self, left: Left) -> None:
+        bay = self.open(left.disk, left.metadata)
         xids = {transaction.xid for transaction in bay.prepared()}
         assert xids | {self.ending} == self.waiting.keys() | {self.ending}
         if self.random.random() < 0.3:
@@ -294,7 +283,7 @@ class Life:
                 self.plain[name].update(bodies)
         self.ending = None
 
-    def run(self) -> None:
+    def explore(self) -> None:
         for _ in range(3):
             for _ in range(self.random.randint(2, 4)):
                 self.prepare()
@@ -304,12 +293,11 @@ class Life:
                         inside(self.bay).journal.roll()
             self.bay.checkpoint()
             self.metadata.synced()
-            self.disk.on_call = self.crash
-            self._relocate()
-            self.end()
-            self._relocate()
-            self.bay.cleanup()
-            self.disk.on_call = None
+            with self.crashing(self.disk, lambda: self.metadata, self.look):
+                self._relocate()
+                self.end()
+                self._relocate()
+                self.bay.cleanup()
 
     def _relocate(self) -> None:
         """Move what is in some data logs, whether that is worth it or not."""
@@ -320,7 +308,6 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_power_cut_at_any_call_while_prepared_transactions_are_moved(seed: int) -> None:
-    life = Life(seed)
-    life.run()
+    life = MovedPrepared(seed).run()
     assert life.states > 20
     assert inside(life.bay).relocation.messages

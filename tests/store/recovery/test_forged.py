@@ -8,20 +8,18 @@ other exception, no walk without an end. A failure names its seed.
 from __future__ import annotations
 
 import json
-import logging
-import os
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from busy_store import busy_store, contents, opened, records
+from crashing import FIRST_SEED, same, without_logs
 from inside import inside
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from test_interplay_damage import busy_store, contents, opened, records
-from test_transaction_crash import same
 
 from forebay import Forebay, Message
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
@@ -42,7 +40,6 @@ from forebay.store.inspect.read_only import open_read_only
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.recovery.verify import examine_all, judge
 
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS = 100
 SOAK_SEEDS = 5_000
 EDGES = (0, 1, 9, 15, 255, 512, 2**15, 2**16 - 1, 2**24, 2**31, 2**32 - 1, 2**48 - 1, 2**62, 2**63, 2**64 - 1)
@@ -50,9 +47,8 @@ EDGES = (0, 1, 9, 15, 255, 512, 2**15, 2**16 - 1, 2**24, 2**31, 2**32 - 1, 2**48
 
 @pytest.fixture(autouse=True)
 def _without_logs() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+    with without_logs():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from random import Random
 from typing import Any, cast
@@ -11,6 +10,7 @@ from zlib import crc32
 import pytest
 from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrite, small_bay, two_data_logs, verdict_of
 from crash_workload import Mix, Model, Workload
+from crashing import FIRST_SEED
 from inside import open_forebay
 from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
@@ -33,7 +33,6 @@ from forebay.store.journal.scan import RELISTINGS_MAX
 from forebay.store.recovery.verify import DataLogFacts, Verdict, examine, examine_all, judge
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB")
-FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 
 
 def test_whole_journal_has_neither_findings_nor_tail() -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from inside import inside, open_forebay
 from manual_clock import ManualClock
+from message_stores import uses_of
 from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
-from test_cleanup import uses_of
 
 import forebay
 from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull

@@ -1,0 +1,114 @@
+"""Stores in which relocation has something to do, and its steps done by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from crash_workload import canonical
+from journals import data_logs
+from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
+
+from forebay.store.disk.layout import data_log_name
+from forebay.store.index.lane import Lane
+from forebay.store.metadata.memory import MemoryMetadataStore
+
+KIB = 1024
+FILE_BYTES = 64 * KIB
+BODY = bytes(1000)
+
+
+def opened_on(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, **fields: Any) -> OpenStore:
+    return OpenStore(disk, metadata or MemoryMetadataStore(), **({"max_file_bytes": FILE_BYTES} | fields))
+
+
+def begin_data_log(opened: OpenStore) -> int:
+    """Roll; returns the id of the new data log."""
+    with opened.lock:
+        opened.store.journal.roll()
+        return opened.store.journal.data_log
+
+
+def fill_data_log(opened: OpenStore, lane: Lane | None = None, body: bytes = BODY) -> range:
+    """Send messages until a new data log begins; returns their sequences, which all lie in the one before."""
+    lane = lane or opened.lane()
+    data_log = begin_data_log(opened)
+    first = lane.next_sequence
+    while opened.store.journal.offset + 2 * (len(body) + 64) < FILE_BYTES:
+        opened.add(body, lane=lane)
+    assert opened.store.journal.data_log == data_log
+    sequences = range(first, lane.next_sequence)
+    begin_data_log(opened)
+    return sequences
+
+
+def with_stuck_messages(opened: OpenStore, count: int) -> list[int]:
+    """So many data logs, in each of which one message, in the middle, is never acknowledged; these are returned."""
+    stuck = []
+    for _ in range(count):
+        sequences = fill_data_log(opened)
+        stuck.append(sequences[len(sequences) // 2])
+        opened.remove(sequences[0], stuck[-1] - 1)
+        opened.remove(stuck[-1] + 1, sequences[-1])
+    return stuck
+
+
+def journal_bytes(disk: SimulatedDisk) -> int:
+    return sum(len(disk.image()[data_log_name(data_log)]) for data_log in data_logs(disk))
+
+
+def live_bytes(opened: OpenStore) -> int:
+    return opened.store.statistics().live_bytes
+
+
+def sequences_of(opened: OpenStore, lane: Lane | None = None) -> list[int]:
+    return [sequence for sequence, _, _, _ in opened.pending(lane)]
+
+
+def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
+    assert journal_bytes(disk) <= 2 * live_bytes(opened) + 3 * FILE_BYTES
+
+
+def indexes_of(metadata: Any) -> list[MemoryMetadataStore]:
+    """No index, and each that a power cut could bring back, the newest last."""
+    return [MemoryMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
+
+
+def assert_same_places(one: OpenStore, other: OpenStore) -> None:
+    """A lane that was asked for and never used leaves no trace."""
+    places, expected = ({lane: found for lane, found in canonical(o.store).items() if found[0]} for o in (one, other))
+    assert places == expected
+
+
+def assert_journal_tells_the_same(opened: OpenStore, disk: SimulatedDisk) -> None:
+    """Whatever index is left, none included, the next process has what this one has."""
+    opened.store.journal.sync()
+    uses = opened.store.index.uses
+    for metadata in indexes_of(opened.metadata):
+        again = opened_on(disk.crash_process(), metadata)
+        assert_same_places(again, opened)
+        found = again.store.index.uses
+        for data_log, use in uses.items():
+            counts = found[data_log].pending_messages, found[data_log].pending_bytes
+            assert counts == (use.pending_messages, use.pending_bytes)
+            assert use.acked_data_logs <= found[data_log].acked_data_logs
+        assert again.pending() == opened.pending()
+        again.check()
+
+
+def advance(opened: OpenStore, data_log: int, is_naming: bool, freed_bytes: int) -> None:
+    work = opened.store.relocation
+    with opened.lock:
+        work._source = work._opened(data_log, is_naming, freed_bytes)
+    while work._source is not None:
+        assert work.step()
+
+
+def relocate(opened: OpenStore, data_log: int) -> None:
+    """Copy all that is live in that data log, whether it is worth it or not."""
+    advance(opened, data_log, False, 0)
+
+
+def name_survivors(opened: OpenStore, data_log: int) -> None:
+    """Write a survivors record of that data log, whether it is worth it or not."""
+    advance(opened, data_log, True, 1 << 40)
