@@ -1,4 +1,4 @@
-"""README, ARCHITECTURE and CHANGELOG: what they show runs, and what they name is there."""
+"""The documentation: what it shows runs, what it names is there, and its generated parts are those of the code."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import reference
 
 import forebay
 from forebay.__main__ import main
 from forebay.benchmarks.load.scenario_file import read_scenario, shipped
-from forebay.cache import shares as policy
-from forebay.dispatch.config.settings import defaults_table
+from forebay.cache import shares
 from forebay.store.format import record
 from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
 from forebay.store.journal.data_log import (
@@ -26,67 +26,80 @@ from forebay.store.journal.data_log import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
+DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", *DOCS)
 TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
-README, ARCHITECTURE, CHANGELOG = TEXTS.values()
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SOURCE_NAME = re.compile(r"`([\w/]+\.py)`")
+SOURCE_NAME = re.compile(r"`([\w/]+\.(?:py|toml|yml|yaml|json))`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+LINES_MAX = {
+    "README.md": 200,
+    "docs/internals/overview.md": 300,
+    "docs/internals/": 200,
+    "docs/decisions/": 60,
+    "": 300,
+}
+"""The first that a page's name begins with holds. CHANGELOG.md grows with each version."""
 
 
 def section(text: str, heading: str) -> str:
-    """What stands below a heading, up to the next one of any level."""
+    """Return what stands below a heading, up to the next one of any level."""
     match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     assert match is not None, f"no section {heading!r}"
     return match[1]
 
 
 def code(text: str) -> str:
-    """Inline code and shell examples; prose is left out."""
+    """Return inline code and shell examples; prose is left out."""
     shell = [match[2] for match in FENCED.finditer(text) if match[1] == "sh"]
     return "\n".join([*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *shell])
 
 
 def rows(text: str) -> list[list[str]]:
-    """Cells of a table, without its heading. A | that is escaped divides no cells."""
+    """Return the cells of a table, without its heading. A | that is escaped divides no cells."""
     lines = [line for line in text.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
 
 
-def resolve(dotted: str) -> object:
-    """`Queue.send` as an attribute of the package; AttributeError where it is not there."""
-    found: object = forebay
-    for name in dotted.removeprefix("forebay.").split("."):
-        found = getattr(found, name)
-    return found
-
-
 def source_files(*folders: str) -> set[str]:
-    """Modules that hold any code."""
-    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")] + list(ROOT.glob("*.py"))
+    """Return the modules that hold any code."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {path.relative_to(ROOT).as_posix() for path in found if path.stat().st_size}
 
 
-# ------------------------------------------------------------------ README
+def anchors(text: str) -> set[str]:
+    """Return what links to a page may name behind #: its headings, as GitHub and mkdocs write them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
+# ------------------------------------------------------------------ all pages
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python\n" in TEXTS[page]])
 def test_examples_run_and_print_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Each page by itself, in a new directory, so that it can be read alone."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     said: list[str] = []
-    for match in FENCED.finditer(README):
+    for match in FENCED.finditer(TEXTS[page]):
         if match[1] == "python":
-            line = README.count("\n", 0, match.start(2))
-            exec(compile("\n" * line + match[2], "README.md", "exec"), names)
+            line = TEXTS[page].count("\n", 0, match.start(2))
+            exec(compile("\n" * line + match[2], page, "exec"), names)
             said += re.findall(r"print\(.*\)  # (.*)", match[2])
-    assert said
     assert capsys.readouterr().out.splitlines() == said
 
 
-def test_settings_table_is_the_generated_one() -> None:
-    assert f"<!-- settings -->\n{defaults_table()}\n<!-- /settings -->" in README
+def test_pages_with_examples_are_those_one_would_expect() -> None:
+    """Else a mistake in a fence would switch examples off unseen."""
+    with_examples = {page for page in PAGES if "```python\n" in TEXTS[page]}
+    guide = ("getting-started", "queues", "topics", "transactions", "redelivery", "limits", "asyncio", "bulk-and-spark")
+    assert with_examples >= {"README.md", *(f"docs/guide/{name}.md" for name in guide)}
+    assert sum(text.count("  # ") for page, text in TEXTS.items() if page in with_examples) > 20
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -97,11 +110,90 @@ def test_make_targets_named_exist(page: str) -> None:
     assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_resolve(page: str) -> None:
+    for link in LINK.findall(FENCED.sub("", TEXTS[page])):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_site_has_only_links_into_itself(page: str) -> None:
+    """mkdocs knows no file outside of docs/."""
+    for link in LINK.findall(FENCED.sub("", TEXTS[page])):
+        if "://" not in link:
+            assert ((ROOT / page).parent / link.partition("#")[0]).resolve().is_relative_to(ROOT / "docs"), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_tests_named_exist(page: str) -> None:
+    assert [name for name in SOURCE_NAME.findall(TEXTS[page]) if not (ROOT / name).is_file()] == []
+    for file, function in re.findall(r"(tests/[\w/]+\.py)::(test_\w+)", TEXTS[page]):
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{function}"
+
+
+def test_reports_of_other_brokers_have_their_tests() -> None:
+    assert len(re.findall(r"tests/[\w/]+\.py::test_\w+", TEXTS["docs/other-brokers.md"])) >= 16
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_no_page_is_too_long(page: str) -> None:
+    [most, *_] = [most for begin, most in LINES_MAX.items() if page.startswith(begin)]
+    assert len(TEXTS[page].splitlines()) <= most
+
+
+def test_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].encode()) <= 16 * 1024
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if re.search(r"decisions/\d", page)])
+def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
+    text = TEXTS[page]
+    assert text.count("**Question.**") == 1 and "**Answer.**" in text and "**Measurement.**" in text
+    assert f"({Path(page).name})" in TEXTS["docs/decisions/index.md"]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(f"docs/{name}" for name in named) == DOCS
+
+
+# ------------------------------------------------------------------ generated parts
+
+
+@pytest.mark.parametrize("page", reference.BLOCKS)
+def test_generated_part_is_the_one_that_is_generated(page: str) -> None:
+    """`make docs-tables` writes it."""
+    name, make = reference.BLOCKS[page]
+    assert reference.block(name, make()) in TEXTS[page]
+
+
+def test_picture_of_packages_is_the_one_that_is_generated() -> None:
+    """`make docs-tables` writes it."""
+    assert (ROOT / reference.PICTURE).read_text(encoding="utf-8") == reference.packages_picture()
+
+
+@pytest.mark.parametrize("layers", reference.layers()[1:], ids=lambda layers: layers.container)
+def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) -> None:
+    folder = ROOT.joinpath(*layers.container.split(".")[1:])
+    inside = {path.name for path in folder.iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    inside |= {path.stem for path in folder.glob("*.py") if path.stat().st_size and path.name != "__init__.py"}
+    assert {name for row in layers.rows for name in row} == inside
+
+
+# ------------------------------------------------------------------ reference and guide
+
+
 def test_commands_and_scenarios_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     commands = re.findall(r"^ {4}([a-z]+)\b", capsys.readouterr().out, re.MULTILINE)
-    table = rows(section(README, "Command line"))
+    table = rows(TEXTS["docs/reference/command-line.md"])
     assert [re.findall(r"forebay ([a-z]+)", row[0]) for row in table] == [[command] for command in commands]
     assert all(f"`{name}`" in table[0][1] for name in shipped())
     for command, row in zip(commands, table, strict=True):
@@ -112,7 +204,7 @@ def test_commands_and_scenarios_are_those_of_the_command_line(capsys: pytest.Cap
 
 
 def test_scenario_that_is_shown_is_one(tmp_path: Path) -> None:
-    [shown] = [match[2] for match in FENCED.finditer(README) if match[1] == "toml"]
+    [shown] = [match[2] for match in FENCED.finditer(TEXTS["docs/guide/load-testing.md"]) if match[1] == "toml"]
     path = tmp_path / "shown.toml"
     path.write_text(shown, encoding="utf-8")
     assert read_scenario(str(path)).kills == 1
@@ -127,7 +219,7 @@ def test_members_named_are_there(tmp_path: Path) -> None:
             transaction = bay.transaction()
             objects = {"Forebay": bay, "Queue": queue, "Topic": bay.topic("prices")}
             objects |= {"Consumer": consumer, "Delivery": delivery, "Transaction": transaction}
-            for name, members in rows(section(README, "More of it"))[1:]:
+            for name, members in rows(section(TEXTS["docs/reference/api.md"], "API"))[1:]:
                 found = objects.pop(name.strip("`"))
                 named = set(re.findall(r"`([a-z_]+)", members))
                 public = {member for member in dir(found) if not member.startswith("_")}
@@ -137,32 +229,24 @@ def test_members_named_are_there(tmp_path: Path) -> None:
     assert objects == {}
 
 
-def test_what_is_not_yet_there_is_not_there() -> None:
-    """Whoever adds one of these takes it off the list."""
-    named = [name for name in re.findall(r"`([\w.]+)`", section(README, "Not yet")) if "." in name]
-    for name in named:
-        if not name.startswith("bay."):
-            with pytest.raises(AttributeError):
-                resolve(name)
-
-
-def test_memory_drawing_has_every_holder_and_every_share(tmp_path: Path) -> None:
-    text = section(README, "Memory")
+def test_memory_pages_have_every_holder_and_every_share(tmp_path: Path) -> None:
+    guide, internals = TEXTS["docs/guide/memory.md"], TEXTS["docs/internals/cache.md"]
     with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
         holders = bay.statistics().memory.holders
-    assert all(f"`{name}`" in text for name in holders)
+    assert all(f"`{name}`" in guide and f"`{name}`" in internals for name in holders)
     for share in (
-        policy.HEAD_QUEUE_CACHE_SHARE,
-        policy.PENDING_CACHE_SHARE,
-        policy.TARGET_LISTS_SHARE,
-        policy.DISPATCH_AREA_SHARE,
+        shares.HEAD_QUEUE_CACHE_SHARE,
+        shares.PENDING_CACHE_SHARE,
+        shares.TARGET_LISTS_SHARE,
+        shares.DISPATCH_AREA_SHARE,
     ):
-        assert f"{100 * share:g} %" in text and f"{100 * share:g} %" in section(ARCHITECTURE, "Memory")
-    assert policy.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in text
+        assert f"{100 * share:g} %" in guide and f"{100 * share:g} %" in internals
+    assert shares.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in guide and "an eighth" in internals
 
 
 def test_tree_of_errors_is_whole() -> None:
-    named = re.findall(r"(\w+)  +\w", section(README, "Errors"))
+    [tree] = [match[2] for match in FENCED.finditer(TEXTS["docs/reference/errors.md"])]
+    named = re.findall(r"(\w+)  +\w", tree)
     errors = {
         name
         for name in forebay.__all__
@@ -174,22 +258,24 @@ def test_tree_of_errors_is_whole() -> None:
 def test_loggers_named_are_those_there_are() -> None:
     sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in source_files("store", "cache", "dispatch"))
     loggers = set(re.findall(r'getLogger\("(.+?)"\)', sources))
-    assert set(re.findall(r"`(forebay\.[a-z._]+)`", section(README, "Command line"))) == loggers
+    named = [cell for row in rows(section(TEXTS["docs/guide/diagnostics.md"], "Logs")) for cell in row[:1]]
+    assert {name.strip("`") for name in named} == loggers
 
 
-# ------------------------------------------------------------------ ARCHITECTURE
+def test_changelog_begins_with_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    headings = re.findall(r"^## (\S+)", TEXTS["CHANGELOG.md"], re.MULTILINE)
+    assert headings[0] == version
 
 
-def test_each_test_that_is_named_exists() -> None:
-    named = set(re.findall(r"(tests/[\w/]+\.py)::(test_\w+)", ARCHITECTURE))
-    assert len(named) >= 14
-    for file, function in named:
-        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{function}"
+# ------------------------------------------------------------------ bytes on disk
+
+FORMAT = TEXTS["docs/internals/on-disk-format.md"]
 
 
 def table_of_bytes(heading: str) -> list[list[str]]:
-    """The first table of a section."""
-    table = section(ARCHITECTURE, heading)
+    """Return the first table of a section."""
+    table = section(FORMAT, heading)
     begin = table.index("| offset |")
     return rows(table[begin : table.index("\n\n", begin)])
 
@@ -271,32 +357,12 @@ def test_table_of_bytes_is_what_is_written(
 
 
 def test_kinds_of_records_are_those_there_are() -> None:
-    table = section(ARCHITECTURE, "Record header")
+    table = section(FORMAT, "Record header")
     kinds = rows(table[table.index("| kind | name |") :])
     assert {int(number): name for number, name, _ in kinds} == KIND_NAMES
 
 
 def test_numbers_of_the_format_are_those_of_the_code() -> None:
-    assert f"{RECORDS_MAX:,} records" in ARCHITECTURE
-    assert DIRECTORY_MARK.to_bytes(4, "little") == b"FDIR" and "`FDIR`" in ARCHITECTURE
-    assert record.RECORD_BYTES_MAX == (1 << 30) + (1 << 20) and "1 GiB + 1 MiB" in ARCHITECTURE
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_sources_named_exist(page: str) -> None:
-    assert [name for name in SOURCE_NAME.findall(TEXTS[page]) if not (ROOT / name).is_file()] == []
-
-
-# ------------------------------------------------------------------ all pages
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_relative_links_resolve(page: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)", TEXTS[page])
-    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
-
-
-def test_changelog_begins_with_this_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    headings = re.findall(r"^## (\S+)", CHANGELOG, re.MULTILINE)
-    assert headings[0] == version
+    assert f"{RECORDS_MAX:,} records" in FORMAT
+    assert DIRECTORY_MARK.to_bytes(4, "little") == b"FDIR" and "`FDIR`" in FORMAT
+    assert record.RECORD_BYTES_MAX == (1 << 30) + (1 << 20) and "1 GiB + 1 MiB" in FORMAT
