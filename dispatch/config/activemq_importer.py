@@ -124,6 +124,20 @@ def read_activemq(path: PathArgument) -> Configuration:
     return Configuration(settings, [found.finding() for found in properties])
 
 
+def properties_table() -> str:
+    """What becomes which field, as a Markdown table for the documentation."""
+    elements: dict[tuple[str, str], list[str]] = {}
+    for element, row, is_policy in rows():
+        if row.field:
+            field = f"`{row.field}`" + (" of the policy" if is_policy else "")
+            is_there = row.field in (_POLICY_FIELDS if is_policy else _FIELDS)
+            note = "; ".join(filter(None, [row.note, "" if is_there else "not honoured yet"]))
+            becomes = field + (f" ({note})" if note else "")
+            elements.setdefault((row.property, becomes), []).append(f"`{element}`")
+    lines = [f"| `{name}` | {', '.join(found)} | {becomes} |" for (name, becomes), found in elements.items()]
+    return "\n".join(["| property | of | becomes |", "|---|---|---|", *lines])
+
+
 # ------------------------------------------------------------------ from elements to properties
 
 

@@ -7,14 +7,15 @@ store opens again with other settings, save for broker_name, which names its
 directory.
 
 Below each field, the first line says its meaning and unit, the second the
-price of choosing otherwise. The documentation's table is made of them.
+price of choosing otherwise; defaults_table() makes the documentation's table
+of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -248,6 +249,27 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
     return dataclasses.replace(settings, **fields)
 
 
+def defaults_table() -> str:
+    """All fields as a Markdown table, for the documentation. Reads this file's own source."""
+    return _table(Settings)
+
+
+def policies_table() -> str:
+    """The fields of DestinationPolicy likewise."""
+    return _table(DestinationPolicy)
+
+
+def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
+    defaults = {
+        entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
+    }
+    rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
+    for name, documentation in _documented_fields(kind):
+        meaning, price = documentation.split("\n")
+        rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
+    return "\n".join(rows)
+
+
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
     # By type too, because 1 == True.
     if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
@@ -298,6 +320,20 @@ def _advice(name: str, known: list[str]) -> str:
 
     closest = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
+
+
+def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
+    """Those that may be given, with what is said below them."""
+    import ast
+    import inspect
+    import itertools
+
+    definition = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(definition, ast.ClassDef)
+    for statement, following in itertools.pairwise(definition.body):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(documentation))):
+                yield name, documentation
 
 
 def _written(value: object) -> str:

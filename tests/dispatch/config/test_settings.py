@@ -7,11 +7,10 @@ import random
 from collections.abc import Callable
 
 import pytest
-from reference import settings_table
 
 from forebay.cache.process.memory import default_limit_bytes
 from forebay.dispatch.config.policy import DestinationPolicy
-from forebay.dispatch.config.settings import Settings, settings_from
+from forebay.dispatch.config.settings import Settings, defaults_table, settings_from
 from forebay.dispatch.config.sizes import GIB, KIB, MIB, format_size, parse_size
 from forebay.store.errors import SettingsError
 
@@ -277,7 +276,7 @@ def test_settings_print_what_was_given() -> None:
 
 
 def test_the_table_of_defaults_has_each_field_with_default_meaning_and_price() -> None:
-    head, rule, *rows = settings_table().splitlines()
+    head, rule, *rows = defaults_table().splitlines()
     assert (head, rule) == ("| setting | default | meaning | the price |", "|---|---|---|---|")
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [row[0] for row in cells] == [f"`{entry.name}`" for entry in dataclasses.fields(Settings) if entry.init]
