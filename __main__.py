@@ -146,13 +146,13 @@ def _dump(arguments: Namespace) -> int:
 
 
 def _plan(arguments: Namespace) -> int:
-    from forebay.dispatch.planning.plan import plan_command
+    from forebay.dispatch.planning.command import plan_command
 
     return plan_command(arguments, print)
 
 
 def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.config.activemq_importer import settings_command
+    from forebay.dispatch.config.activemq_command import settings_command
 
     return settings_command(arguments, print)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay.benchmarks.calibration import AgainstFloor
 from forebay.store.account import Unlimited
+from forebay.store.index.data_log_use import use_of
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane
 
@@ -21,7 +22,7 @@ def empty() -> Lane:
 
 def filled() -> Lane:
     lane = empty()
-    use = lane.index.use(1)
+    use = use_of(lane.uses, 1)
     for sequence in range(MESSAGES):
         lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
     return lane
@@ -29,7 +30,7 @@ def filled() -> Lane:
 
 def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
     def add(lane: Lane) -> None:
-        use = lane.index.use(1)
+        use = use_of(lane.uses, 1)
         for sequence in range(MESSAGES):
             lane.add_one(1, sequence * RECORD_BYTES, 1024, use)
 
@@ -38,7 +39,7 @@ def test_adds_one_by_one(against_floor: AgainstFloor) -> None:
 
 def test_adds_in_slices(against_floor: AgainstFloor) -> None:
     def add(lane: Lane) -> None:
-        use = lane.index.use(1)
+        use = use_of(lane.uses, 1)
         for number in range(MESSAGES // len(SLICE)):
             lane.add_slice(1, number * len(SLICE) * RECORD_BYTES, SLICE, use)
 
@@ -72,4 +73,4 @@ def test_places_of_what_is_pending(against_floor: AgainstFloor) -> None:
 
 
 def test_rows_of_a_checkpoint(against_floor: AgainstFloor) -> None:
-    against_floor(MESSAGES, filled, lambda lane: lane.index.take_dirty())
+    against_floor(MESSAGES, filled, lambda lane: lane.cache.take_dirty())

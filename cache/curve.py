@@ -1,21 +1,21 @@
-"""What another memory limit would bring: the hit ratio as a function of the limit, from live traffic.
+"""The curve: the hit ratio that each of several memory limits would bring, found from live traffic.
 
-A *hit* is a delivery whose message never left RAM between its arrival and its
-hand-out: nobody had to read the journal for it, neither a take nor the
-loader. Misses of a take would tell nothing: the loader prevents them at any
-limit, and reading is what it costs.
+A *hit* is a delivery whose message stayed in RAM from its arrival on: neither a
+take nor the loader had to read the journal for it. Counting only the reads of
+takes would tell nothing: the loader prevents them at any limit, and its reads
+are what a small limit costs.
 
 The idea is that of reuse distances (Mattson, Gecsei, Slutz, Traiger:
 "Evaluation techniques for storage hierarchies", 1970): one pass over the
-traffic tells for every size at once what would have been kept. Sampled, it
-costs next to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC
+traffic tells for every size at once what would have been kept. With sampling
+it costs next to nothing (Waldspurger, Park, Garthwaite, Ahmad: "Efficient MRC
 Construction with SHARDS", 2015). A queue differs from a cache of blocks: a
 message is used once, in order, so its distance is the backlog before it, and
 what is kept is the front. Sampling messages would lose the moments at which a
 list overflows and catches up. So time is sampled: whenever a list has handed
-out QUANTUM_BYTES, and once a second, its backlog is known exactly; for each
-limit the state between two such moments follows by the rules of cache/shares.py,
-as for a fluid.
+out QUANTUM_BYTES, and once a second, its backlog is known exactly. For each
+limit the state between two such moments follows from the rules of
+cache/shares.py, as if messages were a fluid.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from . import shares as policy
-from .shares import Shares
+from .shares import Shares, high_watermark_bytes, high_watermarks
 
 QUANTUM_BYTES: Final = 128 * 1024
-"""A list is looked at when it has handed out so much. Smaller: nearer to the truth, and slower."""
+"""A list is sampled when it has delivered so much. Smaller: nearer to the truth, and slower."""
 QUANTUM_MESSAGES: Final = 16
-"""And at least about so many messages."""
+"""Messages, about, that a list delivers at least between two samples."""
 QUANTUM_SHARE: Final = 32
-"""And of a long backlog at least such a part."""
+"""A list with a long backlog delivers at least this fraction of it between two samples."""
 GOOD_ENOUGH: Final = 0.01
-"""So much hit ratio is not worth a larger limit."""
+"""A difference in hit ratio that is not worth a larger limit."""
 LOAD_MESSAGES: Final = 512
 
 
 def quantum_bytes(waiting: float, charge: float) -> int:
-    """How much a list with that backlog, of messages of that charge, hands out before it is looked at again."""
+    """Return how much a list delivers before its next sample, by its backlog and the charge of a message."""
     return int(max(QUANTUM_BYTES, QUANTUM_MESSAGES * charge, waiting / QUANTUM_SHARE))
 
 
@@ -52,15 +51,15 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Hit ratio against memory limit, by limit."""
+    """The hit ratio of each memory limit, ordered by limit."""
 
     points: tuple[CurvePoint, ...] = ()
     deliveries: int = 0
-    """How many it is made from; estimated where traffic is live. 0: nothing was delivered, and it says nothing."""
+    """Deliveries that the curve is made from, an estimate where traffic is live; 0: the curve says nothing."""
 
     @property
     def recommended_limit_bytes(self) -> int | None:
-        """The smallest limit of the curve that comes within 0.01 of its best; None while it says nothing."""
+        """The smallest limit whose hit ratio comes within 0.01 of the best; None while the curve says nothing."""
         if not self.deliveries:
             return None
         best = max(point.hit_ratio for point in self.points)
@@ -68,40 +67,47 @@ class Curve:
 
 
 class Track:
-    """One list as each limit would have it, in bytes of charge. Of the first `behind` limits only: others hold all."""
+    """One list as each limit would have it, in bytes of charge.
+
+    Only the first `behind` limits, the smallest, are tracked: under all others
+    the list would hold its whole backlog.
+    """
 
     __slots__ = ("waiting", "taken", "charge", "behind", "direct", "pending", "outside")
 
     def __init__(self, waiting: float, charge: float) -> None:
         self.waiting = waiting
-        """What was behind the list's front when it was last looked at."""
+        """Backlog behind the list's front at the last sample."""
         self.taken = 0
         self.charge = charge
         self.behind = 0
         self.direct: list[float] = []
         self.pending: list[float] = []
         self.outside: list[float] = []
-        """What only the journal has."""
+        """By limit, what only the journal would have."""
 
 
 class CurveSampler:
     """Follows the lists of a store. The state lock guards it."""
 
     def __init__(self, shares: Sequence[Shares]) -> None:
-        """shares: of the limits that are asked about, the smallest first."""
+        """shares: of the limits that the curve is for, the smallest first."""
         self._shares = shares
         self._pending = [0.0] * len(shares)
-        """What the PendingCache of each limit would hold."""
+        """By limit, what the PendingCache would hold."""
         self._waiting = 0.0
-        """Of all lists together."""
+        """Backlog of all lists together."""
         self._not_direct = [0.0] * len(shares)
-        """How much of that would not be direct, by limit."""
+        """By limit, how much of that backlog would not be direct."""
         self._missed = [0.0] * len(shares)
         self._delivered = 0.0
         self._watermarks: dict[tuple[int, float | None], list[int]] = {}
 
     def begin(self, waiting: float, in_ram: float, charge: float) -> Track:
-        """A list over a lane in which so much waits already, of which the HeadQueueCache saw the last in_ram arrive."""
+        """Start a track for a list over a lane with a backlog.
+
+        in_ram: how much of the backlog's end the HeadQueueCache saw arrive.
+        """
         track = Track(waiting, charge)
         self._waiting += waiting
         if waiting > 0:
@@ -113,10 +119,10 @@ class CurveSampler:
     def look(
         self, track: Track, waiting: float, taken: int, charge: float, watermarks: Sequence[int], in_flight: float
     ) -> None:
-        """What became of a list since the last look. O(limits that would be behind).
+        """Take a sample of a list: advance each limit's state from the sample before. O(limits that would be behind).
 
-        waiting: what is behind its front now. taken: what it handed out, from its beginning. charge: mean of its
-        messages. watermarks: what each limit grants to the list.
+        waiting: its backlog now. taken: what it has delivered since its beginning. charge: mean of its messages.
+        watermarks: what each limit grants to the list.
         """
         went = taken - track.taken
         came = max(waiting - track.waiting + went, 0.0)
@@ -139,35 +145,36 @@ class CurveSampler:
         self._delivered += went / charge
 
     def end(self, track: Track) -> None:
-        """The list is no more."""
+        """Drop the track of a list that has ended."""
         while track.behind:
             track.behind -= 1
             self._drop_last(track)
         self._waiting -= track.waiting
 
     def curve(self) -> Curve:
+        """Return the curve of the traffic so far."""
         delivered = self._delivered
         ratios = [1.0 - min(missed / delivered, 1.0) if delivered else 1.0 for missed in self._missed]
         points = zip(self._shares, ratios, strict=True)
         return Curve(tuple(CurvePoint(shares.limit_bytes, ratio) for shares, ratio in points), int(delivered))
 
     def watermarks(self, rates: Sequence[float | None]) -> list[tuple[int, ...]]:
-        """For each of these lists what each limit grants to it. O(lists * limits)."""
-        granted = [policy.high_watermarks(shares.limit_bytes, rates) for shares in self._shares]
+        """Return for each list the high watermark that each limit grants to it. O(lists * limits)."""
+        granted = [high_watermarks(shares.limit_bytes, rates) for shares in self._shares]
         return list(zip(*granted, strict=True))
 
     def watermarks_of(self, lists: int, rate: float | None) -> Sequence[int]:
-        """What each limit grants to a list that was not measured beside the others."""
+        """Return the high watermark that each limit grants to a list that was not measured beside the others."""
         found = self._watermarks.get((lists, rate))
         if found is None:
             if len(self._watermarks) >= 64:
                 self._watermarks.clear()
-            found = [policy.high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
+            found = [high_watermark_bytes(shares.limit_bytes, lists, rate) for shares in self._shares]
             self._watermarks[lists, rate] = found
         return found
 
     def _room(self, track: Track, at: int, in_flight: float) -> float:
-        """What a limit leaves to this list, direct and pending, when all others have theirs."""
+        """Return what a limit leaves to this list, direct and pending, when all others have theirs."""
         shares = self._shares[at]
         direct, pending = (track.direct[at], track.pending[at]) if at < track.behind else (track.waiting, 0.0)
         others = self._waiting - self._not_direct[at] - direct + self._pending[at] - pending
@@ -190,7 +197,10 @@ class CurveSampler:
     def _flow(
         self, track: Track, at: int, came: float, went: float, waiting: float, room: float, left: float, charge: float
     ) -> None:
-        """Half of what went, all that came, the other half; at one limit. left: for direct and pending together."""
+        """Advance one limit: deliver half of `went`, let `came` arrive, deliver the other half.
+
+        left: room for direct and pending together.
+        """
         shares = self._shares[at]
         direct, pending, outside = track.direct[at], track.pending[at], track.outside[at]
         others = self._pending[at] - pending

@@ -1,4 +1,8 @@
-"""What the two caches share: messages of many lanes by sequence, charged to one holder, newest given back first."""
+"""MessageCache: messages of many lanes by sequence, charged to one holder, newest given back first.
+
+The base of the HeadQueueCache, the PendingCache and the SpillBuffer. A crash
+takes all of it; what was persistent is read from the journal again.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,14 @@ from .budget import Holder
 from .charge import charge_bytes
 
 WORTH_BYTES: Final = 32 * 1024
-"""Charge of what goes to tmp-storage at least, where there is so much: the places of a few small messages that are
-written by themselves take more memory than they leave."""
+"""Least charge that goes to tmp-storage at a time, if there is so much: the places of a few small messages written by
+themselves take more memory than the messages leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
+    """The HeadQueueCache or the PendingCache as it is now."""
+
     messages: int
     bytes: int
     share_bytes: int
@@ -29,8 +35,9 @@ class CacheStatistics:
 class MessageCache:
     """Messages by (lane number, sequence). The state lock guards it.
 
-    Each lane's messages are kept in the order in which they came, so the one
-    that came last, farthest from being consumed, leaves first: O(1) for all.
+    Each lane's messages are kept in the order in which they came, so that the
+    one that came last, farthest from being consumed, leaves first. O(1) unless
+    a method says otherwise.
     """
 
     def __init__(self, holder: Holder, share_bytes: int) -> None:
@@ -41,10 +48,10 @@ class MessageCache:
         self.served = 0
         """Messages that a load or a browser found here and did not have to read."""
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
-        """Of lanes whose messages are nowhere else, perhaps: who takes in what is given back."""
+        """By lane, takes in what is given back: for lanes whose messages may be nowhere else."""
 
     def put(self, lane: int, message: StoredMessage) -> bool:
-        """Keep the message if there is room; whoever calls makes room first, in the budget's order."""
+        """Keep the message and return whether there was room for it."""
         messages = self._lanes.get(lane)
         if messages is None:
             messages = self._lanes[lane] = {}
@@ -56,7 +63,7 @@ class MessageCache:
         return True
 
     def take(self, lane: int, sequence: int) -> StoredMessage | None:
-        """The message, which leaves the cache with its charge; None when it is not here."""
+        """Return the message, which leaves the cache with its charge; None when it is not here."""
         messages = self._lanes.get(lane)
         if not messages:
             return None
@@ -68,29 +75,31 @@ class MessageCache:
         return message
 
     def peek(self, lane: int, sequence: int) -> StoredMessage | None:
+        """Return the message, which stays; None when it is not here."""
         messages = self._lanes.get(lane)
         return messages.get(sequence) if messages else None
 
     def is_shared(self, lane: int) -> bool:
-        """Whether others may need what the lane takes, so that no memory comes free with it."""
+        """Return whether other lanes may need the lane's messages, so that taking one frees no memory."""
         return False
 
     def has(self, lane: int) -> bool:
+        """Return whether a message of the lane is here."""
         return bool(self._lanes.get(lane))
 
     def resize(self, share_bytes: int) -> None:
-        """Another share; what is above it is given back."""
+        """Set another share; what is above it is given back."""
         self._share_bytes = share_bytes
         if self.holder.held_bytes > share_bytes:
             self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least wanted_bytes if there are so many; returns how many. O(messages given back + lanes).
+        """Release at least `wanted_bytes` if there are so many; return how many. O(messages given back + lanes).
 
-        The lane with most messages gives first: it has the farthest to go.
+        The lane with most messages gives first, because it has the farthest to go.
         """
         released = 0
-        while released < wanted_bytes and self._lanes:  # what is on its way here is charged already
+        while released < wanted_bytes and self._lanes:
             lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
             messages = self._lanes[lane]
             stop = len(messages) // 2
@@ -110,23 +119,25 @@ class MessageCache:
         return released
 
     def may_have(self, lane: int, last: int) -> bool:
-        """Whether looking for messages of the lane up to last is worth it. O(1)."""
+        """Return whether messages of the lane up to `last` may be here."""
         return bool(self._lanes.get(lane))
 
     def forget(self, lane: int) -> None:
+        """Drop all messages of a lane. O(messages of the lane here)."""
         for message in self._lanes.pop(lane, {}).values():
             self.holder.release(charge_bytes(message))
 
     def forget_runs(self, lane: int, gone: SequenceSet) -> None:
-        """These are gone from the lane. O(messages of the lane here)."""
+        """Drop messages that are gone from the lane. O(messages of the lane here)."""
         for sequence in [sequence for sequence in self._lanes.get(lane, ()) if sequence in gone]:
             self.take(lane, sequence)
 
     def statistics(self) -> CacheStatistics:
+        """Return the figures of the cache. O(lanes)."""
         return CacheStatistics(len(self), self.holder.held_bytes, self._share_bytes, self.served)
 
     def audit(self) -> int:
-        """The charge of what is really here, found by walking it."""
+        """Return the charge of what is really here, found by walking it."""
         return sum(charge_bytes(message) for messages in self._lanes.values() for message in messages.values())
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """PendingCache: messages that overflowed a TargetList, kept in RAM until the loader wants them back.
 
-What is dropped from here stays in the journal and is read again. It is
-strongest of the two caches: to take a message in, it lets the HeadQueueCache
-give back first.
+What is dropped from here stays in the journal and is read again. The
+PendingCache is the stronger of the two caches: to take a message in, it makes
+the HeadQueueCache give back first.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class PendingCache(MessageCache):
         super().__init__(holder, share_bytes)
         self._head_queue_cache = head_queue_cache
         self._ends: dict[int, int] = {}
-        """Of each lane, behind which arrival nothing was turned away, or given back, yet."""
+        """By lane, the sequence behind the last arrival that was kept, if nothing was given back since."""
 
     def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool:
-        """Keep an arrival that a list could not take, if little or nothing between that list and it has to be read.
+        """Keep an arrival that a list could not take, if little or nothing before it must be read first.
 
-        is_near: the list is loaded up to this message, or will be soon. Else the one before it must be here, or have
-        been here when another list took it: behind a wide gap the loader comes so late that whatever is kept only
-        takes room from what is nearer.
+        is_near: the list is loaded up to this message, or will be soon. Else the message before it must be here, or
+        have been here when another list took it: behind a wide gap the loader comes so late that a message kept now
+        only takes room from nearer ones.
         """
         sequence = message[0]
         is_kept = is_near or self._ends.get(lane) == sequence or self.peek(lane, sequence - 1) is not None
@@ -38,7 +38,7 @@ class PendingCache(MessageCache):
         return False
 
     def give_back(self, wanted_bytes: int) -> int:
-        """See MessageCache: what came last goes, so what comes next would leave a gap."""
+        """Release at least `wanted_bytes`, newest first: what arrives next would leave a gap."""
         self._ends.clear()
         return super().give_back(wanted_bytes)
 

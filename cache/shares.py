@@ -1,4 +1,8 @@
-"""The one place where it is decided how memory is shared. Pure functions, no state, replayable."""
+"""The shares: how one memory limit is divided among lists, caches and the rest.
+
+Every rule about it is here, as pure functions without state, so that a curve
+or a plan can apply the rules to limits that nobody runs with.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +11,44 @@ from dataclasses import dataclass
 from typing import Final
 
 HEAD_QUEUE_CACHE_SHARE: Final = 0.25
-"""Most of the limit that the HeadQueueCache may hold: it serves arrivals of consumers, which are rare."""
+"""Most of the limit that the HeadQueueCache may hold: it serves consumers that arrive, which is rare."""
 PENDING_CACHE_SHARE: Final = 0.65
-"""Most that the PendingCache may hold of what the fixed parts leave. With a quarter of the limit, queues whose
-consumers come by in turn kept half as much as a plain LRU; with all of it, lists that run empty find no room."""
+"""Most that the PendingCache may hold of what the fixed parts leave. Much less, and queues whose consumers come by in
+turn keep less than under a plain LRU; all of it, and lists that run empty find no room."""
 DISPATCH_AREA_SHARE: Final = 0.5
-"""Most of what the fixed parts leave that bodies handed out may hold; beyond it deliveries are lazy, so nothing is
-undeliverable."""
+"""Most of what the fixed parts leave that bodies in flight may hold. Beyond it deliveries are lazy, so every message
+stays deliverable."""
 IN_FLIGHT_SHARE: Final = 0.75
-"""The same with the lazy ones: beyond it who holds a delivery gets no other, so that who holds none always gets one."""
+"""Most of it that deliveries in flight may hold, lazy ones included. Beyond it a consumer that holds a delivery gets no
+other, so that a consumer that holds none always gets one."""
 TARGET_LISTS_SHARE: Final = 0.375
+"""Part of the limit that the high watermarks of all TargetLists add up to."""
 LARGE_MESSAGE_SHARE: Final = 0.125
-"""A message above this share is never loaded ahead: its delivery reads the body when it is looked at."""
+"""A message above this share of the limit is never loaded ahead: its delivery reads the body when it is used."""
 
 SPILL_BUFFER_SHARE: Final = 1 / 16
-"""Beyond it a batch is written to tmp-storage before it is full."""
+"""Part of the limit that the SpillBuffer holds before it writes batches that are not full."""
 DUPLICATES_SHARE: Final = 1 / 16
-"""Most that the ids take of messages that must not be stored again."""
+"""Most of the limit that the ids of deduplication may hold."""
 SPILL_ROOM_SHARE: Final = 1 / 64
-"""So much is asked for at a time, for non-persistent messages that find no room."""
+"""Part of the limit that is reclaimed at a time for non-persistent messages that find no room."""
 LOAD_SHARE: Final = 1 / 16
 """Most of the limit that one load may bring."""
 LOAD_BYTES_MAX: Final = 1 << 20
-"""So much that the fixed costs of a load, locks and hand-overs between threads, hardly count."""
+"""Most bytes of a load; with more, its fixed costs (locks, hand-overs between threads) would not fall any further."""
 
 SUPPLY_SECONDS: Final = 4.0
+"""Seconds for which a full TargetList supplies its consumers."""
 UNMEASURED_BYTES_PER_SECOND: Final = 65536.0
-"""So fast are consumers taken to be that have not taken anything yet."""
+"""The rate that is assumed of consumers that have not taken anything yet."""
 BYTES_PER_SECOND_MIN: Final = 1024.0
-"""And so fast those at least that stand still: what their lists hold is not infinitely many seconds of supply."""
+"""The least rate that is assumed, also of consumers that take nothing: no list holds an infinite supply."""
 HIGH_WATERMARK_BYTES_MIN: Final = 256 * 1024
+"""A slower list gets so much all the same, unless its fair share is less."""
 
 
 def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float | None) -> int:
-    """How much a TargetList should hold directly: four seconds of its supply, within its fair share of the limit.
+    """Return what a TargetList should hold directly: four seconds of supply, within its fair share of the limit.
 
     bytes_per_second: how fast its consumers take; None while nothing was measured yet.
     """
@@ -50,10 +58,10 @@ def high_watermark_bytes(limit_bytes: int, lists: int, bytes_per_second: float |
 
 
 def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
-    """How much each TargetList should hold directly: as high_watermark_bytes, but who needs less leaves it to others.
+    """Return what each TargetList should hold directly, where a list that needs less leaves the rest to the others.
 
     rates: of each list, in bytes a second. Small wishes are granted whole, and what they leave is divided equally
-    among the others: of the rules tried, the one with the fewest misses where rates differ and change.
+    among the others (max-min fairness).
     """
     room = int(limit_bytes * TARGET_LISTS_SHARE)
     share = room // max(len(rates), 1)
@@ -67,17 +75,17 @@ def high_watermarks(limit_bytes: int, rates: Sequence[float | None]) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Whatever follows from a memory limit, in bytes."""
+    """The bytes that follow from a memory limit."""
 
     limit_bytes: int
     index_cache_bytes: int
-    """Most that the blocks of the index take."""
+    """Most that the blocks of the index may hold."""
     index_guaranteed_bytes: int
-    """The same, and half as much for packed blocks while a checkpoint writes them."""
+    """The same and half as much for packed blocks while a checkpoint writes them."""
     metadata_bytes: int
-    """What the metadata store has in RAM; charged whole."""
+    """RAM of the metadata store, charged whole."""
     available_bytes: int
-    """What the fixed parts leave."""
+    """What the fixed parts leave of the limit."""
     head_queue_cache_bytes: int
     pending_cache_bytes: int
     dispatch_bytes_max: int
@@ -90,7 +98,11 @@ class Shares:
 
     @classmethod
     def of(cls, limit_bytes: int, *, index_bytes: int, metadata_bytes: int, fixed_bytes: int) -> Shares:
-        """index_bytes: three quarters of it are the index's. fixed_bytes: of all parts that no limit changes."""
+        """Divide a limit.
+
+        index_bytes: three quarters of it are guaranteed to the index. fixed_bytes: what all parts take together that
+        are the same under any limit.
+        """
         index_guaranteed_bytes = index_bytes * 3 // 4
         available_bytes = limit_bytes - index_guaranteed_bytes - metadata_bytes - fixed_bytes
         assert available_bytes > 0, "the smallest memory limit has room for the fixed parts"

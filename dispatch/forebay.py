@@ -11,8 +11,9 @@ from ..store.disk.disk import OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
 from ..store.errors import StoreFailed
 from ..store.maintenance.cleaner import CleanupReport
-from ..store.metadata.memory import VolatileMetadataStore
-from ..store.metadata.sqlite import MetadataStore, SqliteMetadataStore
+from ..store.metadata.memory import MemoryMetadataStore
+from ..store.metadata.sqlite import SqliteMetadataStore
+from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .config.settings import Settings, settings_from
 from .consumer.consumer import Consumer
@@ -170,7 +171,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         if chosen.persistent_index:
             return on_disk
         on_disk.clear()  # nobody brings it up to date from now on
-        return VolatileMetadataStore(cache_bytes)
+        return MemoryMetadataStore(cache_bytes)
 
     try:
         trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None

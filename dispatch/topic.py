@@ -32,7 +32,6 @@ class Topic(Sender):
     def __init__(self, engine: Engine, area: TopicState) -> None:
         super().__init__(engine, area)
         self._topic = area
-        self._messages = engine.topics.store
 
     def subscribe(
         self,

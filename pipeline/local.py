@@ -9,7 +9,7 @@ others go on.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from ..dispatch.explain.disk import explain_data_log
@@ -18,7 +18,7 @@ from ..store.disk.disk import Disk
 from ..store.errors import ForebayError, JournalCorrupt
 from ..store.format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..store.format.state import TOPIC, Destination
-from ..store.index.lane import Lane
+from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
 from ..store.inspect.read_only import Look, look
 from ..store.maintenance.leases import read_leases
@@ -240,7 +240,7 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
             rows.append(_row(store, destination, None, lanes, seen, now_ms))
     for subscriber in seen.subscriptions.by_number.values():
         topic = seen.destinations[subscriber.facts.topic]
-        mine: list[Lane] = []
+        mine: list[JournaledLane] = []
         for lane in filter(None, subscriber.lanes):
             lane.catch_up()
             mine.append(lane)
@@ -249,7 +249,12 @@ def backlog_of(store: Store, disk: Disk, now_ms: int) -> list[BacklogRow]:
 
 
 def _row(
-    store: Store, destination: Destination, subscription: str | None, lanes: list[Lane], seen: Look, now_ms: int
+    store: Store,
+    destination: Destination,
+    subscription: str | None,
+    lanes: Sequence[JournaledLane],
+    seen: Look,
+    now_ms: int,
 ) -> BacklogRow:
     times = [time for lane in lanes if (time := _oldest_ms(lane, seen)) is not None]
     return BacklogRow(
@@ -263,7 +268,7 @@ def _row(
     )
 
 
-def _oldest_ms(lane: Lane, seen: Look) -> int | None:
+def _oldest_ms(lane: JournaledLane, seen: Look) -> int | None:
     """When the first pending message of a lane was sent. One read."""
     run = lane.pending_run(0, 1)
     if run is None:

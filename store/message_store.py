@@ -12,24 +12,57 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from .account import Account, Unlimited
 from .clock import SteadyClock
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .format.identity import Identity
 from .format.imports import Imports
-from .format.record import ATTEST, DESTINATION, STATE
-from .format.state import QUEUE, Destination, State, encode_destination, encode_root, encode_state
-from .index.block import BlockDamaged, Extent, Singles
+from .format.places import Extent, Singles
+from .format.record import (
+    ACK,
+    ATTEST,
+    DELETE,
+    DESTINATION,
+    IDENTIFIED,
+    RANGES_MAX,
+    RETURN,
+    STATE,
+    SUBSCRIBE,
+    TIMED,
+    UNSUBSCRIBE,
+    Range,
+    Returned,
+    ranges_payload,
+    returns_payload,
+)
+from .format.state import (
+    QUEUE,
+    CountedRun,
+    Destination,
+    State,
+    Subscription,
+    encode_delete,
+    encode_destination,
+    encode_root,
+    encode_state,
+    encode_subscription,
+    encode_unsubscribe,
+)
+from .format.times import Times
+from .index.block import BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
 from .index.index import Index
 from .index.lane import Lane
-from .index.subscriptions import Subscriptions
-from .journal.journal import OFFSET_BITS, Journal
+from .index.pending_lane import JournaledLane
+from .index.subscriptions import Subscriber, Subscriptions
+from .index.topic_lane import NO_RECORD, SubscriptionLane
+from .journal.journal import Journal
 from .journal.marker import Mark, leave_mark, read_mark, write_mark
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
@@ -39,12 +72,12 @@ from .maintenance.leases import Lease, read_leases
 from .maintenance.relocation import Relocation
 from .maintenance.retention import RetentionReasons
 from .message import id_prefix
-from .metadata.sqlite import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
+from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
+from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
+from .parts import StoreParts
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
-from .refusal import Refusal
-from .store_statistics import StoreStatistics, store_statistics
 from .transactions import Transactions
 
 logger = logging.getLogger("forebay.store")
@@ -52,6 +85,19 @@ logger = logging.getLogger("forebay.store")
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
 """Blocks of topics looked at before the state lock is let go: a few milliseconds."""
+
+
+INDEX_LIMIT: Final = "the share of memory_limit that the index may take with persistent_index=False"
+
+
+class StoreStatistics(NamedTuple):
+    """How much a store holds, as plain numbers."""
+
+    journal_bytes: int
+    live_bytes: int
+    data_logs: int
+    index_bytes: int
+    pending_messages: int
 
 
 class MessageStore:
@@ -107,7 +153,6 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
-        self.refusal = Refusal(self)
         self._is_postponed = False
         """The last checkpoint found no room."""
         self._store_id = b""
@@ -116,13 +161,14 @@ class MessageStore:
         """A checkpoint is due when adds reaches this."""
         self._attest_end = 0
         self.steady = SteadyClock(clock_ms, monotonic)
-        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index)
-        self.index.attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
+        attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
+        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index, attempts)
+        self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
         self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
         self.transactions.acked_lane = self.subscriptions.lane_numbered
-        self.timetable = DueTimes(self, lambda: self._metadata, self._doubt_index)
+        self.timetable = DueTimes(self.index, self._timed_blocks)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
@@ -153,19 +199,12 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            (
-                self._disk,
-                self.index,
-                self.subscriptions,
-                self.transactions,
-                metadata,
-                mark,
-                self._store_id,
-                self._recovery_checkpoint,
-            ),
+            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.transactions, self.duplicates),
+            mark,
+            self._store_id,
+            self._recovery_checkpoint,
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
-            duplicates=self.duplicates,
         )
         self.transactions.forget_open()
         self.steady.advance_to(self.index.latest_ms)
@@ -266,6 +305,21 @@ class MessageStore:
             self.duplicates.see(destination.number, name)
         return destination
 
+    def delete_destination(self, number: int) -> None:
+        """Delete a queue with everything in it; its number is never used again. O(blocks of the index that it has).
+
+        One record stands for acks of all its messages and for its name. Each data log begins with the destinations
+        that exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain
+        for the record's sake. A crash leaves the queue with all that it had, or none of it.
+
+        REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        """
+        with self.journal.uninterrupted():
+            self.journal.append(DELETE, 0, 1, encode_delete(number))
+            del self.destinations[number]
+            self.index.forget(number)
+            self.duplicates.forget(number)
+
     def note_groups(self, number: int) -> None:
         """From here on a queue has messages with groups, also after a restart. REQUIRES: state lock."""
         if not (known := self.destinations[number]).has_groups:
@@ -293,7 +347,9 @@ class MessageStore:
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Append one message; returns its sequence. REQUIRES: state lock. Raises StoreFull or StoreFailed."""
+        """Append one message; return its sequence. REQUIRES: state lock. Raises StoreFull or StoreFailed."""
+        if lane.is_unread:
+            return self._pass_over(lane, 1)
         journal = self.journal
         try:
             offset = journal.append_one(
@@ -301,33 +357,66 @@ class MessageStore:
             )
             data_log = journal.data_log
             self.adds += 1
-            return lane.add_one(data_log, offset, len(properties) + len(body), self.index.uses[data_log])
+            return lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
         except ForebayError:
             raise
         except BaseException:
             self.journal.interrupted()
             raise
 
-    def add_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> int:
-        """Append (properties, body) pairs as one record, all or nothing; returns the first sequence.
+    def append_slice(
+        self,
+        lane: Lane,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        times: Sequence[Times] = (),
+        identities: Sequence[Identity] = (),
+        *,
+        flags: int = 0,
+    ) -> int:
+        """Append (properties, body) pairs as one record, all or nothing; return the first sequence.
 
-        REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them.
+        times: of each message, as its properties say, where some message has any. identities: of those messages that
+        have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
+
+        REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
+        stored) or StoreFailed.
         """
+        if lane.is_unread:
+            return self._pass_over(lane, len(contents), identities)
         journal = self.journal
+        flags |= lane.priority | (TIMED if times else 0) | (IDENTIFIED if identities else 0)
         try:
-            offset, lengths = journal.append_slice(
-                lane.priority, lane.destination, lane.next_sequence, timestamp, contents
-            )
+            offset, lengths = journal.append_slice(flags, lane.destination, lane.next_sequence, timestamp, contents)
             data_log = journal.data_log
             self.adds += len(lengths)
-            return lane.add_slice(data_log, offset, lengths, self.index.uses[data_log])
+            first = lane.add_slice(data_log, offset, lengths, self._uses[data_log])
+            if times:
+                lane.put_times(first, times)
+                self.index.latest_ms = max(self.index.latest_ms, timestamp)
+            for identity in identities:
+                self.duplicates.note(identity)
+            return first
         except ForebayError:
             raise
         except BaseException:
             self.journal.interrupted()
             raise
 
-    def remove(self, lane: Lane, first: int, last: int) -> int:
+    def _pass_over(self, lane: Lane, messages: int, identities: Sequence[Identity] = ()) -> int:
+        """Give numbers to messages that no subscription gets, instead of storing them; return the first.
+
+        One record of 48 bytes says so, so that no id is ever given twice.
+        """
+        first = lane.next_sequence
+        with self.journal.uninterrupted():
+            self.journal.append_ack(lane.priority, lane.destination, first, messages)
+            lane.skip_to(first + messages)
+        for identity in identities:
+            self.duplicates.note(identity)
+        return first
+
+    def remove(self, lane: JournaledLane, first: int, last: int) -> int:
         """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
         journal = self.journal
         try:
@@ -339,7 +428,7 @@ class MessageStore:
             self.journal.interrupted()
             raise
 
-    def remove_one(self, lane: Lane, sequence: int) -> int:
+    def remove_one(self, lane: JournaledLane, sequence: int) -> int:
         """As remove, for one: the path of every single ack. REQUIRES: state lock."""
         journal = self.journal
         try:
@@ -351,7 +440,72 @@ class MessageStore:
             self.journal.interrupted()
             raise
 
-    def plan(self, lane: Lane, runs: Sequence[tuple[int, int]]) -> list[Region]:
+    def record_delivery_counts(self, lane: int, runs: Sequence[CountedRun]) -> None:
+        """Count deliveries of a lane that did not end with an ack, in one record for up to 4,096 runs.
+
+        Call it when messages come back, and before one that came back already is handed out again: so the count also
+        grows where the process dies of the message. The record is not synced for itself. Where it can't be written
+        the count is in RAM alone. REQUIRES: state lock.
+        """
+        table = self.index.attempts
+        for run in runs:
+            table.put(lane, *run)
+        if not table.is_recorded(lane):
+            return
+        try:
+            for at in range(0, len(runs), RANGES_MAX):
+                part = [
+                    Returned(run.first, run.last - run.first + 1, run.attempts) for run in runs[at : at + RANGES_MAX]
+                ]
+                payload = returns_payload(lane >> LANE_SHIFT, part)
+                self.journal.append(RETURN, lane & LANE_MASK, len(part), payload)
+        except ForebayError as error:
+            logger.debug("delivery counts are in RAM alone: %s", error)
+
+    # ------------------------------------------------------------------ subscriptions
+
+    def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
+        """Subscribe to what is sent to a topic from now on. REQUIRES: state lock. Raises StoreFull or StoreFailed.
+
+        name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
+        """
+        facts = Subscription(self.subscriptions.next_number, topic, name or "", selector)
+        with self.journal.uninterrupted():
+            if name is not None:
+                self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
+            return self.subscriptions.begin(facts, is_durable=name is not None)
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """End a subscription, and with it the need for what it alone needed.
+
+        REQUIRES: state lock. Raises StoreFull or StoreFailed.
+        """
+        number = subscriber.facts.number
+        with self.journal.uninterrupted():
+            if subscriber.is_durable:
+                self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
+            self.subscriptions.end(number)
+
+    def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
+        """Acknowledge many runs of a subscription with few records; return how many messages were pending.
+
+        is_durable: of the subscription; without it no record is written. REQUIRES: state lock.
+        """
+        removed = 0
+        for at in range(0, len(runs), RANGES_MAX):
+            part = runs[at : at + RANGES_MAX]
+            with self.journal.uninterrupted():
+                data_log = NO_RECORD
+                if is_durable:
+                    ranges = [Range(first, last - first + 1) for first, last in part]
+                    self.journal.append(ACK, lane.priority, len(ranges), ranges_payload(lane.destination, ranges))
+                    data_log = self.journal.data_log
+                removed += sum(lane.remove(first, last, data_log) for first, last in part)
+        return removed
+
+    # ------------------------------------------------------------------ reading
+
+    def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
         """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
@@ -362,7 +516,7 @@ class MessageStore:
         """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
         return read_regions(regions)
 
-    def quarantine(self, lane: Lane, sequence: int) -> bool:
+    def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
         """Copy a pending message that does not verify to the quarantine, and acknowledge it. REQUIRES: no lock.
 
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
@@ -397,6 +551,16 @@ class MessageStore:
         assert self._metadata is not None
         try:
             return self._metadata.read_block(lane, block)
+        except MetadataDamaged as damage:
+            self._doubt_index(damage)
+            raise
+
+    def _timed_blocks(
+        self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int
+    ) -> list[tuple[int, int]]:
+        assert self._metadata is not None
+        try:
+            return self._metadata.timed(kind, lane, behind, until_ms, most)
         except MetadataDamaged as damage:
             self._doubt_index(damage)
             raise
@@ -453,7 +617,8 @@ class MessageStore:
             finally:
                 with self._lock, self.journal.uninterrupted():
                     self.index.settle(taken, deletes, is_stored)
-                    self.refusal.admit((is_stored or metadata.is_persistent) and not metadata.is_filling)
+                    has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
+                    self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
@@ -586,8 +751,15 @@ class MessageStore:
         return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 
     def statistics(self) -> StoreStatistics:
-        """REQUIRES: state lock. O(lanes + data logs), no disk."""
-        return store_statistics(self.index, self.journal)
+        """Return how much the store holds. REQUIRES: state lock. O(lanes + data logs), no disk."""
+        lanes = self.index.lanes.values()
+        return StoreStatistics(
+            journal_bytes=self.journal.journal_bytes,
+            live_bytes=sum(lane.pending_bytes for lane in lanes),
+            data_logs=len(self.journal.sizes),
+            index_bytes=self.index.held_bytes,
+            pending_messages=sum(lane.pending_messages for lane in lanes),
+        )
 
     def raise_if_closed(self) -> None:
         if self._is_closed:

@@ -43,8 +43,10 @@ from .format.state import State
 from .format.times import TIMES_BLOCKS, Times, read_times
 from .index.deduplication import Deduplication
 from .index.index import Index
-from .index.lane import LANE_SHIFT, Lane
-from .journal.journal import OFFSET_BITS, OFFSET_MASK, Journal
+from .index.lane import Lane
+from .index.pending_lane import JournaledLane
+from .journal.journal import Journal
+from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 
 
 class Transactions:
@@ -65,7 +67,7 @@ class Transactions:
         self._prepared_bytes: Counter[int] = Counter()
         """Data log -> bytes of slices in it of those that are."""
         self._begun = 0
-        self.acked_lane: Callable[[int], Lane] = index.lane_numbered
+        self.acked_lane: Callable[[int], JournaledLane] = index.lane_numbered
         """The lane of a number that a branch acknowledges in: of a queue, or of a subscription."""
 
     # ------------------------------------------------------------------ which there are
@@ -199,12 +201,7 @@ class Transactions:
         journal = self.journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
-            if len(contents) == 1:
-                properties, body = contents[0]
-                offset = journal.append_one(flags, lane.destination, branch.number, timestamp, properties, body)
-                lengths = [len(properties) + len(body)]
-            else:
-                offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
+            offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
             self.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
@@ -311,7 +308,7 @@ def apply_commit(
     lengths_of: Callable[[CommittedSlice], Sequence[int] | None],
     times_of: Callable[[CommittedSlice], list[Times]],
     make_room: Callable[[], None],
-    acked_lane: Callable[[int], Lane],
+    acked_lane: Callable[[int], JournaledLane],
 ) -> None:
     """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
 

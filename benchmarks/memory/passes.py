@@ -19,7 +19,7 @@ import forebay
 from forebay.cache.process.memory import unique_set_bytes
 from forebay.dispatch.config.sizes import KIB, MIB
 from forebay.dispatch.planning.observer import Watch
-from forebay.store.tmp.non_persistent_lane import NOWHERE
+from forebay.store.numbering import NOWHERE
 
 from .traffic import BEGIN, SEND, Step, Traffic
 

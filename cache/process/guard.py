@@ -1,10 +1,10 @@
-"""The memory guard: notes when the process has grown far beyond what the ledger says, and what is known of why.
+"""The memory guard: notes when the process has grown far beyond what the ledger says, and why if that is known.
 
 The ledger is about messages and their index; the process is also the
-interpreter, the host's own objects and pages that the C library has free.
-The guard compares the growth of both since it first looked, says so in the
-log when they are far apart, at most every ten minutes, and keeps the figures
-for statistics. It limits nothing.
+interpreter, the host's own objects and pages that the C library keeps free.
+The guard compares the growth of both since its first sample, logs a warning
+when they are far apart, at most every ten minutes, and keeps the figures for
+statistics. It limits nothing.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ LOOK_SECONDS: Final = 10.0
 LOG_SECONDS: Final = 600.0
 GROWTH_FACTOR: Final = 1.25
 GROWTH_BYTES: Final = 40 << 20
-"""The process may have grown by so many times the ledger, and so many bytes."""
+"""The process may have grown by GROWTH_FACTOR times the ledger's growth and GROWTH_BYTES."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatistics:
-    """What the process has for itself, beside what the ledger explains. Of the last look, at most ten seconds ago."""
+    """The memory of the process beside what the ledger explains, at most ten seconds ago."""
 
     process_bytes: int
     expected_bytes: int
-    """At most so many follow from the ledger: what it had when the guard first looked, 1.25 times what the ledger has
-    grown by, and 40 MiB."""
+    """The most that the ledger explains: what the process had at the first sample, 1.25 times the growth of the ledger
+    since, and 40 MiB."""
     excess_bytes: int
-    """How far it is above that; 0 where it is not."""
+    """Bytes above that."""
     why: str
-    """What is known of the reason; "" where there is no excess."""
+    """The reason, as far as it is known; "" where there is no excess."""
 
 
 class MemoryGuard:
-    """REQUIRES: one thread at a time."""
+    """Compares process and ledger. Requires: one thread at a time."""
 
     def __init__(self, process_bytes: Callable[[], int], return_free_memory: Callable[[], None]) -> None:
         self._process_bytes = process_bytes
@@ -46,10 +46,13 @@ class MemoryGuard:
         self._base_bytes: int | None = None
         self._look_at = self._log_at = 0.0
         self.statistics: ProcessStatistics | None = None
-        """None before the first look."""
+        """The last sample; None before the first."""
 
     def look(self, now: float, held_bytes: int) -> None:
-        """If it is time. held_bytes: of the ledger. About 1 ms, 9 ms for a process of 1 GB. REQUIRES: no lock."""
+        """Take a sample if ten seconds have passed. O(pages of the process). Requires: no lock.
+
+        held_bytes: of the ledger.
+        """
         if self._base_bytes is not None and now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
@@ -75,7 +78,10 @@ class MemoryGuard:
             )
 
     def _find_out(self, process_bytes: int, expected_bytes: int) -> tuple[int, str]:
-        """(what the process has now, why it was too much): what the C library gives back was free, the rest is used."""
+        """Return what the process has now, and why it was too much.
+
+        What the C library gives back was free; the rest is in use.
+        """
         self._return_free_memory()
         left_bytes = self._process_bytes()
         free_bytes, excess_bytes = process_bytes - left_bytes, process_bytes - expected_bytes

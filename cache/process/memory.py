@@ -1,9 +1,8 @@
-"""Process memory: how much there is, and how much of it this process has taken for itself.
+"""Process memory: how much RAM there is, and how much of it this process has for itself.
 
-Read from the system at each call and kept nowhere. A container's limit
-counts like the machine's own: whichever is smaller is what there is.
-psutil is imported by the first call that needs it (~20 ms), so that
-importing the library stays quick.
+Each call reads the system anew. A container's limit counts like the machine's
+own: the smaller of them is what there is. psutil is imported by the first call
+that needs it, so that importing the library stays quick.
 """
 
 from __future__ import annotations
@@ -16,23 +15,22 @@ CGROUP_ROOT = "/sys/fs/cgroup"
 
 
 def total_memory_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
-    """RAM that this process may use: the machine's, or the smallest limit of the control groups around it."""
+    """Return the RAM that this process may use: the machine's, or the smallest limit of its control groups."""
     import psutil
 
     return min([int(psutil.virtual_memory().total), *_cgroup_limits(membership, root)])
 
 
 def default_limit_bytes(*, membership: str = CGROUP_MEMBERSHIP, root: str = CGROUP_ROOT) -> int:
-    """A quarter of total_memory_bytes(): the memory limit where none is set."""
+    """Return the memory limit where none is set: a quarter of total_memory_bytes()."""
     return total_memory_bytes(membership=membership, root=root) // 4
 
 
 def unique_set_bytes() -> int:
-    """Bytes that only this process maps: its anonymous memory, and the files that nobody else has mapped.
+    """Return the bytes that only this process maps: anonymous memory, and files that no other process has mapped.
 
-    Resident bytes where the system does not tell. The kernel walks the page
-    table for it: 0.2 ms for a small process, 9 ms at 1 GB, without the
-    interpreter lock. Once a second is fine, once a message is not.
+    Resident bytes where the system does not tell. O(pages of the process),
+    without the interpreter lock: fine once a second, not once a message.
     """
     import psutil
 
@@ -44,10 +42,7 @@ def unique_set_bytes() -> int:
 
 
 def return_free_memory() -> None:
-    """Ask the C library to give free pages back to the system, where it can. Best effort.
-
-    A few ms for 100 MB, without the interpreter lock.
-    """
+    """Ask the C library to give free pages back to the system, where it can. Milliseconds, without interpreter lock."""
     import ctypes
 
     try:
@@ -57,11 +52,11 @@ def return_free_memory() -> None:
 
 
 def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
-    """Each limit on the way from the process's own group to the root.
+    """Yield each limit on the way from the process's own group to the root; all of them hold at once.
 
-    All of them hold at once. In a container the group's path is often the
-    host's and does not exist under root, where root itself is the
-    container's own group: a missing file is no limit.
+    In a container the group's path is often the host's and does not exist
+    under root, where root itself is the container's own group: a missing file
+    is no limit.
     """
     for directory, file_name in _memory_groups(membership, root):
         try:
@@ -75,7 +70,7 @@ def _cgroup_limits(membership: str, root: str) -> Iterator[int]:
 
 
 def _memory_groups(membership: str, root: str) -> Iterator[tuple[str, str]]:
-    """Each directory, and the file name in it, that may hold a limit of this process."""
+    """Yield each directory, and the file name in it, that may hold a limit of this process."""
     try:
         with open(membership, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.readlines()

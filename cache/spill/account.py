@@ -1,9 +1,9 @@
-"""SpillAccount: pays for what must be known of spilled messages, also when RAM is full.
+"""SpillAccount: pays for the places of spilled messages, also when RAM is full.
 
-To spill a batch gives memory back, but some of it is needed before. So a
-little is always held ahead, and refilled from what comes free. The last of it
-is for consumers: without it messages that fill RAM with their places could
-not even be handed out lazily, and nothing would ever come free.
+Spilling a batch gives memory back, but it needs some before. So a little is
+always held ahead, and refilled from what comes free. The last of it is for
+consumers: without it messages that fill RAM with their places could not even
+be delivered lazily, and nothing would ever come free.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..charge import OVERHEAD_BYTES
 AHEAD_BYTES: Final = 16 * 1024
 """More than the places of any batch take that one lane writes."""
 OWNER_AHEAD_BYTES: Final = 860
-"""What each other lane takes whose messages of the batch lie in three stretches between what it has spilled before."""
+"""The places of each further lane whose messages of a batch lie in three runs between what it has spilled before."""
 
 LAST_BYTES: Final = 4 * OVERHEAD_BYTES
-"""No place takes them: for so many lists that have nothing else."""
+"""Bytes that no place takes: four lists that have nothing else may load a message each."""
 
 
 class SpillAccount:
-    """Implements the store's Account. The state lock guards it."""
+    """Implements the store's Account for the places of spilled messages. The state lock guards it."""
 
     def __init__(self, holder: Holder) -> None:
         self.holder = holder
@@ -32,15 +32,15 @@ class SpillAccount:
         self.ahead_bytes = 0
         """Charged already and not used; nothing before the first refill."""
         self.last_bytes = 0
-        """The same, for consumers."""
+        """Charged already and not used: for consumers alone."""
 
     @property
     def missing_bytes(self) -> int:
-        """So much less is held ahead than should be."""
+        """Bytes by which less is held ahead than should be."""
         return self._wanted_bytes - self.ahead_bytes
 
     def write_for(self, lanes: int) -> None:
-        """A batch may be for so many lanes from now on."""
+        """Hold enough ahead for batches that are for so many lanes."""
         self._wanted_bytes = AHEAD_BYTES + OWNER_AHEAD_BYTES * (lanes - 1)
         surplus_bytes = self.ahead_bytes - self._wanted_bytes
         if surplus_bytes > 0:
@@ -49,6 +49,7 @@ class SpillAccount:
         self.refill()
 
     def reserve(self, charge_bytes: int) -> bool:
+        """Charge for places, or else take from what is held ahead; False where neither is possible."""
         if self.holder.reserve(charge_bytes):
             return True
         if charge_bytes > self.ahead_bytes:
@@ -57,12 +58,16 @@ class SpillAccount:
         return True
 
     def release(self, charge_bytes: int) -> None:
+        """Release a charge; what is missing ahead is kept of it."""
         kept_bytes = min(charge_bytes, self.missing_bytes)
         self.ahead_bytes += kept_bytes
         self.holder.release(charge_bytes - kept_bytes)
 
     def lend(self, to: Holder, charge_bytes: int) -> bool:
-        """Of the last bytes, to who has nothing. Whoever has it releases it, and nothing arrives before it is back."""
+        """Lend some of the last bytes to a holder that has nothing, and return whether there were so many.
+
+        The borrower releases them, and nothing arrives before they are back.
+        """
         if charge_bytes > self.last_bytes:
             return False
         self.last_bytes -= charge_bytes
@@ -70,30 +75,30 @@ class SpillAccount:
         return True
 
     def has_last(self) -> bool:
-        """Whether the last bytes are there, or are again now."""
+        """Reserve the last bytes that are missing and return whether all are there."""
         lent_bytes = LAST_BYTES - self.last_bytes
         if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES
         return self.last_bytes == LAST_BYTES
 
     def refill(self) -> None:
-        """Memory came free: hold as much ahead as should be."""
+        """Hold as much ahead as should be, if memory came free."""
         self.has_last()
         missing_bytes = self.missing_bytes
         if missing_bytes and self.holder.reserve_again(missing_bytes):
             self.ahead_bytes = self._wanted_bytes
 
     def give_ahead(self) -> None:
-        """What is held ahead is wanted for a message that has no other place."""
+        """Release all that is held ahead, for a message that has no other place."""
         self.holder.release(self.ahead_bytes + self.last_bytes)
         self.ahead_bytes = self.last_bytes = 0
 
 
 class ArrivalAccount:
-    """Implements the store's Account, for what must be known of arrivals: others give memory back for it."""
+    """Implements the store's Account for the places of arrivals, which may reclaim memory from others."""
 
-    def __init__(self, account: SpillAccount, make_room: Callable[[int], None]) -> None:
-        """make_room: gives so many bytes back where it can; it spills, and account pays for that."""
+    def __init__(self, account: SpillAccount, make_room: Callable[[int], object]) -> None:
+        """make_room: reclaims so many bytes where it can; it spills, and `account` pays for that."""
         self._account = account
         self._make_room = make_room
 

@@ -1,7 +1,12 @@
-"""SpillBuffer: non-persistent messages that RAM has no place for, gathered until a write to tmp-storage is worth it.
+"""SpillBuffer: gathers non-persistent messages that RAM has no other place for until they are worth a write.
 
-Of each it has the only copy. What is asked for meanwhile is taken from here
-and never written.
+The buffer has the only copy of each message. What is wanted meanwhile is taken
+from here and never written. A crash takes all of it.
+
+Lanes of one fan-out number their messages alike and share what waits here:
+such a message is here once, charged once, with a bit for each lane that still
+needs it, and goes with the last of them. A `key` below is the number of a
+lane on its own, or of the pool that lanes share.
 """
 
 from __future__ import annotations
@@ -16,28 +21,88 @@ from ..message_cache import MessageCache
 
 BATCH_MESSAGES: Final = 256
 BATCH_BYTES: Final = 256 * 1024
-"""Charge of a batch. One write of one message costs 14 µs, of 256 of them less than one each."""
+"""Charge of a batch: a write costs so much more than a message that few messages should not have one of their own."""
 FREEING_BYTES: Final = 4 * 1024
-"""Charge of a lane's messages from which on a write surely frees memory: the places of a single one take 1.2 KiB."""
+"""Charge of messages of one key from which on a write surely frees memory: the places of a single one take 1.2 KiB."""
+
+
+class Pool:
+    """The lanes of one fan-out, and which of them need which message."""
+
+    __slots__ = ("number", "lanes", "every", "needed")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Stands for the lanes; no lane has it."""
+        self.lanes: dict[int, int] = {}
+        """The bit of each lane."""
+        self.every = 0
+        """All these bits."""
+        self.needed: dict[int, int] = {}
+        """By sequence, the bits of the lanes that need the message."""
+
+    def join(self, lane: int) -> None:
+        """Give a lane the lowest bit that is free."""
+        bit = self.lanes[lane] = ~self.every & self.every + 1
+        self.every |= bit
+
+    def leave(self, lane: int) -> int:
+        """Take the lane's bit back and return it."""
+        bit = self.lanes.pop(lane)
+        self.every ^= bit
+        return bit
 
 
 class SpillBuffer(MessageCache):
+    """Messages by (key, sequence), and the lanes that need each of them. The state lock guards it."""
+
     def __init__(self, holder: Holder, share_bytes: int) -> None:
-        """share_bytes: beyond it a batch is written before it is full."""
+        """share_bytes: above it a batch is written before it is full."""
         super().__init__(holder, share_bytes)
         self._bytes: dict[int, int] = {}
-        """Charge of each lane's messages."""
+        """Charge of each key's messages."""
         self._floors: dict[int, int] = {}
-        """No message of the lane comes before this sequence."""
+        """A sequence for each key, which is not above any of its messages."""
+        self._pools: dict[int, Pool] = {}
+        """By number."""
+        self._pool_of: dict[int, Pool] = {}
+        """By lane."""
+        self.arriving: tuple[int, int] | None = None
+        """Pool and sequence of the message that its lanes are just getting: it waits until all have it."""
 
     def resize(self, share_bytes: int) -> None:
-        """Another share. Nothing is given back: whoever calls writes what is above it."""
+        """Set another share. Nothing is given back: the caller writes what is above the share."""
         self._share_bytes = share_bytes
 
+    # ------------------------------------------------------------------ lanes that share
+
+    def join(self, lane: int, number: int) -> None:
+        """Let a lane share messages with the others of a pool from now on. `number`: of the pool; no lane has it."""
+        pool = self._pools.get(number)
+        if pool is None:
+            pool = self._pools[number] = Pool(number)
+        pool.join(lane)
+        self._pool_of[lane] = pool
+
+    @property
+    def sharing_lanes_max(self) -> int:
+        """Number of lanes that one batch may be for. O(pools)."""
+        return max((len(pool.lanes) for pool in self._pools.values()), default=1)
+
+    def is_shared(self, lane: int) -> bool:
+        return lane in self._pool_of
+
+    def is_pool(self, key: int) -> bool:
+        """Return whether the key is the number of a pool."""
+        return key in self._pools
+
+    # ------------------------------------------------------------------ messages of a lane
+
     def put(self, lane: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
-        """is_moved: its charge was just released elsewhere."""
+        """Keep the message for the lane if there is room. is_moved: its charge was just released elsewhere."""
         messages = self._lanes.get(lane)
         if messages is None:
+            # A lane that shares is always here: its pool has what it needs.
             return self._put_first(lane, message, is_moved)
         sequence = message[0]
         if sequence in messages:
@@ -52,50 +117,118 @@ class SpillBuffer(MessageCache):
         return True
 
     def _put_first(self, lane: int, message: StoredMessage, is_moved: bool) -> bool:
-        self._lanes[lane] = {}
-        self._bytes[lane] = 0
-        return self.put(lane, message, is_moved=is_moved)
+        pool = self._pool_of.get(lane)
+        if pool is None:
+            self._lanes[lane] = {}
+            self._bytes[lane] = 0
+            return self.put(lane, message, is_moved=is_moved)
+        needed = pool.needed.get(message[0], 0)
+        if not needed and not self.put(pool.number, message, is_moved=is_moved):
+            return False
+        pool.needed[message[0]] = needed | pool.lanes[lane]
+        return True
 
     def take(self, lane: int, sequence: int) -> StoredMessage | None:
-        message = super().take(lane, sequence)
+        """Return the message, which leaves the buffer unless another lane needs it; None when it is not here."""
+        pool = self._pool_of.get(lane)
+        if pool is None:
+            return self._remove(lane, sequence)
+        message = self.peek(lane, sequence)
         if message is not None:
-            self._bytes[lane] -= charge_bytes(message)
+            needed = pool.needed[sequence] & ~pool.lanes[lane]
+            if needed:
+                pool.needed[sequence] = needed
+            else:
+                self._remove_shared(pool, sequence)
         return message
 
+    def _remove(self, key: int, sequence: int) -> StoredMessage | None:
+        message = super().take(key, sequence)
+        if message is not None:
+            self._bytes[key] -= charge_bytes(message)
+        return message
+
+    def _remove_shared(self, pool: Pool, sequence: int) -> None:
+        del pool.needed[sequence]
+        self._remove(pool.number, sequence)
+
+    def peek(self, lane: int, sequence: int) -> StoredMessage | None:
+        pool = self._pool_of.get(lane)
+        if pool is None:
+            return super().peek(lane, sequence)
+        return super().peek(pool.number, sequence) if pool.needed.get(sequence, 0) & pool.lanes[lane] else None
+
+    def has(self, lane: int) -> bool:
+        pool = self._pool_of.get(lane)
+        if pool is None:
+            return super().has(lane)
+        return any(needed & pool.lanes[lane] for needed in pool.needed.values())
+
     def may_have(self, lane: int, last: int) -> bool:
-        return bool(self._lanes.get(lane)) and self._floors[lane] <= last
+        pool = self._pool_of.get(lane)
+        key = lane if pool is None else pool.number
+        return bool(self._lanes.get(key)) and self._floors[key] <= last
 
     def forget(self, lane: int) -> None:
-        if self._lanes.pop(lane, None) is not None:
-            self.holder.release(self._bytes.pop(lane))
+        """Drop all that the lane alone needs; the lane leaves its pool. O(messages of its pool here)."""
+        pool = self._pool_of.pop(lane, None)
+        if pool is None:
+            self._clear(lane)
+            return
+        bit = pool.leave(lane)
+        for sequence, needed in list(pool.needed.items()):
+            if needed == bit:
+                self._remove_shared(pool, sequence)
+            else:
+                pool.needed[sequence] = needed & ~bit
+        if not pool.lanes:
+            del self._pools[pool.number]
+
+    def _clear(self, key: int) -> None:
+        if self._lanes.pop(key, None) is not None:
+            self.holder.release(self._bytes.pop(key))
+
+    # ------------------------------------------------------------------ batches of a key
 
     @property
     def lanes(self) -> list[int]:
-        return [lane for lane, messages in self._lanes.items() if messages]
+        """The keys, lanes of their own and pools, that have messages. O(keys)."""
+        return [key for key, messages in self._lanes.items() if messages]
 
-    def is_batch(self, lane: int) -> bool:
-        """Whether a write is worth it."""
-        return len(self._lanes.get(lane, ())) >= BATCH_MESSAGES or self._bytes.get(lane, 0) >= BATCH_BYTES
+    def is_batch(self, key: int) -> bool:
+        """Return whether the key has so much that a write is worth it."""
+        return len(self._lanes.get(key, ())) >= BATCH_MESSAGES or self._bytes.get(key, 0) >= BATCH_BYTES
 
-    def is_freeing(self, lane: int) -> bool:
-        """Whether a write surely leaves more memory than the places take."""
-        return self._bytes.get(lane, 0) >= FREEING_BYTES
+    def is_freeing(self, key: int) -> bool:
+        """Return whether a write surely leaves more memory than the places of the written messages take."""
+        return self._bytes.get(key, 0) >= FREEING_BYTES
 
     @property
     def is_full(self) -> bool:
+        """Whether the buffer holds its share."""
         return self.holder.held_bytes >= self._share_bytes
 
     def fullest(self) -> int | None:
-        """The lane that holds most. O(lanes)."""
+        """Return the key that holds most. O(keys)."""
         return max(self.lanes, key=self._bytes.__getitem__, default=None)
 
-    def batch(self, lane: int) -> list[StoredMessage]:
-        """The lane's first messages in order, as many as one write takes; they stay."""
-        messages = self._lanes.get(lane)
+    def batch(self, key: int) -> list[StoredMessage]:
+        """Return the key's first messages in order, as many as one write takes; they stay.
+
+        The message that the lanes of a pool are just getting is left out.
+        """
+        messages = self._lanes.get(key)
         if not messages:
             return []
-        if len(messages) <= BATCH_MESSAGES and 2 * self._bytes[lane] <= 3 * BATCH_BYTES:
-            return sorted(messages.values())
+        if len(messages) <= BATCH_MESSAGES and 2 * self._bytes[key] <= 3 * BATCH_BYTES:
+            found = sorted(messages.values())
+        else:
+            found = self._first_messages(messages)
+        if self.arriving == (key, found[-1][0]):
+            found.pop()
+        return found
+
+    def _first_messages(self, messages: dict[int, StoredMessage]) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         room = BATCH_BYTES
         for sequence in sorted(messages)[:BATCH_MESSAGES]:
@@ -106,16 +239,38 @@ class SpillBuffer(MessageCache):
             found.append(message)
         return found
 
-    def drop(self, lane: int, messages: Sequence[StoredMessage]) -> None:
-        """They are written."""
-        if len(messages) == len(self._lanes[lane]):
-            self.forget(lane)
+    def holders(self, number: int, batch: Sequence[StoredMessage]) -> list[tuple[int, int]]:
+        """Return the lanes of a pool that need something of a batch, each with a bit for each message of it."""
+        pool = self._pools[number]
+        alike: dict[int, int] = {}
+        for at, message in enumerate(batch):
+            needed = pool.needed[message[0]]
+            alike[needed] = alike.get(needed, 0) | 1 << at
+        found = (
+            (lane, sum(bits for needed, bits in alike.items() if needed & bit)) for lane, bit in pool.lanes.items()
+        )
+        return [(lane, bits) for lane, bits in found if bits]
+
+    def drop(self, key: int, messages: Sequence[StoredMessage]) -> None:
+        """Drop messages of a key that are written."""
+        pool = self._pools.get(key)
+        if pool is not None:
+            for message in messages:
+                self._remove_shared(pool, message[0])
+        elif len(messages) == len(self._lanes[key]):
+            self._clear(key)
         else:
             for message in messages:
-                self.take(lane, message[0])
+                self._remove(key, message[0])
 
     def _check(self) -> None:
         super()._check()
-        for lane, messages in self._lanes.items():
-            assert self._bytes[lane] == sum(map(charge_bytes, messages.values()))
-            assert not messages or self._floors[lane] <= min(messages)
+        for key, messages in self._lanes.items():
+            assert self._bytes[key] == sum(map(charge_bytes, messages.values()))
+            assert not messages or self._floors[key] <= min(messages)
+        assert self._pool_of == {lane: pool for pool in self._pools.values() for lane in pool.lanes}
+        for number, pool in self._pools.items():
+            assert number == pool.number and pool.lanes
+            assert pool.every == sum(pool.lanes.values()) and pool.every.bit_count() == len(pool.lanes)
+            assert pool.needed.keys() == self._lanes.get(number, {}).keys()
+            assert all(needed and not needed & ~pool.every for needed in pool.needed.values())

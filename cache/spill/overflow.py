@@ -1,10 +1,10 @@
-"""Overflow: what of the non-persistent messages has no place in lists and caches, on its way to tmp-storage.
+"""Overflow: non-persistent messages without a place in lists and caches, on their way to tmp-storage.
 
 A pending message that is not in tmp-storage is in RAM: in a list, a cache, a
-load, a delivery, or in the SpillBuffer here. Whoever would drop the last
+load, a delivery, or in the SpillBuffer here. Code that would drop the last
 copy hands it over instead. Where tmp-storage takes nothing (it is full, or
-its disk fails), what was accepted stays in the SpillBuffer under the charge
-that it had, and new messages are refused. A crash takes all of it.
+its disk fails), accepted messages stay in the SpillBuffer under the charge
+that they had, and new messages are refused. A crash takes all of it.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ from typing import Final, cast
 
 from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
-from ...store.index.due_times import NonPersistentDueTimes
 from ...store.journal.reading import StoredMessage
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
-from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
 from ..budget import Budget
 from ..charge import charge_bytes
 from ..message_cache import MessageCache
 from ..shares import Shares
 from .account import ArrivalAccount, SpillAccount
-from .buffer import FREEING_BYTES
-from .shared_buffer import SharedSpillBuffer
+from .buffer import FREEING_BYTES, SpillBuffer
 
 logger = logging.getLogger("forebay.dispatch")
 
 COMPACTIONS: Final = 16
-"""Steps of rewriting, 256 KiB each, before others get the lock."""
+"""Steps of rewriting, 256 KiB each, before others get the state lock."""
 
 
 class Overflow:
-    """All methods but `read` REQUIRE the state lock."""
+    """Keeps and spills non-persistent messages, and is the store of their lanes. Requires: the lock, but for `read`."""
 
     def __init__(
         self,
@@ -46,17 +44,21 @@ class Overflow:
         max_file_bytes: int,
         random_salt: Callable[[], int],
         paid_buffer_bytes: int,
+        make_room: Callable[[int], object],
+        caches: Sequence[MessageCache] = (),
     ) -> None:
-        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be looked at.
+        """Delete what an earlier process left in tmp-storage. StoreFailed: it can't be read.
 
-        paid_buffer_bytes: of the buffer of a write, what whoever pays for the journal's has paid: both write under
-        the state lock.
+        paid_buffer_bytes: the part of a write's buffer that is charged for the journal's already; both write under
+        the state lock. make_room: reclaims memory that is used for something less urgent. caches: where a message
+        may be that is in no list.
         """
         self.budget = budget
         self._room_bytes = 0
         self.account = SpillAccount(budget.holder("tmp_storage"))
-        self._arrivals = ArrivalAccount(self.account, lambda wanted_bytes: self.make_room(wanted_bytes))
-        self.buffer = SharedSpillBuffer(budget.holder("spill_buffer"), 0)
+        self._make_room = make_room
+        self._arrivals = ArrivalAccount(self.account, make_room)
+        self.buffer = SpillBuffer(budget.holder("spill_buffer"), 0)
         self.storage = TmpStorage(
             disk,
             self.account,
@@ -68,21 +70,19 @@ class Overflow:
         self.lanes: dict[int, NonPersistentLane] = {}
         self.timetable = NonPersistentDueTimes()
         self._buffers = (self.buffer,)
-        self.caches: tuple[MessageCache, ...] = self._buffers
-        """Where a message may be that is in no list: the SpillBuffer, and what others add."""
-        self.make_room: Callable[[int], None] = lambda wanted_bytes: None
-        """Gives memory back that is used for something less urgent."""
+        self.caches: tuple[MessageCache, ...] = (*caches, self.buffer)
+        """Where a message may be that is in no list."""
         self.is_closed = False
 
     def take_shares(self, shares: Shares) -> None:
-        """The memory limit is another one from now on, or the first."""
+        """Follow a memory limit, the first one or another."""
         self._room_bytes = shares.spill_room_bytes
         self.buffer.resize(shares.spill_buffer_bytes)
         if self.buffer.is_full:
             self.write_all()
 
     def lane(self, destination: int, priority: int, pool: int | None = None) -> NonPersistentLane:
-        """A new one. pool: number of the fan-out whose lanes share what they have no room for."""
+        """Make a lane. pool: number of the fan-out whose lanes share what they have no room for."""
         lane = NonPersistentLane(self._arrivals, destination, priority)
         self.lanes[lane.number] = lane
         if pool is None:
@@ -109,16 +109,16 @@ class Overflow:
     def admit(self, lane: NonPersistentLane, message: StoredMessage) -> None:
         """Make sure that an arrival can be kept whatever becomes of it. StoreFull, SpillFailed: it can't.
 
-        Either the SpillBuffer has room for it afterwards, or it is spilled already.
+        Afterwards the SpillBuffer has room for the message, or the message is spilled.
         """
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         charge = charge_bytes(message)
         if self.budget.free_bytes >= charge and not self.account.missing_bytes:
             return
-        if self.buffer.peek(lane.pool, message[0]) is not None:  # for others, and costs nothing more
+        if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it: it costs nothing more
             return
-        self.make_room(max(charge + self.account.missing_bytes, self._room_bytes))
+        self._make_room(max(charge + self.account.missing_bytes, self._room_bytes))
         self.account.refill()
         if self.budget.free_bytes >= charge:
             return
@@ -128,13 +128,13 @@ class Overflow:
         lane.spilled(message[0], message[0])
 
     def _relieve(self, lane: NonPersistentLane) -> None:
-        """Write a batch of the lane, or of what has most."""
+        """Write a batch of the lane, or of the fullest one."""
         fullest = lane.pool if self.buffer.is_batch(lane.pool) else self.buffer.fullest()
         if fullest is not None:
             self._write(fullest)
 
     def keep(self, lane: NonPersistentLane, messages: Sequence[StoredMessage]) -> None:
-        """RAM lets go of these, and of their charge: what is not spilled is kept, or written when it makes a batch."""
+        """Take messages that RAM drops, with their charge: keep what is not spilled, and write a full batch."""
         if self.is_closed:
             return
         buffer, number = self.buffer, lane.number
@@ -142,28 +142,29 @@ class Overflow:
             sequence = message[0]
             if message[2] is not None and lane.is_pending(sequence) and not lane.is_spilled(sequence):
                 if not buffer.put(number, message, is_moved=True):
-                    self.account.give_ahead()  # a refill has taken that of what was released for this one
+                    self.account.give_ahead()  # a refill has taken what was released for this message
                     kept = buffer.put(number, message, is_moved=True)
                     assert kept, "what was just released can be reserved again"
         if buffer.is_batch(lane.pool):
             self.write(lane)
 
     def write(self, lane: NonPersistentLane) -> bool:
-        """Spill what waits of a lane, and of those that share with it, where tmp-storage takes it; whether it did."""
+        """Spill all that waits of a lane and of the lanes that share with it. Return whether tmp-storage took it."""
         return self._write_out(lane.pool)
 
     def free(self, lane: NonPersistentLane) -> None:
-        """As write, for memory that is wanted: what may take more than it leaves is not paid from what is ahead."""
+        """Spill what waits of a lane because memory is wanted, unless the write may take more than it leaves."""
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.write(lane)
 
     def write_all(self) -> None:
+        """Spill all that waits, as far as tmp-storage takes it."""
         for key in self.buffer.lanes:
             if not self._write_out(key):
                 return
 
     def write_arriving(self) -> None:
-        """As write_all, where nothing else gives memory: also what some of its lanes have not got yet."""
+        """Spill all that waits, also a message that some lanes have not got yet, where nothing else gives memory."""
         self.buffer.arriving = None
         self.write_all()
 
@@ -177,7 +178,7 @@ class Overflow:
         return True
 
     def _write(self, key: int) -> bool:
-        """One batch; whether there was one. Nothing has changed where tmp-storage refuses it."""
+        """Spill one batch and return whether there was one. Nothing has changed where tmp-storage refuses it."""
         buffer = self.buffer
         batch = buffer.batch(key)
         if not batch:
@@ -196,7 +197,7 @@ class Overflow:
         return True
 
     def _write_shared(self, pool: int, batch: list[StoredMessage]) -> None:
-        """Each message once, for all lanes that need it."""
+        """Spill a batch of a pool: each message once, for all lanes that need it."""
         holders = self.buffer.holders(pool, batch)
         held: list[tuple[NonPersistentLane, Sequence[StoredMessage]]] = []
         for number, bits in holders:
@@ -211,7 +212,7 @@ class Overflow:
     # ------------------------------------------------------------------ removing
 
     def remove(self, lane: NonPersistentLane, first: int, last: int) -> int:
-        """These are done; returns how many of them were pending. As MessageStore.remove, but nothing is written."""
+        """Remove acknowledged messages and return how many of them were pending. Nothing is written."""
         removed, is_spilled = lane.remove(first, last)
         if is_spilled:
             self.storage.remove(lane.number, first, last)
@@ -222,7 +223,7 @@ class Overflow:
         return removed
 
     def remove_one(self, lane: NonPersistentLane, sequence: int) -> int:
-        """As remove, for one: the path of every single ack."""
+        """Remove one message: the path of every single ack."""
         removed, is_spilled = lane.remove_one(sequence)
         if is_spilled:
             self.storage.remove(lane.number, sequence, sequence)
@@ -232,7 +233,7 @@ class Overflow:
         return removed
 
     def drop(self, lane: NonPersistentLane) -> None:
-        """The lane goes with all that it has."""
+        """Remove a lane with all that it has."""
         self.storage.drop(lane.number)
         is_shared = self.buffer.is_shared(lane.number)
         self.buffer.forget(lane.number)
@@ -244,26 +245,26 @@ class Overflow:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: NonPersistentLane, runs: Sequence[tuple[int, int]]) -> list[TmpRegion]:
-        """How to read these from tmp-storage; what is not there is passed over. Closed."""
+        """Return how to read messages from tmp-storage; what is not there is left out. Closed."""
         if self.is_closed:
             raise Closed("the store")
         return self.storage.plan(lane.number, runs, max_messages=1 << 30, max_bytes=1 << 60).regions
 
     def read(self, regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """As MessageStore.read. Needs no lock."""
+        """Read planned messages; with them, the sequences that could not be read and why. Needs no lock."""
         return read_regions(regions)
 
     # ------------------------------------------------------------------ the rest
 
     def compact(self) -> int:
-        """Give back the space of what is dead between live messages, a few steps; how many were done."""
+        """Rewrite live messages to free the space between them, in a few steps; return how many were done."""
         done = 0
         while done < COMPACTIONS and self.storage.compact() is not None:
             done += 1
         return done
 
     def close(self) -> None:
-        """All of it is gone, and so are the files."""
+        """Drop all messages and delete the files."""
         self.is_closed = True
         for number in self.lanes:
             self.buffer.forget(number)
@@ -274,7 +275,7 @@ class Overflow:
         return self.storage.statistics
 
     def audit(self) -> dict[str, int]:
-        """What the holders' charges should be, found by walking what is there."""
+        """Return what the holders' charges should be, found by walking what is there."""
         lanes_bytes = sum(lane.charge_bytes for lane in self.lanes.values())
         kept_bytes = self.account.ahead_bytes + self.account.last_bytes
         return {
@@ -290,5 +291,5 @@ class Overflow:
 
 
 def _whole(messages: Sequence[StoredMessage]) -> Sequence[SpilledMessage]:
-    """None of them is lazy: the SpillBuffer takes none without a body."""
+    """Return the messages as ones with bodies: the SpillBuffer takes no other."""
     return cast("Sequence[SpilledMessage]", messages)

@@ -27,11 +27,10 @@ from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.block import BLOCK_MESSAGES, BLOCK_SHIFT
 from ...store.journal.reading import Region, StoredMessage
 from ...store.message import Message
+from ...store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..core.queue_area import ConsumerGroup, LaneState, QueueArea
 from ..selectors.selector import Selector
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Final
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.block import BLOCK_SHIFT
-from ...store.index.lane import LANE_SHIFT, Lane
+from ...store.index.lane import Lane
+from ...store.index.pending_lane import JournaledLane
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
+from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policy import is_dead_letter_queue, policy_for
 from ..config.redelivery import RedeliveryRule, dead_letter_name
@@ -130,10 +131,10 @@ class DeadLetters:
             if area.dead:
                 self._waiting[area] = None
 
-    def _lanes(self) -> Iterator[Lane]:
+    def _lanes(self) -> Iterator[JournaledLane]:
         engine = self._engine
         for queue in engine.queues.values():
-            yield from (area.index_lane for area in queue.areas if area is not None)
+            yield from (area.journaled_lane for area in queue.areas if area is not None)
         for subscriber in engine.store.subscriptions.by_number.values():
             yield from filter(None, subscriber.lanes)
 
@@ -339,11 +340,12 @@ def accepting_dead_letters(journal: Journal) -> Iterator[None]:
         journal.is_burying = False
 
 
-def _first_block(lane: Lane) -> int:
+def _first_block(lane: JournaledLane) -> int:
     """Of those of which something is pending; behind all where there is none."""
     if isinstance(lane, SubscriptionLane):
         lane.catch_up()
         blocks = lane.pending.blocks
     else:
+        assert isinstance(lane, Lane)
         blocks = lane.blocks
     return blocks.first if blocks else lane.next_sequence

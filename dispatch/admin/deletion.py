@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...store.deletion import DeletedLane, delete_destination
 from ...store.errors import TransactionError
+from ...store.index.lane import DeletedLane
 from ...store.sequence_set import SequenceSet
 from ..core.non_persistent import NonPersistentLaneState
 from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
@@ -25,7 +25,7 @@ def delete(engine: Engine, queue: QueueArea) -> None:
         if not queue.is_deleted:
             if engine.transactions.concern(queue.number):
                 raise TransactionError(f"a transaction without an outcome knows the queue {queue.name!r}: end it first")
-            delete_destination(engine.store, queue.number)
+            engine.store.delete_destination(queue.number)
             queue.is_deleted = True
             engine.remove_queue(queue)
             for consumer in list(queue.consumers()):
@@ -54,4 +54,4 @@ def forget_lane(engine: Engine, area: LaneState) -> None:
     if isinstance(area, NonPersistentLaneState):
         area.overflow.drop(area.store_lane)
     elif isinstance(area, PersistentLaneState):
-        area.lane = area.index_lane = DeletedLane(area.index_lane)
+        area.lane = area.journaled_lane = area.index_lane = DeletedLane(area.index_lane)

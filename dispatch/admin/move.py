@@ -16,8 +16,8 @@ from ...store.errors import ForebayError, StoreFull
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
-from ...store.index.block import BLOCK_MESSAGES
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from ..core.queue_area import LaneState, PersistentLaneState, QueueArea
 from ..distribution.grouped import note_groups

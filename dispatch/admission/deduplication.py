@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ...cache.budget import Holder
 from ...cache.shares import Shares
 from ...store.errors import TransactionError
-from ...store.index.deduplication import DIGEST_BYTES, ID_CHARGE_BYTES, Deduplication, Identity
+from ...store.format.identity import DIGEST_BYTES, Identity
+from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 from ..config.policy import policy_for
 from ..config.settings import Settings
 

@@ -1,17 +1,18 @@
-"""Settings from an ActiveMQ configuration: `Settings.from_activemq` and `forebay settings`.
+"""Reads an ActiveMQ configuration into fields of Settings, and says what became of each property.
 
 Every property of the broker's store, memory, disk and destinations is looked
-up in config/activemq_mapping.py and either becomes a field or is named with the
-reason; nothing is guessed and nothing passed over in silence. What lies
-inside an element that corresponds to nothing is named by that element alone.
+up in activemq_mapping.py and either becomes a field or is reported with the
+reason; nothing is guessed and nothing is passed over in silence. An element
+that corresponds to nothing is reported once, without what lies inside it.
+
+The dataclass to fill is a parameter: `Settings.from_activemq` and
+`forebay settings` pass Settings, which this module does not know.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
-import warnings
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -31,10 +32,9 @@ from .activemq_mapping import (
 )
 from .activemq_xml import Element, read_xml
 from .policy import DestinationPolicy, pattern_problem
-from .settings import Settings, SettingsWarning
 
 EVERYWHERE: Final = ""
-"""In place of a pattern: of all policies that do not say otherwise."""
+"""Stands in place of a pattern: a field of every policy that does not set it itself."""
 EVERY_NAME: Final = ">"
 SHOWN_CHARACTERS_MAX: Final = 60
 
@@ -44,7 +44,7 @@ _IS_SO_ANYWAY: Final = "is always so"
 
 
 class Finding(NamedTuple):
-    """One property: what it becomes, or why it is not honoured; the other of the two is empty."""
+    """One property of the file: what it becomes, or why it is not honoured. The other of the two is empty."""
 
     line: int
     property: str
@@ -54,22 +54,26 @@ class Finding(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    settings: Settings
+    """An ActiveMQ configuration in forebay's words."""
+
+    fields: dict[str, Any]
+    """Those that the file sets, by name; the settings dataclass accepts all of them together."""
     findings: list[Finding]
-    """In the order of the file."""
+    """One for each property, in the order of the file."""
 
 
 @dataclass(slots=True)
 class _Property:
-    """A property on its way to a finding. `place`: its element, as findings call it."""
+    """A property on its way to a finding."""
 
     place: str
+    """What findings call its element."""
     name: str
     text: str
     line: int
     row: Row | None = None
     pattern: str | None = None
-    """Of the policy that it is for."""
+    """Pattern of the policy that the property belongs to; None: it belongs to no policy."""
     value: object = None
     becomes: str = ""
     problem: str = ""
@@ -80,37 +84,13 @@ class _Property:
         return Finding(self.line, _shown(name), _shown(self.text), self.becomes and self.becomes + note, self.problem)
 
 
-# ------------------------------------------------------------------ doors
+def read_activemq(path: PathArgument, settings_type: Callable[..., object]) -> Configuration:
+    """Return the fields of `settings_type` that the file sets, and a finding for each property.
 
-
-def settings_from_activemq(path: PathArgument) -> Settings:
-    """See `Settings.from_activemq`."""
-    settings, findings = read_activemq(path)
-    for finding in findings:
-        if finding.problem:
-            text = f'{path!s}, line {finding.line}: {finding.property}="{finding.value}" is not honoured: '
-            warnings.warn(text + finding.problem, SettingsWarning, stacklevel=3)
-    return settings
-
-
-def settings_command(arguments: Namespace, print_line: Callable[[str], object]) -> int:
-    """`forebay settings FILE`: a line a property, then the settings; 0 also where some are not honoured."""
-    settings, findings = read_activemq(arguments.file)
-    cells = [("line", "property", "value", "becomes")]
-    for line, name, value, becomes, problem in findings:
-        cells.append((str(line), name, value, becomes or f"not honoured: {problem}"))
-    widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    for row in cells:
-        print_line("  ".join([*map(str.ljust, row[:3], widths), row[3]]))
-    lost = sum(bool(finding.problem) for finding in findings)
-    print_line("")
-    print_line(f"{len(findings) - lost} of {len(findings)} properties are honoured")
-    print_line(f"forebay.open({', '.join(['directory', *_chosen(settings)])})")
-    return 0
-
-
-def read_activemq(path: PathArgument) -> Configuration:
-    """All that the file says. SettingsError, with the line, for a file that is no ActiveMQ configuration."""
+    `settings_type` is a frozen dataclass; its constructor raises SettingsError
+    for what it cannot honour, which becomes a finding. SettingsError, with the
+    line, for a file that is no ActiveMQ configuration.
+    """
     root = read_xml(path)
     brokers = [element for element in (root, *root.children) if element.name == "broker"]
     if len(brokers) != 1:
@@ -119,30 +99,19 @@ def read_activemq(path: PathArgument) -> Configuration:
         raise SettingsError(f"{path!s}, line {root.line}: {found}")
     properties: list[_Property] = []
     for element in [root] if root.name == "broker" else root.children:
-        properties += _visit(element, None) if element is brokers[0] else [_passed_over(element)]
-    settings = _settings(properties)
-    return Configuration(settings, [found.finding() for found in properties])
-
-
-def properties_table() -> str:
-    """What becomes which field, as a Markdown table for the documentation."""
-    elements: dict[tuple[str, str], list[str]] = {}
-    for element, row, is_policy in rows():
-        if row.field:
-            field = f"`{row.field}`" + (" of the policy" if is_policy else "")
-            is_there = row.field in (_POLICY_FIELDS if is_policy else _FIELDS)
-            note = "; ".join(filter(None, [row.note, "" if is_there else "not honoured yet"]))
-            becomes = field + (f" ({note})" if note else "")
-            elements.setdefault((row.property, becomes), []).append(f"`{element}`")
-    lines = [f"| `{name}` | {', '.join(found)} | {becomes} |" for (name, becomes), found in elements.items()]
-    return "\n".join(["| property | of | becomes |", "|---|---|---|", *lines])
+        properties += _properties_of(element, None) if element is brokers[0] else [_skipped(element)]
+    fields = _fields(properties, settings_type)
+    return Configuration(fields, [entry.finding() for entry in properties])
 
 
 # ------------------------------------------------------------------ from elements to properties
 
 
-def _visit(element: Element, policy: tuple[str, str] | None) -> Iterator[_Property]:
-    """The properties of an element and of what is in it. policy: place and patterns of the entry around it."""
+def _properties_of(element: Element, policy: tuple[str, str] | None) -> Iterator[_Property]:
+    """Yield the properties of an element and of the elements in it.
+
+    `policy` holds the place and the patterns of the policy entry around them.
+    """
     name = SAME_ELEMENTS.get(element.name, element.name)
     place, attributes = element.name, element.attributes
     if name in ("policyEntry", "redeliveryPolicy"):
@@ -153,7 +122,7 @@ def _visit(element: Element, policy: tuple[str, str] | None) -> Iterator[_Proper
     if name in WRAPPERS:
         attributes = {key: text for key, text in attributes.items() if key != "id"}
     elif name not in PROPERTIES and name not in POLICY_PROPERTIES:
-        yield _passed_over(element)
+        yield _skipped(element)
         return
     children = element.children
     if name in IMPLIED:
@@ -167,13 +136,13 @@ def _visit(element: Element, policy: tuple[str, str] | None) -> Iterator[_Proper
             yield from _property(name, found, policy)
     if name == "mKahaDB":
         children, others = _one_store(element)
-        yield from map(_passed_over, others)
+        yield from map(_skipped, others)
     for child in children:
-        yield from _visit(child, policy)
+        yield from _properties_of(child, policy)
 
 
 def _implied(name: str, attributes: dict[str, str], children: list[Element]) -> tuple[dict[str, str], list[Element]]:
-    """The attributes with what goes without saying, or is said by an element in it; and the other elements."""
+    """Return the attributes with the one that the element implies, or that a child gives, and the other children."""
     key, text = IMPLIED[name]
     named = [child for child in children if child.name == key]
     for queue in (queue for child in named for queue in child.children):
@@ -182,7 +151,7 @@ def _implied(name: str, attributes: dict[str, str], children: list[Element]) -> 
 
 
 def _policy(element: Element) -> tuple[str, str]:
-    """How findings call an entry, and its pattern; an entry for topics or temporary ones has none."""
+    """Return what findings call a policy entry, and its pattern: "" for topics and temporary destinations."""
     for key in _PATTERN_ATTRIBUTES:
         if key in element.attributes:
             pattern = element.attributes[key]
@@ -191,7 +160,7 @@ def _policy(element: Element) -> tuple[str, str]:
 
 
 def _property(element: str, found: _Property, policy: tuple[str, str] | None) -> Iterator[_Property]:
-    """One for each pattern of its entry; ActiveMQ divides them by commas."""
+    """Yield the property converted, once for each pattern of its entry; ActiveMQ separates patterns by commas."""
     for table, patterns in (
         (PROPERTIES, None),
         (POLICY_PROPERTIES, policy[1].split(",") if policy is not None else [EVERYWHERE]),
@@ -211,6 +180,7 @@ def _property(element: str, found: _Property, policy: tuple[str, str] | None) ->
 
 
 def _convert(found: _Property) -> None:
+    """Give the property its value, or say why it has none."""
     row = found.row
     assert row is not None
     placeholder = _PLACEHOLDER.search(found.text)
@@ -228,7 +198,10 @@ def _convert(found: _Property) -> None:
 
 
 def _one_store(element: Element) -> tuple[list[Element], list[Element]]:
-    """Of the stores of an mKahaDB, the one for all destinations; with it, the others. There is one journal here."""
+    """Return the store of an mKahaDB that serves all destinations, if there is one, and the others.
+
+    forebay has one journal, so it can take the properties of one store only.
+    """
     filtered = [entry for child in element.children for entry in child.children if entry.name == "filteredKahaDB"]
     general = [
         entry
@@ -241,7 +214,8 @@ def _one_store(element: Element) -> tuple[list[Element], list[Element]]:
     return kept, others
 
 
-def _passed_over(element: Element) -> _Property:
+def _skipped(element: Element) -> _Property:
+    """Return the one finding of an element that corresponds to nothing."""
     name = SAME_ELEMENTS.get(element.name, element.name)
     problem = UNKNOWN_ELEMENTS.get(name, UNKNOWN_PROPERTY)
     if name == "filteredKahaDB":
@@ -250,19 +224,17 @@ def _passed_over(element: Element) -> _Property:
     return _Property(f"<{element.name}>", "", element.attributes.get("class", ""), element.line, problem=problem)
 
 
-# ------------------------------------------------------------------ from properties to settings
-
-_FIELDS: Final = [field.name for field in dataclasses.fields(Settings) if field.init]
-_POLICY_FIELDS: Final = [field.name for field in dataclasses.fields(DestinationPolicy) if field.init]
+# ------------------------------------------------------------------ from properties to fields
 
 
-def _settings(properties: list[_Property]) -> Settings:
-    """The fields that Settings accepts; each property learns what it became."""
+def _fields(properties: list[_Property], settings_type: Callable[..., object]) -> dict[str, Any]:
+    """Return the fields that the settings dataclass accepts; note at each property what it became."""
+    settings_names, policy_names = field_names(settings_type), field_names(DestinationPolicy)
     for found in properties:
         field = found.row.field if found.row is not None else ""
-        if field and not found.problem and field not in (_FIELDS if found.pattern is None else _POLICY_FIELDS):
+        if field and not found.problem and field not in (settings_names if found.pattern is None else policy_names):
             found.problem = f"not yet: there is no {field} so far"
-    fields = _accepted([found for found in properties if found.pattern is None], _FIELDS, Settings, "")
+    fields = _accepted([found for found in properties if found.pattern is None], settings_names, settings_type, "")
     policies: dict[str, dict[str, Any]] = {}
     for pattern in dict.fromkeys(found.pattern for found in properties if found.pattern is not None):
         mine = [found for found in properties if found.pattern == pattern]
@@ -273,7 +245,7 @@ def _settings(properties: list[_Property]) -> Settings:
                 found.problem, found.becomes = found.problem or problem, ""
             continue
         place = f'policies["{_shown(shown)}"].'
-        accepted = _accepted(mine, _POLICY_FIELDS, DestinationPolicy, place)
+        accepted = _accepted(mine, policy_names, DestinationPolicy, place)
         # An entry that says nothing we know still keeps a less specific one from deciding.
         if accepted or any(found.place.startswith("policyEntry") for found in mine):
             policies[pattern] = accepted
@@ -283,11 +255,11 @@ def _settings(properties: list[_Property]) -> Settings:
     made = {pattern: DestinationPolicy(**everywhere | own) for pattern, own in policies.items()}
     if any(policy != DestinationPolicy() for policy in made.values()):
         fields["policies"] = made
-    return Settings(**fields)
+    return fields
 
 
 def _accepted(properties: list[_Property], names: list[str], make: Callable[..., object], place: str) -> dict[str, Any]:
-    """The fields of `make` that these properties give, tried one by one in the order in which it checks them."""
+    """Return the fields of `make` that these properties give, tried one by one in the order in which it checks them."""
     fields: dict[str, Any] = {}
     order = {id(row): number for number, (_, row, _) in enumerate(rows())}
     wanted = [found for found in properties if found.row is not None and found.row.field and not found.problem]
@@ -303,7 +275,7 @@ def _accepted(properties: list[_Property], names: list[str], make: Callable[...,
             found.problem = str(error)
             continue
         fields[field] = found.value
-        found.becomes = f"{place}{field}={_written(found.value)}"
+        found.becomes = f"{place}{field}={written(found.value)}"
     return fields
 
 
@@ -312,32 +284,17 @@ def _field(found: _Property) -> str:
     return found.row.field
 
 
-def _chosen(settings: Settings) -> Iterator[str]:
-    """The fields that are not at their defaults, as one writes them."""
-    for field in dataclasses.fields(Settings):
-        value = getattr(settings, field.name)
-        if field.name == "policies":
-            if value:
-                pairs = [f"{_written(pattern)}: {_policy_call(policy)}" for pattern, policy in value.items()]
-                yield f"policies={{{', '.join(pairs)}}}"
-        elif field.init and value != field.default:
-            yield f"{field.name}={_written(value)}"
+def field_names(dataclass_type: Any) -> list[str]:
+    """Return the names of the fields that may be given to a dataclass, in their order."""
+    return [field.name for field in dataclasses.fields(dataclass_type) if field.init]
 
 
-def _policy_call(policy: DestinationPolicy) -> str:
-    chosen = [
-        f"{field.name}={_written(getattr(policy, field.name))}"
-        for field in dataclasses.fields(DestinationPolicy)
-        if field.init and getattr(policy, field.name) != field.default
-    ]
-    return f"DestinationPolicy({', '.join(chosen)})"
-
-
-def _written(value: object) -> str:
+def written(value: object) -> str:
+    """Return the value as one writes it in a call."""
     return '"' + value + '"' if isinstance(value, str) and value.isprintable() and '"' not in value else repr(value)
 
 
 def _shown(text: str) -> str:
-    """For a terminal: printable and not long."""
+    """Return the text printable and short enough for a line of a terminal."""
     kept = text if len(text) <= SHOWN_CHARACTERS_MAX else text[: SHOWN_CHARACTERS_MAX - 1] + "…"
     return "".join(character if character.isprintable() else "?" for character in kept)

@@ -1,4 +1,4 @@
-"""Which property of an ActiveMQ configuration becomes which setting, as one table.
+"""The table of ActiveMQ properties: which of them becomes which setting, and why the others become none.
 
 A row that names a field works from the day on which Settings or
 DestinationPolicy has a field of that name; until then the property is
@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from .sizes import GIB, KIB, MIB, format_size
 
 Convert = Callable[[str], object]
-"""From the property's text to the field's value. ValueError says what is wrong with the text."""
+"""Turns the property's text into the field's value. ValueError says what is wrong with the text."""
 
 KAHADB_PAGE_BYTES: Final = 4 * KIB
-"""What KahaDB's indexCacheSize counts, unless a property of the Java process says otherwise."""
+"""Bytes of a page, in which KahaDB's indexCacheSize is counted, unless a Java system property says otherwise."""
 
 _SUFFIX_BYTES = {"": 1, "b": 1, "k": KIB, "kb": KIB, "m": MIB, "mb": MIB, "g": GIB, "gb": GIB}
 _SIZE = re.compile(r"([0-9]{1,18}) *([kmg]?b?)", re.IGNORECASE | re.ASCII)
@@ -26,7 +26,11 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 class Row(NamedTuple):
-    """One property of one element. Where `field` is empty, `note` says why; else it adds what should be known."""
+    """One property of one element.
+
+    Where `field` is empty, `note` says why the property becomes nothing; else
+    `note` adds what a reader should know.
+    """
 
     property: str
     field: str = ""
@@ -45,42 +49,46 @@ def _bytes(text: str) -> int:
 
 
 def size(text: str) -> str:
-    """In bytes, kb, mb or gb, which ActiveMQ counts in 1,024s."""
+    """Return a size that was given in bytes, kb, mb or gb, which ActiveMQ counts in 1,024s."""
     return format_size(_bytes(text))
 
 
 def pages(text: str) -> str:
-    """A number of KahaDB's pages, as bytes."""
+    """Return the bytes of a number of KahaDB's pages."""
     return format_size(number(text) * KAHADB_PAGE_BYTES)
 
 
 def number(text: str) -> int:
+    """Return a whole number, which may be negative."""
     if _NUMBER.fullmatch(text) is None:
         raise ValueError("not a whole number")
     return int(text)
 
 
 def count(text: str) -> int:
-    """Some are documented as sizes ("4kb") and are counts all the same."""
+    """Return a count; ActiveMQ documents some counts as sizes ("4kb")."""
     return _bytes(text)
 
 
 def milliseconds(text: str) -> float:
+    """Return the seconds of a number of milliseconds."""
     return number(text) / 1000
 
 
 def period(text: str) -> float:
-    """Of what ActiveMQ does not do at all where it is 0."""
+    """Return the seconds of a period. ValueError for 0, which switches the work off in ActiveMQ."""
     if number(text) <= 0:
         raise ValueError("expired messages are always swept: give it a longer period")
     return milliseconds(text)
 
 
 def percent(text: str) -> str:
+    """Return a share of the disk, such as "80%"."""
     return f"{number(text)}%"
 
 
 def factor(text: str) -> float:
+    """Return a number that may have a fraction."""
     try:
         return float(text)
     except ValueError:
@@ -88,17 +96,19 @@ def factor(text: str) -> float:
 
 
 def truth(text: str) -> bool:
+    """Return the bool that "true" or "false" stands for, in any case."""
     if text.lower() not in ("true", "false"):
         raise ValueError('neither "true" nor "false"')
     return text.lower() == "true"
 
 
 def either(if_true: object, if_false: object) -> Convert:
+    """Return a converter that chooses one of two values by "true" or "false"."""
     return lambda text: if_true if truth(text) else if_false
 
 
 def one_of(**choices: object) -> Convert:
-    """By the name in lower case."""
+    """Return a converter that chooses a value by its name, given in any case."""
 
     def convert(text: str) -> object:
         if text.lower() not in choices:
@@ -109,7 +119,7 @@ def one_of(**choices: object) -> Convert:
 
 
 def only(text_honoured: str, why_not: str) -> Convert:
-    """The one value that can be had, because it is what forebay does anyway."""
+    """Return a converter that accepts one text, because forebay always does that, and refuses every other one."""
 
     def convert(text: str) -> object:
         if text.lower() != text_honoured:
@@ -120,16 +130,17 @@ def only(text_honoured: str, why_not: str) -> Convert:
 
 
 def attempts(text: str) -> int | None:
-    """maximumRedeliveries leaves out the first delivery; below 0 it means for ever."""
+    """Return max_attempts for a maximumRedeliveries, which leaves out the first delivery; below 0 there is no limit."""
     return number(text) + 1 if number(text) >= 0 else None
 
 
 def dead_letter_prefix(text: str) -> str:
+    """Return the template of dead-letter queues whose names begin with the text."""
     return text + "{name}"
 
 
 def dead_letter_queue(text: str) -> str:
-    """A queue's name, or as "queue://name"; a reference to a bean, or a topic, can't be had."""
+    """Return the name of a queue, given plainly or as "queue://name". ValueError for a bean or a topic."""
     if text.startswith(("#", "topic://")):
         raise ValueError("dead letters go to a queue, by its name")
     return text.removeprefix("queue://")
@@ -299,13 +310,13 @@ IMPLIED: Final = {
     "sharedDeadLetterStrategy": ("deadLetterQueue", "ActiveMQ.DLQ"),
     "individualDeadLetterStrategy": ("queuePrefix", "ActiveMQ.DLQ.Queue."),
 }
-"""What an element says by being there, unless it says otherwise."""
+"""The property that an element sets by being there, and its value unless the element says otherwise."""
 
 SAME_ELEMENTS: Final = {
     "amqPersistenceAdapterFactory": "amqPersistenceAdapter",
     "journaledJDBC": "jdbcPersistenceAdapter",
 }
-"""Other names of the same thing."""
+"""Elements that ActiveMQ knows by two names: the other name, and the one in the tables."""
 
 WRAPPERS: Final = frozenset(
     """
@@ -314,7 +325,7 @@ WRAPPERS: Final = frozenset(
     pendingMessageLimitStrategy
     """.split()
 )
-"""Elements that only hold others; memoryUsage and its like are both."""
+"""Elements without properties that hold others. memoryUsage and its like have properties as well."""
 
 UNKNOWN_PROPERTY: Final = "no setting corresponds to it"
 UNKNOWN_ELEMENTS: Final = {
@@ -340,11 +351,11 @@ UNKNOWN_ELEMENTS: Final = {
     "journalPersistenceAdapter": "another kind of store",
     "journalPersistenceAdapterFactory": "another kind of store",
 }
-"""Why an element without rows is passed over, with all that is in it."""
+"""Why an element without rows becomes nothing, with all that is in it."""
 
 
 def rows() -> Iterator[tuple[str, Row, bool]]:
-    """(element, row, whether it is a policy's) of the whole table."""
+    """Yield (element, row, whether the row belongs to a policy) for the whole table."""
     for is_policy, table in ((False, PROPERTIES), (True, POLICY_PROPERTIES)):
         for element, found in table.items():
             for row in found:

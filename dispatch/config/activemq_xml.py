@@ -21,7 +21,7 @@ ELEMENTS_MAX: Final = 20_000
 
 
 class Element(NamedTuple):
-    """One element; `name` and the names of attributes are without namespace."""
+    """One element. Its name and the names of its attributes have no namespace."""
 
     name: str
     attributes: dict[str, str]
@@ -30,12 +30,12 @@ class Element(NamedTuple):
 
 
 def read_xml(path: PathArgument) -> Element:
-    """The root element. SettingsError names the file, the line and what is wrong there."""
+    """Return the root element of a file. SettingsError names the file, the line and what is wrong there."""
     return parse_xml(read_user_file(path, FILE_BYTES_MAX), str(path))
 
 
 def parse_xml(content: bytes, source: str) -> Element:
-    """As read_xml; source is what the errors call it."""
+    """Return the root element of a document, which errors call `source`."""
     builder = _Builder(source)
     try:
         builder.parser.Parse(content, True)
@@ -50,7 +50,7 @@ def parse_xml(content: bytes, source: str) -> Element:
 
 
 class _Builder:
-    """What the parser calls."""
+    """Builds the tree from the parser's events, and refuses what is above a bound."""
 
     def __init__(self, source: str) -> None:
         self.top: list[Element] = []

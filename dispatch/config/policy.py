@@ -1,9 +1,9 @@
 """DestinationPolicy: what may be chosen for some destinations only, and how their names are matched.
 
-A pattern is a destination's name in words divided by ".", where "*" stands
+A pattern is a destination's name in words separated by ".", where "*" stands
 for any one word and ">", as the last word, for the rest, which may be
 nothing. Of the patterns that match a name the most specific one decides
-alone: policies are not mixed.
+alone: policies are not mixed. Nothing here is written to disk.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class DestinationPolicy:
     slow_consumer_seconds: float | None = 30.0
     """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
     could have some; None: none is. More: fewer false alarms, slower to notice."""
+
     expiry_sweep_seconds: float = 30.0
     """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
     More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
@@ -146,12 +147,12 @@ class DestinationPolicy:
 
     @property
     def drops(self) -> bool:
-        """No send is refused or waits: it gives up a message, its own or another one."""
+        """Whether a full destination gives up a message, the sent one or another, instead of refusing the send."""
         return self.when_full in ("drop_newest", "drop_oldest", "dead_letter")
 
     @property
     def is_limiting(self) -> bool:
-        """Senders may have to wait, or fail."""
+        """Whether the destination has a limit at which senders wait or fail."""
         return self.max_messages is not None or self.max_bytes is not None
 
 
@@ -161,6 +162,7 @@ def _check_number(name: str, value: object, is_right: bool) -> None:
 
 
 def check_prefetch(prefetch: int) -> None:
+    """Raise SettingsError unless this is a prefetch."""
     if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
         raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
 
@@ -179,7 +181,7 @@ def check_policies(policies: object) -> None:
 
 
 def pattern_problem(pattern: object) -> str | None:
-    """What is wrong with a pattern; None: nothing."""
+    """Return what is wrong with a pattern, or None."""
     shown = reprlib.repr(pattern)
     if not isinstance(pattern, str) or not pattern:
         return f'a pattern must be a str such as "orders.*", not {shown}'
@@ -192,7 +194,7 @@ def pattern_problem(pattern: object) -> str | None:
 
 
 def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> DestinationPolicy:
-    """That of the most specific pattern; the defaults where none matches. O(patterns).
+    """Return the policy of the most specific pattern that matches; the defaults where none does. O(patterns).
 
     Words are compared from the left, a word before "*", "*" before ">", and
     the name's end before ">".
@@ -202,12 +204,12 @@ def policy_for(policies: Mapping[str, DestinationPolicy], name: str) -> Destinat
 
 
 def is_dead_letter_queue(policies: Mapping[str, DestinationPolicy], name: str) -> bool:
-    """Whether some policy sends dead letters there. O(policies)."""
+    """Return whether some policy sends dead letters there. O(policies)."""
     return is_dead_letter_name({known.dead_letter_queue for known in (*policies.values(), DestinationPolicy())}, name)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether a valid pattern stands for this name."""
+    """Return whether a valid pattern stands for this name."""
     wanted, words = pattern.split("."), name.split(".")
     if wanted[-1] == ">":
         wanted.pop()

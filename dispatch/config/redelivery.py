@@ -1,7 +1,7 @@
 """RedeliveryRule: how often a message of one destination is delivered, how long it waits in between, and where it goes.
 
-Dead-letter queues end it: a message that fails there comes again for ever, so
-that none goes round in circles.
+A message that fails in a dead-letter queue is delivered again without end:
+dead letters of dead letters would go round in circles.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from ...store.index.delivery_counts import ATTEMPTS_MAX
 from .sizes import is_number
 
 NAME: Final = "{name}"
-"""In dead_letter_queue, what stands for the destination's name."""
+"""Stands for the destination's name in dead_letter_queue."""
 DELAY_SECONDS_MAX: Final = 1_000_000
 BACKOFF_MAX: Final = 1_000
 BACKOFF_SECONDS_MAX: Final = 3_600.0
-"""To which a delay grows."""
+"""A growing delay stops growing there."""
 _EXPONENT_MAX: Final = 64
-"""The delay is at its end long before, and floats are not."""
+"""No delay grows beyond this power; without a bound a float would overflow."""
 
 
 class RedeliveryRule(NamedTuple):
-    """What a policy says for one destination. dead_letter_queue: None: what had its last attempt is discarded."""
+    """The redelivery rule of one destination, as its policy says."""
 
     max_attempts: int | None
+    """Deliveries of a message before it is a dead letter; None: no end."""
     delay_seconds: float
     backoff: float
     dead_letter_queue: str | None
+    """Where dead letters go; None: they are discarded."""
 
     def is_last(self, attempts: int) -> bool:
-        """Whether a message that was delivered so often is delivered no more."""
+        """Return whether a message that was delivered `attempts` times is delivered no more."""
         return self.max_attempts is not None and attempts >= self.max_attempts
 
     def wait_seconds(self, attempts: int) -> float:
-        """How long a message waits that was delivered so often."""
+        """Return how long a message that was delivered `attempts` times waits for the next delivery."""
         grown = self.delay_seconds * self.backoff ** min(attempts - 1, _EXPONENT_MAX)
         return min(grown, max(self.delay_seconds, BACKOFF_SECONDS_MAX))
 
@@ -70,13 +72,13 @@ def check_redelivery(max_attempts: object, delay_seconds: object, backoff: objec
 
 
 def dead_letter_name(template: str, name: str) -> str:
-    """The dead-letter queue of a destination. Of a name that would be too long only the beginning is in it."""
+    """Return the dead-letter queue of a destination. A destination's name that is too long for it is cut."""
     room = NAME_BYTES_MAX - len(template.replace(NAME, "").encode())
     return template.replace(NAME, name.encode()[:room].decode(errors="ignore"))
 
 
 def is_dead_letter_name(templates: Iterable[str | None], name: str) -> bool:
-    """Whether dead letters of any destination may go there."""
+    """Return whether some template makes this name, so that dead letters of some destination may go there."""
     return any(template is not None and _is_made(template, name) for template in templates)
 
 

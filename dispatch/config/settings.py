@@ -1,21 +1,21 @@
 """Settings: everything that can be chosen about a store, in one frozen dataclass.
 
-A Settings object that exists is valid: each field and each pair of fields
-is checked at construction, and the first that cannot be honoured is a
-SettingsError with its name and value. Nothing here is written to disk; a
-store opens again with other settings, save for broker_name, which names its
-directory.
+A Settings object that exists is valid: its constructor checks each field and
+each pair of fields, and raises SettingsError with name and value of the first
+that cannot be honoured. Nothing here is written to disk. A store may be
+opened again with other settings; only broker_name, which names its directory,
+leads to another store.
 
 Below each field, the first line says its meaning and unit, the second the
-price of choosing otherwise; defaults_table() makes the documentation's table
-of them.
+price of choosing otherwise. The documentation's tables are made of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import reprlib
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
 from ...store.errors import SettingsError
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from .policy import DestinationPolicy, check_policies
 from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
 
@@ -32,10 +32,10 @@ SyncMode = Literal["always", "interval", "never"]
 OnMissing = Literal["refuse", "report"]
 
 MIN_MEMORY_LIMIT_BYTES = 4 * MIB
-"""Below it, write buffers and index blocks leave no room for messages."""
+"""The smallest memory limit: below it, write buffers and index blocks leave no room for messages."""
 
 MAX_MESSAGE_BYTES = GIB
-"""No setting admits a larger message: readers refuse a greater length before they allocate."""
+"""The largest message that any setting admits; readers refuse a greater length before they allocate."""
 
 MIN_TEMP_LIMIT_BYTES = MIB
 
@@ -49,7 +49,7 @@ class SettingsWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What `forebay.open` takes as keywords, or as one object.
+    """The keywords of `forebay.open`, which also takes them as this one object.
 
     Sizes are bytes as an int, or a string such as "64MiB" or "1.5 GB".
     Durations are seconds. A size field keeps what was given; the number it
@@ -222,18 +222,24 @@ class Settings:
 
     @classmethod
     def from_activemq(cls, path: PathArgument) -> Settings:
-        """What an `activemq.xml` says, in our words; a SettingsWarning names each property that can't be honoured.
+        """Return the settings that an `activemq.xml` asks for; warn of each property that can't be honoured.
 
-        Reads that file alone and resolves no placeholder. SettingsError, with
-        the line, where it is no such file. `forebay settings FILE` prints the same.
+        Reads that file alone and resolves no placeholder. A SettingsWarning
+        names the property, its line and the reason. SettingsError, with the
+        line, where it is no such file. `forebay settings FILE` prints the same.
         """
-        from .activemq_importer import settings_from_activemq
+        from .activemq_importer import read_activemq  # its parser and tables are for those who come from ActiveMQ
 
-        return settings_from_activemq(path)
+        fields, findings = read_activemq(path, Settings)
+        for finding in findings:
+            if finding.problem:
+                text = f'{path!s}, line {finding.line}: {finding.property}="{finding.value}" is not honoured: '
+                warnings.warn(text + finding.problem, SettingsWarning, stacklevel=2)
+        return Settings(**fields)
 
 
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:
-    """The given settings, or the defaults, with these fields in their place.
+    """Return the given settings, or the defaults, with some fields replaced.
 
     SettingsError for a name that is no field, with the closest one that is,
     and for a value that Settings refuses.
@@ -247,27 +253,6 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
     if not isinstance(settings, Settings):
         raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}: give fields by name")
     return dataclasses.replace(settings, **fields)
-
-
-def defaults_table() -> str:
-    """All fields as a Markdown table, for the documentation. Reads this file's own source."""
-    return _table(Settings)
-
-
-def policies_table() -> str:
-    """The fields of DestinationPolicy likewise."""
-    return _table(DestinationPolicy)
-
-
-def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
-    defaults = {
-        entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
-    }
-    rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
-    for name, documentation in _documented_fields(kind):
-        meaning, price = documentation.split("\n")
-        rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
-    return "\n".join(rows)
 
 
 def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -304,6 +289,7 @@ def _index_page_size_bytes(value: object) -> int:
 
 
 def index_cache_bytes(value: object, memory_limit_bytes: int) -> int:
+    """Return the bytes of the index cache that a setting asks for under a memory limit."""
     if value is None:
         return min(memory_limit_bytes // 8, 32 * MIB)
     size_bytes = parse_size("index_cache_size", value, minimum=256 * KIB)
@@ -316,28 +302,14 @@ def index_cache_bytes(value: object, memory_limit_bytes: int) -> int:
 
 
 def _advice(name: str, known: list[str]) -> str:
-    import difflib
+    import difflib  # only for a mistake
 
     closest = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {closest[0]!r}?" if closest else f"there are {', '.join(known)}"
 
 
-def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
-    """Those that may be given, with what is said below them."""
-    import ast
-    import inspect
-    import itertools
-
-    definition = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(definition, ast.ClassDef)
-    for statement, following in itertools.pairwise(definition.body):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(documentation))):
-                yield name, documentation
-
-
 def _written(value: object) -> str:
-    """As one writes it in a call."""
+    """Return the value as one writes it in a call."""
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)

@@ -24,15 +24,15 @@ _PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
 def is_number(value: object, least: float, most: float) -> bool:
-    """Whether it is an int or a float, no bool and no NaN, from least to most."""
+    """Return whether the value is an int or a float, no bool and no NaN, from least to most."""
     return isinstance(value, (int, float)) and type(value) is not bool and least <= value <= most
 
 
 def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | None = None) -> int:
-    """The bytes that value stands for, fractions of a byte dropped.
+    """Return the bytes that a value stands for, fractions of a byte dropped.
 
-    minimum and maximum are bytes and inclusive. SettingsError names the
-    field, the value and what would be accepted.
+    The bounds are bytes and inclusive. SettingsError names the field, the
+    value and what would be accepted.
     """
     size_bytes = _to_bytes(value)
     if size_bytes is None:
@@ -47,7 +47,10 @@ def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | Non
 
 
 def parse_share(name: str, value: object) -> float | None:
-    """The share that a percentage such as "80%" stands for, from 1% to 100%; None when value is no percentage."""
+    """Return the share that a percentage such as "80%" stands for; None when the value is no percentage.
+
+    SettingsError below 1% and above 100%.
+    """
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         return None
@@ -57,7 +60,7 @@ def parse_share(name: str, value: object) -> float | None:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest exact string that parse_size reads back: "64MiB", "1500B"."""
+    """Return the shortest exact string that parse_size reads back: "64MiB", "1500B"."""
     for unit in ("GiB", "MiB", "KiB"):
         whole, rest = divmod(size_bytes, _UNIT_BYTES[unit])
         if whole and not rest:

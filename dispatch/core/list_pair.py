@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from ...store.tmp.non_persistent_lane import NOWHERE
+from ...store.numbering import NOWHERE
 from .target_list import TargetList
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from ...cache.shares import Shares, high_watermark_bytes, high_watermarks
 from ...cache.spill.overflow import Overflow
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..planning.observer import Watch
 from .delivery import Delivery
 from .list_pair import pair, turn

@@ -12,9 +12,11 @@ from ...cache.message_cache import MessageCache
 from ...store.errors import SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
-from ...store.index.lane import PRIORITIES, Lane, PendingLane
+from ...store.index.lane import Lane
+from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
+from ...store.numbering import PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ..selectors.selector import Selector
 from .target_list import TargetList
@@ -326,12 +328,17 @@ class LaneState:
 class PersistentLaneState(LaneState):
     """Of messages that are in the journal. The state lock guards it."""
 
-    __slots__ = ("index_lane",)
+    __slots__ = ("index_lane", "journaled_lane")
 
-    def __init__(self, queue: QueueArea, lane: Lane, id_prefix: str) -> None:
-        super().__init__(queue, lane, id_prefix)
-        self.index_lane = lane
-        """The same lane, with its places on disk."""
+    def __init__(
+        self, queue: QueueArea, index_lane: Lane, id_prefix: str, subscription: JournaledLane | None = None
+    ) -> None:
+        """subscription: the lane of a subscription to that topic's lane; None: messages are those of the lane."""
+        super().__init__(queue, subscription or index_lane, id_prefix)
+        self.index_lane = index_lane
+        """The lane that messages are added to, with their places on disk."""
+        self.journaled_lane: JournaledLane = subscription or index_lane
+        """The lane that messages are acknowledged in: `lane`, as the store knows it."""
 
     def give_up(self, sequence: int) -> None:
         """See LaneState. It goes on record as lost."""

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...store.index.delivery_counts import CountedRun
-from ...store.returns import count
+from ...store.format.state import CountedRun
 from ..admin.dead_letters import DeadLetters
 from ..config.redelivery import RedeliveryRule
 
@@ -104,7 +103,7 @@ def count_hand_outs(area: LaneState, deliveries: Sequence[Delivery]) -> None:
 
 def _record(area: LaneState, runs: Sequence[CountedRun]) -> None:
     store = area.queue.target_area.store
-    count(store, area.lane.number, runs)
+    store.record_delivery_counts(area.lane.number, runs)
     area.attempts = store.index.attempts.find(area.lane.number)
 
 

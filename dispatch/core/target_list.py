@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 
 if TYPE_CHECKING:
     from ..loading.eager import Load

@@ -27,12 +27,12 @@ from ...store.disk.layout import after_fork_in_child
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.state import QUEUE
-from ...store.index.lane import LANE_SHIFT
 from ...store.ingest.ingest import open_and_take_over
 from ...store.journal.reading import StoredMessage
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore
-from ...store.metadata.sqlite import MetadataStore
+from ...store.metadata.store import MetadataStore
+from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..admin.browse import Browsers
 from ..admin.expiry import Timing
@@ -164,8 +164,8 @@ class Engine(Confirmer):
             max_file_bytes=self.settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
+            make_room=lambda wanted_bytes: self.targets.make_room(wanted_bytes, None),
         )
-        overflow.make_room = lambda wanted_bytes: self.targets.make_room(wanted_bytes, None)
         return overflow
 
     def _make_targets(self, shares: Shares, clock: Clock) -> TargetArea:

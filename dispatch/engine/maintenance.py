@@ -93,7 +93,7 @@ class Maintenance:
         engine, done = self._engine, 0
         while engine.targets.unreadable:
             area, sequence = engine.targets.unreadable.popleft()
-            if sequence not in area.in_flight and engine.store.quarantine(area.index_lane, sequence):
+            if sequence not in area.in_flight and engine.store.quarantine(area.journaled_lane, sequence):
                 done += 1
                 with engine.lock:
                     area.settled(sequence, sequence)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
-from ...store.store_statistics import StoreStatistics
+from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 
 if TYPE_CHECKING:

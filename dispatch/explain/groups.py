@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 from .disk import Cause, plural
 
 if TYPE_CHECKING:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ...cache.charge import OVERHEAD_BYTES
+from ...store.bits import runs_of_ones
 from ...store.errors import SettingsError
 from ...store.format.record import RecordDamaged
-from ...store.format.times import DUE, NEVER, runs_of
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.format.times import DUE, NEVER
+from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.list_pair import turn
@@ -177,13 +178,13 @@ def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
     if timed.lane.earliest[DUE] < NEVER:
         places.due_ms = min(places.due_ms, timed.lane.earliest[DUE])
         while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < area.published:
-            _count(places.due_later, area, runs_of(area.lane.waiting(*found), found[0]))
+            _count(places.due_later, area, runs_of_ones(area.lane.waiting(*found), found[0]))
             at = found[1] + 1
     for number in timed.store.timetable.expired_blocks(timed.lane, now_ms):
         runs = list(timed.store.timetable.expired(timed.lane, number, now_ms))
         free = engine.timing.free([area], runs)
         for first, last in free:
-            for low, high in runs_of(area.lane.waiting(first, last), first):
+            for low, high in runs_of_ones(area.lane.waiting(first, last), first):
                 free.remove(low, high)
         for sequence in area.parked:
             free.remove(sequence, sequence)

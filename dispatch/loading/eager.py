@@ -18,8 +18,8 @@ from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ...store.errors import ForebayError, StoreFailed
 from ...store.format.record import RecordDamaged
-from ...store.index.block import BLOCK_MASK, BLOCK_SHIFT
 from ...store.journal.reading import Region, StoredMessage
+from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
 from ..core.target_list import TargetList

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
-from ...store.index.block import BLOCK_MESSAGES
-from ...store.index.lane import LANE_MASK, LANE_SHIFT
 from ...store.journal.reading import Region, StoredMessage
+from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 
 if TYPE_CHECKING:
     from ..core.lists import TargetArea

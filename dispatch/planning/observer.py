@@ -1,4 +1,4 @@
-"""CurveWatch: shows the lists of a store to the sampler of the curve, whenever they have moved far enough."""
+"""Observers of target lists: CurveWatch feeds the sampler of the live curve whenever a list has moved far enough."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ if TYPE_CHECKING:
     from ..core.target_list import TargetList
 
 FACTORS: Final = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8)
-"""Of the memory limit with which the store was opened: the limits of the live curve."""
-
+"""The limits of the live curve, as multiples of the memory limit with which the store was opened."""
 
 LISTS_MAX: Final = 256
-"""Beyond it each list is taken to have an equal part: to share by rates takes 1 µs a list and limit."""
+"""With more lists each is assumed to have an equal share: sharing by rates costs O(lists * limits) a second."""
 
 
 class Watch:
-    """What a TargetArea tells about its lists. This one looks away. REQUIRES: the state lock."""
+    """No-op observer of target-list events, used where no curve is kept. Requires: the lock."""
 
     def begin(self, target: TargetList) -> None:
-        """A list came into being."""
+        """Start observing a new list."""
 
     def look(self, target: TargetList) -> None:
-        """It reached its `look_at`, or a second has passed."""
+        """Observe a list that reached its `look_at`, and every list once a second."""
 
     def measured(self) -> None:
-        """A second has passed, and the rates of all lists are new."""
+        """Observe all lists: a second has passed, and their rates are new."""
 
     def end(self, target: TargetList) -> None:
-        """It is about to go."""
+        """Stop observing a list that is about to end."""
 
     def curve(self) -> Curve:
+        """Return the live curve."""
         return Curve()
 
 
 class CurveWatch(Watch):
-    """The one of a store. RAM: about 1 KiB a list, where every limit is too small for it."""
+    """Keeps the live curve of a store. About 1 KiB of RAM for a list that is too large for every limit."""
 
     def __init__(self, targets: TargetArea, limit_bytes: int, shares_at: Callable[[int], Shares]) -> None:
-        """shares_at: what follows from a limit; SettingsError where it is too small."""
+        """shares_at: returns the shares of a limit; SettingsError where it is too small."""
         self._targets = targets
         self._sampler = CurveSampler(_shares_around(limit_bytes, shares_at))
         self._tracks: dict[TargetList, Track] = {}
         self._watermarks: dict[TargetList, tuple[int, ...]] = {}
-        """What each limit would have granted to each list when they were measured."""
+        """The high watermark that each limit would have granted to each list when they were measured."""
 
     def begin(self, target: TargetList) -> None:
         area, lane = target.area, target.area.lane
@@ -77,7 +77,7 @@ class CurveWatch(Watch):
         self._sampler.look(track, waiting, taken, charge, watermarks, held_bytes)
 
     def measured(self) -> None:
-        """O(lists * limits)."""
+        """Observe all lists and share each limit among them by their new rates. O(lists * limits)."""
         lists = list(self._targets.lists)
         self._watermarks = {}
         if len(lists) <= LISTS_MAX:
@@ -92,7 +92,7 @@ class CurveWatch(Watch):
         self._watermarks.pop(target, None)
 
     def curve(self) -> Curve:
-        """O(lists)."""
+        """Return the live curve, up to now. O(lists)."""
         for target in self._tracks:
             self.look(target)
         return self._sampler.curve()
@@ -112,13 +112,13 @@ def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list
 
 
 def _mean_charge(target: TargetList, otherwise: float) -> float:
-    """Of what the lane has; otherwise: where it is empty."""
+    """Return the mean charge of the lane's messages, or `otherwise` where it has none."""
     lane = target.area.lane
     return OVERHEAD_BYTES + lane.pending_bytes / lane.pending_messages if lane.pending_messages else otherwise
 
 
 def _waiting_messages(target: TargetList, charge: float) -> float:
-    """How many messages the list will still hand out, of those that are there. O(1)."""
+    """Return how many of the messages that are there the list will still deliver. O(1)."""
     area = target.area
     if not target.is_shared and target.consumer_group.selector is None:
         unpublished = area.lane.next_sequence - area.published

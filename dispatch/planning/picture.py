@@ -1,16 +1,14 @@
-"""The picture of a plan: hit ratio against memory limit, as SVG. Needs matplotlib, which `forebay[tools]` brings."""
+"""Draws a plan as SVG: hit ratio against memory limit. Needs matplotlib, which `forebay[tools]` installs."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...store.disk.user_file import write_user_file
 from ...store.errors import SettingsError
 from ..config.sizes import format_size
-
-if TYPE_CHECKING:
-    from .plan import Plan
+from .plan import Plan
 
 LINE = "#1f5fa8"
 MARK = "#c8501e"
@@ -18,18 +16,18 @@ GRID = "#dddddd"
 
 
 def require() -> None:
-    """SettingsError where nothing can be drawn."""
+    """Raise SettingsError where matplotlib is missing."""
     if find_spec("matplotlib") is None:
         raise SettingsError("--svg draws with matplotlib, which is not there: pip install 'forebay[tools]'")
 
 
 def draw(found: Plan, path: str) -> None:
-    """Write the picture; a file of that name is replaced. SettingsError: it can't be written."""
+    """Write the picture to a file, in place of one of that name. SettingsError: it can't be written."""
     write_user_file(path, picture(found))
 
 
 def picture(found: Plan) -> bytes:
-    """The same plan gives the same bytes. Text stays text."""
+    """Return the picture; the same plan gives the same bytes. Text stays text."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -70,15 +68,15 @@ def picture(found: Plan) -> bytes:
 
 
 class _Text:
-    """As much of a text file as is written to."""
+    """The part of a text file that matplotlib uses."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
 
     def write(self, text: str) -> None:
         if not isinstance(text, str):
-            raise TypeError("text is expected")  # by which matplotlib asks what kind of file it has
+            raise TypeError("text is expected")  # matplotlib writes bytes first, to learn what kind of file it has
         self.parts.append(text)
 
     def seek(self, offset: int) -> None:
-        """By which matplotlib tells a file from a name. It never calls it."""
+        """Do nothing: matplotlib tells a file from a name by this method, and never calls it."""

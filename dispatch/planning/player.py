@@ -1,11 +1,11 @@
-"""TracePlayer: recorded traffic once more, with another memory limit.
+"""TracePlayer: plays recorded traffic again, under another memory limit.
 
-What decides is the library itself: the budget and its shares, the lists,
-the caches and the loader are the ones that run in a store. In place of the
-journal are the lengths of its messages, and in place of their bodies shared
-bytes of those lengths; so a message costs a few microseconds, and one in RAM
-its objects only. The loader is taken to be in time: after each event it does
-all that it has to do. Deterministic: no clock, no disk, no thread.
+The library itself decides: the budget and its shares, the lists, the caches
+and the loader are the ones that run in a store. The journal is replaced by the
+lengths of its messages, and bodies by shared bytes of those lengths, so that a
+message costs microseconds, and one in RAM its objects only. The loader is
+assumed to be in time: after each event it does all that it has to do.
+Deterministic: no clock, no disk, no thread.
 """
 
 from __future__ import annotations
@@ -13,51 +13,66 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ...cache.budget import Budget, Holder
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.account import Unlimited
-from ...store.disk.simulated_disk import SimulatedDisk
+from ...store.disk.disk import Disk
+from ...store.format.places import Extent, Singles
 from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, TICK, UNLIST, WAITING, Event
-from ...store.index.block import BLOCK_MASK, Extent, Singles
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
-from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
+from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
+from ..config.memory_plan import ATTEMPTS_BYTES, READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
 from ..core.lists import TargetArea
 from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea
-from ..core.redelivery import ATTEMPTS_BYTES
 from ..core.target_list import TargetList
-from ..engine.resizing import READ_BUFFER_BYTES, RELOCATION_BYTES, WRITE_BUFFER_BYTES
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..selectors.selector import Selector, compile_selector
 
 ARRIVED: Final = 0
 READ: Final = 1
-"""Stand in a played message for its timestamp: where its body came from."""
+"""In place of a played message's timestamp: ARRIVED or READ, which says where its body came from."""
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
-"""Of a tmp-storage that stays empty: all messages are played as persistent ones."""
-_NOTHING: Final = SimulatedDisk().open("nothing", create=True)
-"""What a read of the journal reads from: of a played one lengths are all there is."""
+"""Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
+
+
+class _EmptyFile:
+    """The file that a played read of the journal names: lengths are all there is of a played journal."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        raise AssertionError("a played message has no bytes in the journal")
+
+
+_NOTHING: Final[Readable] = _EmptyFile()
+
+
+class _NoDisk:
+    """The disk of a tmp-storage that stays empty: its directory is listed, and nothing else is asked of it."""
+
+    def list(self, directory: str) -> list[str]:
+        return []
 
 
 class PlayedIndex(Index):
-    """As much of an Index as lanes ask for: in a trace nothing was delivered before."""
+    """The part of an Index that lanes use: in a trace nothing was delivered before."""
 
     def __init__(self) -> None:
         self.attempts = DeliveryCountTable()
 
 
 class PlayedStore(MessageStore):
-    """In place of a MessageStore: knows lengths, and what each message looks like in RAM."""
+    """Stands in for a MessageStore: knows the lengths of messages and makes messages of them."""
 
     def __init__(self) -> None:
         self.index = PlayedIndex()
@@ -66,7 +81,7 @@ class PlayedStore(MessageStore):
         self.read_messages = 0
 
     def message(self, sequence: int, length: int, origin: int) -> StoredMessage:
-        """Messages of one length share a body, so that a limit of gigabytes is played in megabytes."""
+        """Return a message. Those of one length share a body, so that a limit of gigabytes is played in megabytes."""
         body = self._bodies.get(length)
         if body is None:
             body = self._bodies[length] = bytes(length)
@@ -108,11 +123,11 @@ class PlayedStore(MessageStore):
         return messages, []
 
     def raise_if_closed(self) -> None:
-        """It never is."""
+        """Do nothing: a played store is never closed."""
 
 
 class PlayedLaneState(PersistentLaneState):
-    """Of a lane that is in no index."""
+    """The state of a lane that is in no index."""
 
     __slots__ = ()
 
@@ -121,20 +136,20 @@ class PlayedLaneState(PersistentLaneState):
 
 
 class PlayedLane:
-    """One lane of the trace: its area, and where its sequences begin."""
+    """One lane of the trace: its state, and the sequence at which it begins."""
 
     __slots__ = ("area", "lane", "base", "is_new")
 
     def __init__(self, targets: TargetArea, number: int) -> None:
         self.base = 0
         self.is_new = True
-        """So far it has what it had when the store was opened."""
+        """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
         self.area = PlayedLaneState(QueueArea(targets, number, str(number)), self.lane)
         self.area.queue.areas[0] = self.area
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:
-        """These are stored, and before them holes up to first. Sequences as the area counts them."""
+        """Store messages of these lengths behind holes up to `first`; return their sequences in the lane."""
         lane = self.lane
         if not lane.next_sequence:
             self.base = first
@@ -152,7 +167,7 @@ class PlayedLane:
 
 
 class PlayedConsumerGroup(ConsumerGroup):
-    """An consumer group of which is known only what it took: it wants that, and without a selector everything."""
+    """A consumer group that wants what it took in the trace, and everything if it has no selector."""
 
     __slots__ = ("taken", "lane")
 
@@ -168,7 +183,7 @@ class PlayedConsumerGroup(ConsumerGroup):
 
 
 class PlayedConsumer(Consumer):
-    """As much of a Consumer as lists and deliveries know."""
+    """The part of a Consumer that lists and deliveries use."""
 
     def __init__(self, consumer_group: ConsumerGroup) -> None:
         self.consumer_group = consumer_group
@@ -177,26 +192,27 @@ class PlayedConsumer(Consumer):
 
 
 class TracePlayer:
-    """Feed it all events of a trace in order; then look at the counts."""
+    """Plays the events of a trace, which must come in order, and counts deliveries, hits and reads."""
 
     def __init__(self, shares: Shares, wanted: dict[int, SequenceSet]) -> None:
-        """wanted: by number of a list that has a selector, what it takes in this trace; see `wanted_of`."""
+        """wanted: by number of a list that has a selector, what it takes in this trace."""
         self.limit_bytes = shares.limit_bytes
         self.deliveries = 0
         self.hits = 0
         self.strays = 0
-        """Deliveries that the trace does not have in this place."""
+        """Deliveries in another place than in the trace."""
         self.store = PlayedStore()
         self.lock = threading.Lock()
         self.budget = Budget(shares.limit_bytes)
         reading = _hold_fixed_parts(self.budget, shares)
         overflow = Overflow(
-            SimulatedDisk(),
+            cast(Disk, _NoDisk()),
             self.budget,
             limit_bytes=TEMP_BYTES,
             max_file_bytes=TEMP_BYTES,
             random_salt=lambda: 0,
             paid_buffer_bytes=0,
+            make_room=lambda wanted_bytes: None,
         )
         self.targets = TargetArea(self.store, self.budget, shares, self.lock, syncs_always=False, overflow=overflow)
         self.targets.heads = CacheWarmer(self.targets, reading, {})  # never stepped: what it reads is no hit
@@ -220,11 +236,11 @@ class TracePlayer:
 
     @property
     def hit_ratio(self) -> float:
-        """Of what was delivered, the share that never left RAM between its arrival and its hand-out."""
+        """Share of the deliveries whose message had stayed in RAM since its arrival."""
         return self.hits / self.deliveries if self.deliveries else 1.0
 
     def play(self, event: Event) -> None:
-        """One event, and what the loader does after it."""
+        """Play one event, then all that the loader has to do."""
         kind, lane, first, count, extra = event
         self._play[kind](lane, first, count, extra)
         if self.targets.hungry:
@@ -350,7 +366,7 @@ class TracePlayer:
 
 
 def _hold_fixed_parts(budget: Budget, shares: Shares) -> Holder:
-    """What a store holds or guarantees before the first message; returns the holder of read buffers."""
+    """Charge what a store holds or guarantees before the first message. Return the holder of read buffers."""
     budget.holder("index", guaranteed_bytes=shares.index_guaranteed_bytes)
     budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES)
     budget.holder("attempts", guaranteed_bytes=ATTEMPTS_BYTES)

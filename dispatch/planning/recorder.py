@@ -1,10 +1,11 @@
-"""Recorder: writes down what memory had to do, so that it can be played again with another limit.
+"""Recorder: records the traffic of a store as a trace, which can be played under other memory limits.
 
-Numbers only: lanes, sequences, lengths, times. Events are encoded under the
-state lock, where they happen, and written without it, by housekeeping. An
-arrival is noted no later than the next take of its lane, and once a second;
-so sends pay nothing. No error of the disk reaches a caller: recording ends
-with one warning. A crash leaves all up to the last block that was written.
+A trace holds numbers only: lanes, sequences, lengths, times. Events are encoded
+under the state lock, where they happen, and written without it, by
+maintenance. An arrival is recorded no later than the next take of its lane,
+and once a second, so that sends pay nothing. No error of the disk reaches a
+caller: recording ends with one warning. A crash leaves all up to the last
+block that was written.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from ...store.format.trace import (
 )
 from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.settings import Settings
 from ..consumer.consumer import Consumer
 from ..core.delivery import Delivery
@@ -54,14 +55,14 @@ from ..topics.state import SubscriptionState
 logger = logging.getLogger("forebay.dispatch.recorder")
 
 TRACE_BYTES_MAX: Final = 1 << 32
-"""So large a file is enough: recording ends."""
+"""Recording ends when the file has so many bytes."""
 UNWRITTEN_BLOCKS_MAX: Final = 64
-"""So many may wait for housekeeping; beyond it who makes the next one writes them, under the lock. Four times as many
-may wait for a write that is under way."""
+"""Blocks that may wait for maintenance. With more, the call that fills the next one writes them under the lock; four
+times as many may wait for a write that is under way."""
 TURN_MESSAGES: Final = 256
-"""Arrivals that are noted together are noted in turns of so many a lane."""
+"""Arrivals that are recorded at one time are recorded so many a lane in turn."""
 TAKES_BETWEEN_LOOKS: Final = 256
-"""After so many takes all lanes are asked for arrivals."""
+"""Takes after which the arrivals of all lanes are recorded."""
 
 
 class _Lane:
@@ -70,11 +71,11 @@ class _Lane:
     def __init__(self, number: int, noted: int) -> None:
         self.number = number
         self.noted = noted
-        """Arrivals before this sequence are on record."""
+        """Arrivals before this sequence are recorded."""
 
 
 class Recorder:
-    """One recording. `write` and `close` take the lock themselves, all others REQUIRE it."""
+    """One recording. Requires: the lock, but for `write` and `close`, which take it themselves."""
 
     def __init__(self, file: File, settings: Settings, state_lock: threading.Lock) -> None:
         """file: new and empty."""
@@ -97,15 +98,16 @@ class Recorder:
     # ------------------------------------------------------------------ what happens
 
     def begin(self, areas: Iterable[LaneState]) -> None:
-        """Arrivals in them are noted from now on. What was there at open is not in RAM. O(blocks of the index)."""
+        """Record the arrivals of lanes from now on. What was there at open is not in RAM. O(blocks of the index)."""
         for area in areas:
             self._lane(area)
 
     def unloaded(self, area: LaneState, end: int) -> None:
-        """What is before end and not on record is pending, and RAM does not have it."""
+        """Record messages before `end`, which are pending and not in RAM."""
         self._note(area, self._lane(area), WAITING, end)
 
     def opened(self, target: TargetList) -> None:
+        """Record that a list came into being."""
         area = target.area
         number = self._lists[target] = self._list_count
         self._list_count += 1
@@ -113,10 +115,12 @@ class Recorder:
         self._put(LIST, self._lane(area).number, 0, 0, number << 1 | has_selector)
 
     def closed(self, target: TargetList) -> None:
+        """Record that a list ends."""
         self.look(target.area)
         self._put(UNLIST, self._lane(target.area).number, 0, 0, self._lists.pop(target))
 
     def taken(self, target: TargetList, first: int, count: int) -> None:
+        """Record a delivery of consecutive messages."""
         area = target.area
         self.look(area)
         self._put(TAKE, self._lane(area).number, first, count, self._lists[target])
@@ -125,12 +129,15 @@ class Recorder:
             self.look_everywhere()
 
     def settled(self, area: LaneState, first: int, count: int, *, is_done: bool) -> None:
+        """Record that deliveries ended, by an ack (is_done) or without."""
         self._put(ACK if is_done else LET_GO, self._lane(area).number, first, count, 0)
 
     def offered(self, area: LaneState, sequence: int, *, is_loaded: bool) -> None:
+        """Record that a message is offered again, and whether its body is in RAM."""
         self._put(OFFER, self._lane(area).number, sequence, 1, is_loaded)
 
     def gone(self, area: LaneState, gone: SequenceSet) -> None:
+        """Record that messages were removed without a delivery."""
         self.look(area)
         for first, last in gone:
             self._put(GONE, self._lane(area).number, first, last - first + 1, 0)
@@ -138,18 +145,19 @@ class Recorder:
             del self._lanes[area]
 
     def tick(self, seconds: float) -> None:
+        """Record that time has passed."""
         self.look_everywhere()
         self._milliseconds += int(seconds * 1000)
         self._put(TICK, 0, self._milliseconds, 0, 0)
 
     def look(self, area: LaneState) -> None:
-        """Note what has arrived in a lane. O(that)."""
+        """Record what has arrived in a lane. O(arrivals)."""
         lane = self._lane(area)
         if lane.noted < area.published:
             self._note(area, lane, ARRIVE, area.published)
 
     def look_everywhere(self) -> None:
-        """The same for all lanes, in turns, as if they had been sent to side by side."""
+        """Record what has arrived in all lanes, in turns, as if it had been sent side by side."""
         waiting = [area for area, lane in self._lanes.items() if lane.noted < area.published]
         while waiting:
             for area in waiting:
@@ -168,7 +176,7 @@ class Recorder:
         return lane
 
     def _note(self, area: LaneState, lane: _Lane, kind: int, end: int) -> None:
-        """Of what is pending before end and not on record yet: runs of one length, or each run with its bytes."""
+        """Record what is pending before `end` and not recorded yet: runs of one length, or each run with its bytes."""
         at, lane.noted = lane.noted, end
         if area.queue.is_deleted:
             return
@@ -200,8 +208,8 @@ class Recorder:
                 self._write_here()
 
     def _write_here(self) -> None:
-        """Nobody came to write. REQUIRES: the lock."""
-        if self._writing.acquire(blocking=False):  # who writes already has earlier blocks
+        """Write the blocks that maintenance has left waiting too long. Requires: the lock."""
+        if self._writing.acquire(blocking=False):  # a write that is under way has earlier blocks
             try:
                 blocks, self._blocks = self._blocks, []
                 self._append(blocks)
@@ -212,7 +220,7 @@ class Recorder:
             self._stop("its disk is too slow")
 
     def write(self) -> int:
-        """Bring what was noted to the file; how many blocks. REQUIRES: no lock."""
+        """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
         with self._writing:
             with self._lock:
                 block = self._encoder.block()
@@ -239,7 +247,7 @@ class Recorder:
         self._file = None
 
     def close(self) -> None:
-        """REQUIRES: no lock. Nothing happens any more."""
+        """Record the last arrivals, write them and close the file. Requires: no lock, and no further events."""
         with self._lock:
             self.look_everywhere()
         self.write()
@@ -249,9 +257,9 @@ class Recorder:
 
 
 def new_trace(path: str) -> File:
-    """An empty file there. A trace that it holds already is kept as the one `.old`, in place of an earlier one.
+    """Make an empty file for a trace. A trace that is there already becomes the one `.old`, in place of an earlier one.
 
-    SettingsError: what is there is no trace, or no file can be made there.
+    SettingsError: the file that is there is no trace, or no file can be made.
     """
     disk, name = user_place(path)
     try:
@@ -271,12 +279,13 @@ def new_trace(path: str) -> File:
 
 
 def header_of(settings: Settings) -> TraceHeader:
+    """Return the header of a trace that is recorded under these settings."""
     index_bytes = 0 if settings.index_cache_size is None else settings.index_cache_size_bytes
     return TraceHeader(settings.memory_limit_bytes, index_bytes, not settings.persistent_index)
 
 
 class RecordedTargetArea(TargetArea):
-    """A TargetArea that tells a recorder what happens to it."""
+    """A TargetArea that reports its events to a recorder; a store that records nothing pays nothing for it."""
 
     def __init__(
         self,
@@ -371,13 +380,13 @@ class RecordedTargetArea(TargetArea):
 
 
 def _shared(target: TargetList) -> TargetList:
-    """Where what is dealt came from: a hand is not on record, only the stock."""
+    """Return the list that is recorded for a list: of assigned messages the one that they were assigned from."""
     consumer_group = target.consumer_group
     return consumer_group.stock.list_over(target.area) if isinstance(consumer_group, AssignedMessages) else target
 
 
 def _runs(deliveries: Sequence[Delivery]) -> list[tuple[LaneState, int, int]]:
-    """Deliveries in order as (lane, first sequence, how many)."""
+    """Return deliveries in order as runs: (lane, first sequence, how many)."""
     runs: list[tuple[LaneState, int, int]] = []
     for delivery in deliveries:
         if runs and runs[-1][0] is delivery._area and sum(runs[-1][1:]) == delivery.sequence:

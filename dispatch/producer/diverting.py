@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from ...store.errors import SettingsError
 from ...store.format.properties import decode_properties, encode_properties, group_of
-from ...store.index.lane import LANE_SHIFT
 from ...store.message import HeaderValue
+from ...store.numbering import LANE_SHIFT
 from ..admin.dead_letters import ATTEMPTS, FROM, FULL, REASON, TIME, accepting_dead_letters
 from ..admin.move import make_index_room
 from ..distribution.grouped import note_groups
@@ -48,7 +48,7 @@ def dead_letter_on_overflow(
             if persistent:
                 target = engine.lane_area(queue.number << LANE_SHIFT | priority)
                 id_prefix = target.id_prefix
-                sequence = store.add_slice(target.index_lane, timestamp, [(properties, body)])
+                sequence = store.append_slice(target.index_lane, timestamp, [(properties, body)])
                 engine.arrive(target, ((sequence, properties, body, timestamp),))
             else:
                 volatile = engine.non_persistent_lane(queue, priority)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...store.format.identity import Identity, identity
 from ...store.format.properties import own_identity
 from ...store.format.times import has_times, times_of
-from ...store.identified import add_identified
-from ...store.index.deduplication import Identity, identity
-from ...store.message_store import MessageStore
-from ...store.topic_store import TopicStore
 from ..core.queue_area import PersistentLaneState, QueueArea
 from .timed import arrive_timed
 
@@ -49,7 +46,6 @@ def fresh(engine: Engine, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]
 
 def store_once(
     engine: Engine,
-    messages: MessageStore | TopicStore,
     area: PersistentLaneState,
     timestamp: int,
     batch: Sequence[tuple[bytes, bytes]],
@@ -73,7 +69,7 @@ def store_once(
         while fresh:
             room = area.index_lane.slice_room
             part, fresh = fresh[:room], fresh[room:]
-            first = _write(engine, messages, area, timestamp, [batch[at] for at in part], _known(identities, part))
+            first = _write(engine, area, timestamp, [batch[at] for at in part], _known(identities, part))
             sequences = dict(zip(part, range(first, first + len(part)), strict=True))
             behind = fresh[0] if fresh else len(batch)
             ids += [own_ids[at] or f"{area.id_prefix}{sequences[at]}" for at in range(done, behind)]
@@ -87,7 +83,6 @@ def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[I
 
 def _write(
     engine: Engine,
-    messages: MessageStore | TopicStore,
     area: PersistentLaneState,
     timestamp: int,
     part: list[tuple[bytes, bytes]],
@@ -95,10 +90,7 @@ def _write(
 ) -> int:
     """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
     times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
-    if isinstance(messages, TopicStore):
-        first = messages.add_identified(area.index_lane, timestamp, part, identities, times)
-    else:
-        first = add_identified(messages, area.index_lane, timestamp, part, identities, times)
+    first = engine.store.append_slice(area.index_lane, timestamp, part, times, identities)
     if times:
         arrive_timed(engine, area, timestamp, first, part, times)
         return first

@@ -14,8 +14,6 @@ from ...store.format.record import SLICE_CONTENT_BYTES_MAX
 from ...store.format.state import NAME_BYTES_MAX
 from ...store.format.times import encode_times, has_times, times_of
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
-from ...store.message_store import MessageStore
-from ...store.topic_store import TopicStore
 from ..admission.wait_line import deadline_after
 from ..consumer.consumer import check_seconds
 from ..core.non_persistent import NonPersistentLaneState
@@ -74,7 +72,6 @@ class Sender:
     def __init__(self, engine: Engine, area: QueueArea) -> None:
         self._engine = engine
         self._area = area
-        self._messages: MessageStore | TopicStore = engine.store
         self._caller: Confirmer = engine
 
     @property
@@ -145,7 +142,7 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with engine.lock:
-                sequence = self._messages.add(area.index_lane, timestamp, properties, body)
+                sequence = engine.store.add(area.index_lane, timestamp, properties, body)
                 message = (sequence, properties, body, timestamp)
                 if engine.syncs_always:
                     engine.unpublished.append((engine.store.journal.end, area, (message,)))
@@ -416,16 +413,16 @@ class Sender:
             transaction.add(area, timestamp, batch, batch_ids, ids)
             return
         if self._area.is_watched:
-            store_once(engine, self._messages, area, timestamp, batch, batch_ids, ids)
+            store_once(engine, area, timestamp, batch, batch_ids, ids)
             batch = []
         elif has_times(batch[0][0]):
-            store_timed(engine, self._messages, area, batch, batch_ids, ids)
+            store_timed(engine, area, batch, batch_ids, ids)
             batch = []
         begin = 0
         with engine.lock:
             while begin < len(batch):
                 part = batch[begin : begin + area.index_lane.slice_room]
-                first = self._messages.add_slice(area.index_lane, timestamp, part)
+                first = engine.store.append_slice(area.index_lane, timestamp, part)
                 arrived = [
                     (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
                 ]

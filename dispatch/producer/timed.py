@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...store.format.times import Times, times_of
-from ...store.message_store import MessageStore
-from ...store.topic_store import TopicStore
 from ..core.queue_area import PersistentLaneState
 
 if TYPE_CHECKING:
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
 
 def store_timed(
     engine: Engine,
-    messages: MessageStore | TopicStore,
     area: PersistentLaneState,
     batch: Sequence[tuple[bytes, bytes]],
     own_ids: Sequence[str | None],
@@ -30,10 +27,7 @@ def store_timed(
         while begin < len(batch):
             part = list(batch[begin : begin + area.index_lane.slice_room])
             times = [times_of(properties) for properties, _ in part]
-            if isinstance(messages, TopicStore):
-                first = messages.add_timed(area.index_lane, timestamp, part, times)
-            else:
-                first = messages.timetable.add(area.index_lane, timestamp, part, times)
+            first = engine.store.append_slice(area.index_lane, timestamp, part, times)
             arrive_timed(engine, area, timestamp, first, part, times)
             behind = begin + len(part)
             ids += [own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)]

@@ -1,4 +1,4 @@
-"""What a selector computes: values and conditions, each a closure over one mapping of header values.
+"""Values and conditions of a selector, each a closure over one mapping of header values.
 
 SQL's third truth value is never computed. A `Condition` is two plain
 predicates, "it is TRUE" and "it is FALSE"; where neither holds it is UNKNOWN.
@@ -38,7 +38,7 @@ class Condition:
     is_true: Predicate
     is_false: Predicate
     strings: frozenset[str] | None = None
-    """Where it is TRUE, one of them is the value of a header; None: nothing is known."""
+    """Strings, one of which is a header's value wherever the condition is TRUE; None: nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Value:
 
     get: Callable[[Values], HeaderValue]
     family: type[str] | type[bool] | type[float] | None
-    """What it always is if it is not NULL; None: whatever the message holds. float stands for both kinds of number."""
+    """The type that it always has if it is not NULL; float stands for int as well. None: whatever the message holds."""
     name: str | None = None
     literal: str | Number | None = None
 
@@ -106,7 +106,7 @@ def _some(tests: list[Predicate]) -> Predicate:
 
 
 def truth(value: Value, position: int) -> Condition:
-    """A boolean header or literal where a condition is wanted."""
+    """Return the condition that a value is TRUE. SelectorError for a value that can't be a boolean."""
     if value.family not in (None, bool):
         raise SelectorError("expected a condition, found a string or a number", position)
     return comparison("=", value, constant(True), position)
@@ -214,7 +214,7 @@ _MIRRORED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def arithmetic(operands: Sequence[Value], signs: Sequence[str], position: int) -> Value:
-    """`operands` joined by `signs` of one rank, from left to right."""
+    """Join operands by signs of one rank, from left to right."""
     _require_numbers(operands, position)
     first = operands[0].get
     steps = [(_OPERATION[sign], operand.get) for sign, operand in zip(signs, operands[1:], strict=True)]
@@ -237,7 +237,7 @@ def arithmetic(operands: Sequence[Value], signs: Sequence[str], position: int) -
 
 
 def signed(value: Value, negative: bool, position: int) -> Value:
-    """The unary signs in front of a value."""
+    """Apply the signs in front of a value."""
     _require_numbers([value], position)
     if _is_number(value.literal):
         return constant(-value.literal if negative else value.literal)
@@ -257,7 +257,7 @@ def _multiply(one: Number, other: Number) -> Number:
 
 
 def _divide(dividend: Number, divisor: Number) -> Number:
-    """As Java does: exact numbers give an exact quotient, cut off towards zero."""
+    """Divide as Java does: integers give an integer, cut off towards zero."""
     if isinstance(dividend, int) and isinstance(divisor, int):
         quotient = abs(dividend) // abs(divisor)
         return quotient if (dividend < 0) == (divisor < 0) else -quotient

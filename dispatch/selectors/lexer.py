@@ -1,6 +1,6 @@
-"""The tokens of a selector, and the canonical text that they spell.
+"""Splits a selector into tokens, and spells the canonical text of tokens.
 
-Written out by hand, one pass from left to right, linear in the length.
+The lexer is written by hand: one pass from left to right, linear in the length.
 Words follow Java's rule for identifiers (letters of any script, `_`, `$`,
 currency signs, then also digits and combining marks); keywords count in any
 case, names and literals exactly as they stand.
@@ -26,20 +26,20 @@ _NAME_START: Final = frozenset("Lu Ll Lt Lm Lo Nl Sc Pc".split())
 _NAME_PART: Final = _NAME_START | {"Nd", "Mn", "Mc"}
 
 LONG_LIMIT: Final = 1 << 63
-"""Where Java's long ends; the limit itself is let through for the sake of -9223372036854775808."""
+"""The first integer above Java's long; the lexer accepts it because it may follow a minus."""
 _LONG_DIGITS: Final = 19
 
 
 class Token(NamedTuple):
     kind: str
-    """NAME, STRING, NUMBER or END; a keyword or sign is its own kind. Fit to be shown in an error, unlike a literal."""
+    """NAME, STRING, NUMBER or END; a keyword or sign is its own kind. Errors show the kind, never a literal."""
     value: str | int | float
     text: str
     position: int
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens, then END. SelectorError at the first character that begins none."""
+    """Return all tokens, then END. SelectorError at the first character that begins no token."""
     tokens = []
     at = 0
     while at < len(text):
@@ -62,7 +62,10 @@ def tokenize(text: str) -> list[Token]:
 
 
 def canonical_text(tokens: list[Token]) -> str:
-    """The same tokens with keywords in capitals and no space but between two words: a fixed point of tokenize."""
+    """Spell the tokens with keywords in capitals and no space but between two words.
+
+    tokenize() of the result gives the same tokens.
+    """
     parts: list[str] = []
     after_word = False
     for token in tokens:

@@ -1,7 +1,7 @@
-"""The pattern of a selector's LIKE: `_` is any one character, `%` any run of them, also none.
+"""Matches the pattern of a selector's LIKE: `_` is any one character, `%` any run of them, also none.
 
-Both the pattern and the text may come from an enemy, so nothing here tries a
-place twice: no regular expression, no backtracking.
+Both the pattern and the text may come from an attacker, so the matchers never
+try a place twice: no regular expression, no backtracking.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _ANY_RUN: Final = "any run"
 
 
 def like_matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
-    """Does a text match? `_` is any one character, `%` any run; `escape` makes the next `_`, `%` or itself plain.
+    """Return a predicate that tells whether a text matches the pattern.
 
-    The cost is bounded by the length of the text times that of the pattern
-    over 30, whatever both hold: nothing is ever tried twice.
+    `_` is any one character and `%` any run of them; `escape` makes the next
+    `_`, `%` or itself plain. O(text x pattern / 30), whatever both hold.
     """
     elements = _like_elements(pattern, escape)
     if _ANY_ONE in elements:
@@ -32,7 +32,7 @@ def like_matcher(pattern: str, escape: str | None) -> Callable[[str], bool]:
 
 
 def _like_elements(pattern: str, escape: str | None) -> list[str]:
-    """Plain characters, _ANY_ONE and _ANY_RUN."""
+    """Return the pattern as plain characters, _ANY_ONE and _ANY_RUN."""
     elements = []
     at = 0
     while at < len(pattern):
@@ -48,7 +48,7 @@ def _like_elements(pattern: str, escape: str | None) -> list[str]:
 
 
 def _like_pieces(pieces: list[str]) -> Callable[[str], bool]:
-    """Plain pieces between `%`: each is taken where it is found first."""
+    """Match plain pieces with a run of anything between each two: each piece is taken where it is found first."""
     first, last = pieces[0], pieces[-1]
     middle = [piece for piece in pieces[1:-1] if piece]
     if len(pieces) == 1:
@@ -77,10 +77,11 @@ def _like_pieces(pieces: list[str]) -> Callable[[str], bool]:
 
 
 def _like_states(elements: list[str]) -> Callable[[str], bool]:
-    """Every place that the pattern can have reached, as the bits of one int: bit n, the first n elements are matched.
+    """Match elements by keeping every place that the pattern can have reached as the bits of one int.
 
-    A two-pointer matcher backtracks, and `%` before a thousand `_` costs it a
-    thousand steps a character; this costs a few operations on a small int.
+    Bit n says that the first n elements are matched. A two-pointer matcher
+    backtracks, and `%` before a thousand `_` costs it a thousand steps a
+    character; this costs a few operations on a small int.
     """
     advance: dict[str, int] = {}
     advance_any = stay = 0

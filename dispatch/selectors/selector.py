@@ -1,9 +1,9 @@
-"""Selector: a JMS SQL-92 condition on headers, compiled once and asked for every message.
+"""Selector: a JMS SQL-92 condition on headers, compiled once and evaluated for every message.
 
-The text may come from anyone: it is cut into tokens and parsed by hand, with
-explicit stacks, under the limits below, and the only error is SelectorError.
-A compiled selector is immutable, holds no message, and is safe in all
-threads; nothing of it is ever on disk but its text.
+The text may come from anyone: it is split into tokens and parsed by hand,
+under the limits below, and the only error is SelectorError. A compiled
+selector is immutable, holds no message, and is safe in all threads. Nothing
+of it is ever on disk but its text.
 
 Semantics are those of JMS 2.0, section 3.8.1, with two choices of our own.
 A comparison of values of different types is UNKNOWN, so that `NOT (a = 'x')`
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, field
-from enum import IntEnum
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Final
 
 from cachetools import LRUCache, cached
 
@@ -43,7 +42,7 @@ from .conditions import (
 from .lexer import END, NAME, NUMBER, STRING, Token, canonical_text, tokenize
 
 FIELD_NAMES: Final = frozenset({"JMSPriority", "JMSMessageID", "JMSTimestamp", "JMSDeliveryMode", "JMSXGroupID"})
-"""Names that mean the message itself, never a header: its priority (int), its id (str), its time of sending
+"""Names that mean a field of the message, never a header: its priority (int), its id (str), its time of sending
 (int, milliseconds since 1970), 'PERSISTENT' or 'NON_PERSISTENT', and its group (str). JMSType and JMSCorrelationID
 are headers."""
 
@@ -70,37 +69,37 @@ class Selector:
     """Canonical: keywords in capitals, no needless space. It compiles again, to an equal selector."""
 
     names: frozenset[str] = field(compare=False)
-    """Every name that it asks for."""
+    """Every name in it."""
 
     matches: Predicate = field(compare=False, repr=False)
     """matches(values) -> bool: True only where the condition is TRUE, not where it is FALSE or UNKNOWN.
 
-    values maps names to header values, and only its `get` is called. Those of
-    `field_names` are the caller's to put in, over any header so named. Never
-    raises. About 0.1 microseconds a comparison.
+    `values` maps names to header values, and only its `get` is called. The
+    caller puts in the names of `field_names`, over any header of that name.
+    Never raises.
     """
 
     needles: tuple[bytes, ...] = field(default=(), compare=False)
-    """Where it matches, the UTF-8 of some header's value is one of these: what holds none need not be decoded to be
-    passed over. Empty: nothing is known."""
+    """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold none
+    of them need not be decoded. Empty: nothing is known."""
 
     @property
     def field_names(self) -> frozenset[str]:
-        """Those of FIELD_NAMES that it asks for."""
+        """The names in it that mean a field of the message."""
         return self.names & FIELD_NAMES
 
     @property
     def header_names(self) -> frozenset[str]:
-        """The others: where there are none, no header need be decoded."""
+        """The names in it that mean a header; where there are none, no header need be decoded."""
         return self.names - FIELD_NAMES
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())
 def compile_selector(text: str) -> Selector:
-    """The selector that text spells, perhaps one compiled before. SelectorError, with a place, for anything else.
+    """Compile a selector, or return the one compiled from the same text before. SelectorError, with its position.
 
-    An empty text is an error too: no selector is not a selector. 10 to 20
-    microseconds a comparison, and milliseconds at the limits.
+    An empty text is an error too: no selector is not a selector. O(length),
+    milliseconds at the limits.
     """
     if len(text) > CHARACTERS_MAX:
         raise SelectorError(f"{len(text)} characters are above the limit of {CHARACTERS_MAX}", CHARACTERS_MAX)
@@ -114,46 +113,31 @@ def compile_selector(text: str) -> Selector:
 
 
 def _needles(names: Set[str], condition: Condition) -> tuple[bytes, ...]:
+    """Return the needles of a selector; a field of the message is not among the bytes of the headers."""
     strings = condition.strings or frozenset()
     if names & FIELD_NAMES or len(strings) > NEEDLES_MAX:
         return ()
     return tuple(sorted(string.encode(errors="surrogatepass") for string in strings))
 
 
-class _Rank(IntEnum):
-    """How tightly an operator binds; nothing binds across an open parenthesis."""
+_NOT_A_VALUE: Final = "a condition is not a value: it can only be joined with AND, OR and NOT"
 
-    OPEN = 0
-    OR = 1
-    AND = 2
-    NOT = 3
-    COMPARISON = 4
-    SUM = 5
-    PRODUCT = 6
-    SIGN = 7
-
-
-_INFIX: Final = {
-    "OR": _Rank.OR,
-    **dict.fromkeys(("=", "<>", "<", "<=", ">", ">="), _Rank.COMPARISON),
-    **dict.fromkeys(("+", "-"), _Rank.SUM),
-    **dict.fromkeys(("*", "/"), _Rank.PRODUCT),
-}
-
-
-class _Pending(NamedTuple):
-    """An operator that waits for its right side, or an open parenthesis."""
-
-    rank: _Rank
-    kind: str
-    position: int
+_Node = Value | Condition
+_COMPARISONS: Final = frozenset(("=", "<>", "<", "<=", ">", ">="))
+_TESTS: Final = _COMPARISONS | {"BETWEEN", "IN", "LIKE", "IS", "NOT"}
 
 
 class _Parser:
-    """An operator-precedence parser: two stacks and no recursion, so that no text can exhaust the interpreter's.
+    """A recursive-descent parser: four calls for each open parenthesis, of which there are at most NESTING_MAX.
 
-    Neighbours of one rank wait together and are joined at once, which makes a
-    chain of AND, OR, + or * one flat node.
+        expression = test {("AND" | "OR") test}                   AND binds tighter
+        test       = {"NOT"} sum [comparison | BETWEEN | IN | LIKE | IS NULL]
+        sum        = operand {("+" | "-" | "*" | "/") operand}    * and / bind tighter
+        operand    = {"+" | "-"} (name | literal | "(" expression ")")
+
+    Each rule returns a Value or a Condition; the operator beside it raises
+    SelectorError where it needs the other of the two. Operators of one rank in
+    a row become one flat node.
     """
 
     def __init__(self, tokens: list[Token]) -> None:
@@ -162,120 +146,72 @@ class _Parser:
         self._at = 0
         self._count = 0
         self._open = 0
-        self._done: list[Value | Condition] = []
-        self._pending: list[_Pending] = []
 
     def parse(self) -> Condition:
-        self._read_operand()
-        while self._read_infix():
-            self._read_operand()
-        assert len(self._done) == 1 and not self._pending
-        return self._condition(0)
-
-    def _next(self) -> Token:
-        token = self._tokens[self._at]
-        self._at += 1
-        return token
-
-    def _expect(self, kind: str) -> Token:
+        """Return the condition that all the tokens spell."""
+        node = self._expression()
         token = self._next()
-        if token.kind != kind:
-            raise _unexpected(token, kind)
-        return token
+        if token.kind == ")":
+            raise SelectorError("this parenthesis was not opened", token.position)
+        if token.kind != END:
+            raise _no_operator(token)
+        return _condition(node, 0)
 
-    def _read_operand(self) -> None:
-        """Signs, NOTs and open parentheses, then one value."""
+    def _expression(self) -> _Node:
+        alternatives: list[_Node] = []
+        ors: list[Token] = []
         while True:
-            token = self._next()
-            if token.kind == "(":
-                self._open += 1
-                if self._open > NESTING_MAX:
-                    raise SelectorError(f"parentheses are nested deeper than {NESTING_MAX}", token.position)
-                self._pending.append(_Pending(_Rank.OPEN, "(", token.position))
-            elif token.kind == "NOT":
-                self._wait(_Rank.NOT, token)
-            elif token.kind in ("+", "-"):
-                self._wait(_Rank.SIGN, token)
+            tests = [self._test()]
+            ands: list[Token] = []
+            while self._peek() == "AND":
+                ands.append(self._next_node())
+                tests.append(self._test())
+            alternatives.append(all_of([_condition(test, ands[0].position) for test in tests]) if ands else tests[0])
+            if self._peek() != "OR":
+                break
+            ors.append(self._next_node())
+        return any_of([_condition(one, ors[0].position) for one in alternatives]) if ors else alternatives[0]
+
+    def _test(self) -> _Node:
+        negations = self._chain("NOT")
+        node, is_compared = self._sum(), False
+        while self._peek() in _TESTS:
+            token = self._next_node()
+            is_negated = token.kind == "NOT"
+            kind = self._next().kind if is_negated else token.kind
+            if kind == "BETWEEN" or token.kind in _COMPARISONS:
+                if is_compared:
+                    raise SelectorError("comparisons cannot be chained: join them with AND", token.position)
+                operands = [node, self._sum()]
+                if kind == "BETWEEN":
+                    if self._peek() != "AND":
+                        raise SelectorError("BETWEEN takes two bounds joined by AND", token.position)
+                    self._next_node()
+                    operands.append(self._sum())
+                condition, is_compared = _compared(kind, _values(operands, token.position), token.position), True
             else:
-                self._count_node(token)
-                self._done.append(self._value(token))
-                return
+                condition = self._header_test(kind, token, node)
+            node = negation(condition) if is_negated else condition
+        if not negations:
+            return node
+        condition = _condition(node, negations[0].position)
+        return negation(condition) if len(negations) % 2 else condition
 
-    def _value(self, token: Token) -> Value:
-        if token.kind == NAME:
-            self.names.add(token.text)
-            return header(token.text)
-        if token.kind in (STRING, NUMBER):
-            return constant(token.value)
-        if token.kind in ("TRUE", "FALSE"):
-            return constant(token.kind == "TRUE")
-        raise _unexpected(token, "a value")
-
-    def _read_infix(self) -> bool:
-        """Closing parentheses and tests such as IS NULL, then one operator (True) or the end (False)."""
-        while True:
-            token = self._next()
-            if token.kind == END:
-                self._join(above=_Rank.OPEN)
-                if self._pending:
-                    raise SelectorError("this parenthesis is not closed", self._pending[-1].position)
-                return False
-            if token.kind == ")":
-                self._join(above=_Rank.OPEN)
-                if not self._pending:
-                    raise SelectorError("this parenthesis was not opened", token.position)
-                self._pending.pop()
-                self._open -= 1
-            elif token.kind == "AND":
-                self._read_and(token)
-                return True
-            elif token.kind in _INFIX:
-                rank = _INFIX[token.kind]
-                self._join(above=rank)
-                self._wait(rank, token)
-                return True
-            elif self._read_test(token):
-                return True
-
-    def _read_and(self, token: Token) -> None:
-        """AND between conditions, or between the bounds of the BETWEEN that waits."""
-        self._join(above=_Rank.COMPARISON)
-        if self._pending and self._pending[-1].kind in ("BETWEEN", "NOT BETWEEN"):
-            self._wait(_Rank.COMPARISON, token)
-        else:
-            self._join(above=_Rank.AND)
-            self._wait(_Rank.AND, token)
-
-    def _read_test(self, token: Token) -> bool:
-        """[NOT] BETWEEN (True: its bounds follow), [NOT] IN, [NOT] LIKE or IS [NOT] NULL (False: complete)."""
-        negated = token.kind == "NOT"
-        kind = self._next().kind if negated else token.kind
-        if kind == "BETWEEN":
-            self._join(above=_Rank.COMPARISON)
-            self._wait(_Rank.COMPARISON, token, "NOT BETWEEN" if negated else "BETWEEN")
-            return True
-        self._join(above=_Rank.NOT)
-        self._count_node(token)
-        if kind == "IN":
-            condition = is_in(self._tested_name(token), self._in_list())
-        elif kind == "LIKE":
-            condition = is_like(self._tested_name(token), self._string(), self._escape())
-        elif kind == "IS" and not negated:
-            name = self._tested_name(token)
-            negated = self._tokens[self._at].kind == "NOT"
-            self._at += negated
-            self._expect("NULL")
-            condition = is_null(name)
-        else:
+    def _header_test(self, kind: str, token: Token, node: _Node) -> Condition:
+        """Parse the rest of IN, LIKE or IS [NOT] NULL, of which `token` is the first one, perhaps a NOT."""
+        if kind not in ("IN", "LIKE") and token.kind != "IS":
             raise _unexpected(token, "an operator")
-        self._done.append(negation(condition) if negated else condition)
-        return False
-
-    def _tested_name(self, token: Token) -> str:
-        value = self._done.pop()
-        if isinstance(value, Condition) or value.name is None:
+        if isinstance(node, Condition) or node.name is None:
             raise SelectorError("LIKE, IN and IS NULL take a name on their left", token.position)
-        return value.name
+        if kind == "IN":
+            return is_in(node.name, self._in_list())
+        if kind == "LIKE":
+            return is_like(node.name, self._string(), self._escape())
+        is_negated = self._peek() == "NOT"
+        self._at += is_negated
+        self._expect("NULL")
+        condition = is_null(node.name)
+        return negation(condition) if is_negated else condition
 
     def _in_list(self) -> frozenset[str]:
         self._expect("(")
@@ -288,11 +224,8 @@ class _Parser:
             raise _unexpected(token, "',' or ')'")
         return frozenset(strings)
 
-    def _string(self) -> str:
-        return str(self._expect(STRING).value)
-
     def _escape(self) -> str | None:
-        if self._tokens[self._at].kind != "ESCAPE":
+        if self._peek() != "ESCAPE":
             return None
         token = self._next()
         escape = self._string()
@@ -300,63 +233,122 @@ class _Parser:
             raise SelectorError("ESCAPE takes one character", token.position)
         return escape
 
-    def _wait(self, rank: _Rank, token: Token, kind: str | None = None) -> None:
-        self._count_node(token)
-        self._pending.append(_Pending(rank, kind or token.kind, token.position))
+    def _string(self) -> str:
+        return str(self._expect(STRING).value)
 
-    def _count_node(self, token: Token) -> None:
+    def _sum(self) -> _Node:
+        terms: list[_Node] = []
+        signs: list[Token] = []
+        while True:
+            factors = [self._operand()]
+            factor_signs: list[Token] = []
+            while self._peek() in ("*", "/"):
+                factor_signs.append(self._next_node())
+                factors.append(self._operand())
+            terms.append(_computed(factors, factor_signs))
+            if self._peek() not in ("+", "-"):
+                return _computed(terms, signs)
+            signs.append(self._next_node())
+
+    def _operand(self) -> _Node:
+        signs = self._chain("+", "-")
+        if self._peek() != "(":
+            node: _Node = self._value()
+        else:
+            opened = self._next()
+            self._open += 1
+            if self._open > NESTING_MAX:
+                raise SelectorError(f"parentheses are nested deeper than {NESTING_MAX}", opened.position)
+            node = self._expression()
+            token = self._next()
+            if token.kind == END:
+                raise SelectorError("this parenthesis is not closed", opened.position)
+            if token.kind != ")":
+                raise _no_operator(token)
+            self._open -= 1
+        if not signs:
+            return node
+        position = signs[0].position
+        [value] = _values([node], position)
+        return signed(value, sum(sign.kind == "-" for sign in signs) % 2 == 1, position)
+
+    def _value(self) -> Value:
+        if self._peek() == "NOT":
+            # All before a test were read there: this one is on the right of an operator that takes values.
+            raise SelectorError(_NOT_A_VALUE, self._tokens[self._at - 1].position)
+        token = self._next_node()
+        if token.kind == NAME:
+            self.names.add(token.text)
+            return header(token.text)
+        if token.kind in (STRING, NUMBER):
+            return constant(token.value)
+        if token.kind in ("TRUE", "FALSE"):
+            return constant(token.kind == "TRUE")
+        raise _unexpected(token, "a value")
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].kind
+
+    def _next(self) -> Token:
+        token = self._tokens[self._at]
+        self._at += 1
+        return token
+
+    def _next_node(self) -> Token:
+        """Return the next token and count it as an operand or operator."""
+        token = self._next()
         self._count += 1
         if self._count > NODES_MAX:
             raise SelectorError(f"more than {NODES_MAX} operands and operators", token.position)
+        return token
 
-    def _join(self, above: _Rank) -> None:
-        """Apply what waits with a rank above this one, the tightest first, up to an open parenthesis."""
-        while self._pending and self._pending[-1].rank > above:
-            rank = self._pending[-1].rank
-            chain: list[_Pending] = []
-            while self._pending and self._pending[-1].rank == rank:
-                chain.insert(0, self._pending.pop())
-            self._done.append(self._joined(rank, chain))
+    def _chain(self, *kinds: str) -> list[Token]:
+        """Return the next tokens as long as they are of these kinds, and count them."""
+        tokens = []
+        while self._peek() in kinds:
+            tokens.append(self._next_node())
+        return tokens
 
-    def _joined(self, rank: _Rank, chain: list[_Pending]) -> Value | Condition:
-        kinds = [pending.kind for pending in chain]
-        position = chain[0].position
-        if rank == _Rank.NOT:
-            condition = self._condition(position)
-            return negation(condition) if len(chain) % 2 else condition
-        if rank == _Rank.SIGN:
-            [value] = self._values(1, position)
-            return signed(value, kinds.count("-") % 2 == 1, position)
-        if rank in (_Rank.AND, _Rank.OR):
-            conditions = [self._condition(position) for _ in range(len(chain) + 1)][::-1]
-            return all_of(conditions) if rank == _Rank.AND else any_of(conditions)
-        values = self._values(len(chain) + 1, position)
-        if rank in (_Rank.SUM, _Rank.PRODUCT):
-            return arithmetic(values, kinds, position)
-        if kinds in (["BETWEEN", "AND"], ["NOT BETWEEN", "AND"]):
-            value, low, high = values
-            condition = between(value, low, high, position)
-            return condition if kinds[0] == "BETWEEN" else negation(condition)
-        if len(chain) > 1:
-            raise SelectorError("comparisons cannot be chained: join them with AND", chain[1].position)
-        if kinds[0] not in _INFIX:
-            raise SelectorError("BETWEEN takes two bounds joined by AND", position)
-        left, right = values
-        return comparison(kinds[0], left, right, position)
+    def _expect(self, kind: str) -> Token:
+        token = self._next()
+        if token.kind != kind:
+            raise _unexpected(token, kind)
+        return token
 
-    def _condition(self, position: int) -> Condition:
-        """The newest finished node, which must be a condition."""
-        node = self._done.pop()
-        return node if isinstance(node, Condition) else truth(node, position)
 
-    def _values(self, count: int, position: int) -> list[Value]:
-        """The newest finished nodes, oldest first, which must be values."""
-        nodes = self._done[-count:]
-        del self._done[-count:]
-        values = [node for node in nodes if isinstance(node, Value)]
-        if len(values) < count:
-            raise SelectorError("a condition is not a value: it can only be joined with AND, OR and NOT", position)
-        return values
+def _condition(node: _Node, position: int) -> Condition:
+    """Return the node, which must be a condition or a boolean, as a condition."""
+    return node if isinstance(node, Condition) else truth(node, position)
+
+
+def _values(nodes: list[_Node], position: int) -> list[Value]:
+    """Return the nodes, which must be values."""
+    values = [node for node in nodes if isinstance(node, Value)]
+    if len(values) < len(nodes):
+        raise SelectorError(_NOT_A_VALUE, position)
+    return values
+
+
+def _compared(kind: str, values: list[Value], position: int) -> Condition:
+    if kind == "BETWEEN":
+        value, low, high = values
+        return between(value, low, high, position)
+    left, right = values
+    return comparison(kind, left, right, position)
+
+
+def _computed(nodes: list[_Node], signs: list[Token]) -> _Node:
+    """Join nodes by signs of one rank; a single node stays what it is."""
+    if not signs:
+        return nodes[0]
+    position = signs[0].position
+    return arithmetic(_values(nodes, position), [sign.kind for sign in signs], position)
+
+
+def _no_operator(token: Token) -> SelectorError:
+    """Return the error of a token behind a complete condition or value that does not go on with it."""
+    is_arithmetic = token.kind in ("+", "-", "*", "/")
+    return SelectorError(_NOT_A_VALUE, token.position) if is_arithmetic else _unexpected(token, "an operator")
 
 
 def _unexpected(token: Token, expected: str) -> SelectorError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from ...store.index.block import BLOCK_MESSAGES
+from ...store.numbering import BLOCK_MESSAGES
 
 if TYPE_CHECKING:
     from ..core.queue_area import LaneState

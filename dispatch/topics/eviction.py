@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ...store.index.lane import Lane
 from ...store.index.topic_lane import NO_RECORD
 from ...store.journal.reading import StoredMessage
+from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import NOWHERE
 from ..config.policy import Eviction
 from ..core.non_persistent import NonPersistentLaneState
 from ..core.queue_area import LaneState

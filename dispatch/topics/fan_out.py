@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from ...store.format.times import Times
-from ...store.index.lane import LANE_SHIFT
+from ...store.numbering import LANE_SHIFT, VOLATILE
 from ...store.sequence_set import SequenceSet
-from ...store.tmp.non_persistent_lane import VOLATILE
 from ..admin.deletion import forget_lane
 from .state import SubscriptionState, TopicState
 

@@ -10,7 +10,6 @@ from ...cache.budget import Holder
 from ...store.errors import SelectorError, SettingsError, SubscriptionInUse
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
-from ...store.topic_store import TopicStore
 from ..admission.limits import limit
 from ..admission.overhead import SUBSCRIPTION_BYTES, TOPIC_BYTES
 from ..config.policy import policy_for
@@ -45,8 +44,7 @@ class Topics:
     def __init__(self, engine: Engine, reading: Holder) -> None:
         """reading: pays for what the sweeper reads."""
         self._engine = engine
-        self.store = TopicStore(engine.store)
-        self.unmatched_sweeper = UnmatchedSweeper(engine.targets, self.store, reading)
+        self.unmatched_sweeper = UnmatchedSweeper(engine.targets, engine.store, reading)
         self.areas: dict[str, TopicState] = {}
 
     def restore(self) -> None:
@@ -132,7 +130,7 @@ class Topics:
             text = selector.text if selector is not None else None
             if area is None:
                 with engine.overhead.one_more(SUBSCRIPTION_BYTES):
-                    area = self._add_subscription(topic, self.store.subscribe(topic.number, name, text), selector)
+                    area = self._add_subscription(topic, engine.store.subscribe(topic.number, name, text), selector)
             elif area in topic.online:
                 raise SubscriptionInUse(topic.name, area.subscriber.facts.name)
             elif text != area.subscriber.facts.selector:
@@ -160,7 +158,7 @@ class Topics:
             area = topic.durable_area(name)
             if area in topic.online:
                 raise SubscriptionInUse(topic.name, name)
-            self.store.unsubscribe(area.subscriber)
+            engine.store.unsubscribe(area.subscriber)
             del topic.durable[name]
             topic.kept.pop(name, None)
             self._forget(area)
@@ -182,7 +180,7 @@ class Topics:
             area.forget_heads()
             del area.topic.kept[area.subscriber.facts.name]
         if not area.is_durable:
-            self.store.unsubscribe(area.subscriber)
+            self._engine.store.unsubscribe(area.subscriber)
             self._forget(area)
 
     def _forget(self, area: SubscriptionState) -> None:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ...store.format.record import RecordDamaged
-from ...store.index.lane import PRIORITIES, Lane
+from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ...store.journal.reading import StoredMessage
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS
+from ...store.numbering import PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ..core.queue_area import ConsumerGroup, LaneState, PersistentLaneState, QueueArea, Source, values_of
 from ..selectors.selector import FIELD_NAMES, Selector
@@ -216,7 +217,7 @@ class SubscriptionLaneState(PersistentLaneState):
     __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
 
     def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: LaneState) -> None:
-        super().__init__(subscription, lane, topic_area.id_prefix)
+        super().__init__(subscription, lane.topic, topic_area.id_prefix, lane)
         self.subscription = subscription
         self.subscription_lane = lane
         self.topic_area = topic_area
@@ -232,7 +233,7 @@ class SubscriptionLaneState(PersistentLaneState):
 def remove_unrecorded(area: LaneState, first: int, last: int) -> int:
     """These are done, and no record needs to say it; returns how many were pending. REQUIRES: the lock."""
     if isinstance(area, PersistentLaneState):
-        return area.index_lane.remove(first, last, NO_RECORD)
+        return area.journaled_lane.remove(first, last, NO_RECORD)
     return area.store.remove(area.lane, first, last)
 
 

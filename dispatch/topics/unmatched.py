@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from ...cache.budget import Holder
 from ...store.errors import ForebayError
 from ...store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
-from ...store.topic_store import TopicStore
+from ...store.message_store import MessageStore
 from ..core.lists import TargetArea
 from .state import SubscriptionLaneState, SubscriptionState
 
@@ -37,7 +37,7 @@ class _Run(NamedTuple):
 class UnmatchedSweeper:
     """`step` examines one run of messages and says whether there was one."""
 
-    def __init__(self, target_area: TargetArea, store: TopicStore, reading: Holder) -> None:
+    def __init__(self, target_area: TargetArea, store: MessageStore, reading: Holder) -> None:
         """reading: pays for what is in RAM while it is examined."""
         self._target_area = target_area
         self._store = store
@@ -84,7 +84,7 @@ class UnmatchedSweeper:
 
     def _choose(self, subscription: SubscriptionState, area: SubscriptionLaneState) -> _Run | None:
         """The next pending messages that nobody has examined. None: there are none, or no memory for them."""
-        lane = area.index_lane
+        lane = area.subscription_lane
         begin = area.examined
         for consumer_group in subscription.consumer_groups.values():
             begin = max([begin, *(target.frontier for target in consumer_group.lists if target.area is area)])
@@ -116,7 +116,7 @@ class UnmatchedSweeper:
     def _let_go(self, area: SubscriptionLaneState, is_durable: bool) -> None:
         assert area.unwanted is not None
         runs = list(area.unwanted)
-        self._store.remove(area.subscription_lane, runs, is_durable=is_durable)
+        self._store.remove_runs(area.subscription_lane, runs, is_durable=is_durable)
         for cache in (self._target_area.pending_cache, self._target_area.head_queue_cache):
             for first, last in runs if cache.has(area.lane.number) else ():
                 for sequence in range(first, last + 1):

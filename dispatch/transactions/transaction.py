@@ -16,7 +16,7 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
-from ...store.index.lane import LANE_SHIFT
+from ...store.numbering import LANE_SHIFT
 from ..core.delivery import Delivery
 from ..core.queue_area import LaneState, PersistentLaneState
 from ..producer.once import identity_of

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import data_log_name
 from ...store.format.record import ACK, KIND_NAMES, MESSAGE, RELOCATED, TRANSACTIONAL, RecordDamaged, decode_header
-from ...store.index.lane import LANE_MASK, LANE_SHIFT
 from ...store.inspect.facts import RELOCATE, Fact, Names, Told, Unread, Wanted, facts_of, headers_text, rows_of, told_by
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, UnknownVersion, Walk, decode_data_log_header
 from ...store.journal.scan import Found
 from ...store.message import id_prefix
+from ...store.numbering import LANE_MASK, LANE_SHIFT
 from ..errors import NotRead
 from .fleet import Part
 from .heads import Heads, Messages, Unusual, directory_of, heads_of, messages_of, verify_messages

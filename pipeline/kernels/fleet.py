@@ -27,8 +27,8 @@ from ...store.journal.data_log import (
     attested_behind,
     decode_data_log_header,
 )
-from ...store.journal.journal import OFFSET_BITS
 from ...store.journal.scan import RELISTINGS_MAX, Damage, scan
+from ...store.numbering import OFFSET_BITS
 
 Directories = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 """One path, several, or a glob: of what was given to `forebay.open`, or the directory of one broker in it."""

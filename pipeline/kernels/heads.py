@@ -31,7 +31,7 @@ from ...store.format.record import (
     crc32,
 )
 from ...store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, seal_of
-from ...store.journal.journal import OFFSET_BITS
+from ...store.numbering import OFFSET_BITS
 from .checksums import checksums
 
 REGION_BYTES: Final = 8 << 20

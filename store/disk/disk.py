@@ -2,7 +2,7 @@
 
 Names are POSIX paths relative to the store's own directory, made only by
 disk/layout.py; "" is that directory itself. `OsDisk` is the real one;
-`simulated_disk.SimulatedDisk` loses, tears and fails on demand. SQLite alone
+`SimulatedDisk` of the tests loses, tears and fails on demand. SQLite alone
 keeps its own files (see metadata/sqlite.py), because it cannot write through a
 seam of ours. What a crash leaves: of a file, all up to its last sync and any
 part of what came after; of a directory, the same.
@@ -10,11 +10,15 @@ part of what came after; of a directory, the same.
 
 from __future__ import annotations
 
+import errno
 import os
-from typing import Protocol
+from typing import Final, Protocol
 
 from .os_file import OsFile
 from .write_window import keeps_space
+
+NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the system says of a full disk, an exhausted quota, and a file at its limit."""
 
 
 class File(Protocol):

@@ -26,9 +26,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
-from ..index.deduplication import Identity
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES
 from ..sequence_set import SequenceSet
+from .identity import Identity
 from .record import SLICE_MESSAGES_MAX, RecordDamaged, check_run
 
 XID_BYTES_MAX: Final = 255

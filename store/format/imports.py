@@ -94,7 +94,7 @@ class Imports:
         """One more may be begun: not all that are remembered are unfinished."""
         return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
 
-    def see(self, mark: ImportMark) -> None:
+    def note(self, mark: ImportMark) -> None:
         """This load is under way from here on, that far."""
         self._marks.pop(mark.load_id, None)
         self._marks[mark.load_id] = mark

@@ -33,6 +33,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
+from ..numbering import PRIORITIES
+
 try:
     from zlib_ng.zlib_ng import crc32 as crc32
 except ImportError:  # the extra "fast" is not installed: the same polynomial, five times slower
@@ -71,7 +73,6 @@ MAGIC_OFFSET: Final = 12
 FLAGS_OFFSET: Final = 9
 SEQUENCE_MAX: Final = (1 << 48) - 1
 EPOCH_MAX: Final = (1 << 32) - 1
-PRIORITIES: Final = 10
 NUMBERS: Final = 1 << 31
 """Numbers of destinations and subscriptions are below it."""
 SEQUENCES: Final = 1 << 62

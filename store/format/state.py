@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..index.deduplication import DIGEST_BYTES, WindowIds
-from ..index.delivery_counts import CountedRun
 from .branch import Branch, decode_branch, encode_branch
+from .identity import DIGEST_BYTES
 from .imports import ImportMark, decode_import, encode_import
 from .record import NUMBERS, RecordDamaged, check_run
 
@@ -77,6 +76,22 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 def encode_unsubscribe(number: int) -> bytes:
     return _COUNT.pack(number)
+
+
+class WindowIds(NamedTuple):
+    """A window as a state record tells it: the digests of its ids, joined, the oldest first."""
+
+    destination: int
+    producer: bytes
+    ids: bytes
+
+
+class CountedRun(NamedTuple):
+    """Sequences of a lane that were delivered `attempts` times."""
+
+    first: int
+    last: int
+    attempts: int
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .record import crc32
@@ -214,15 +213,3 @@ def packed_times(packed: bytes) -> tuple[int, int]:
         return 0, 0
     due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)
     return (due if 0 < due < NEVER else 0), (expiry if 0 < expiry < NEVER else 0)
-
-
-def runs_of(mask: int, base: int) -> Iterator[tuple[int, int]]:
-    """Each run of ones as (first, last), counted from base, in order."""
-    at = base
-    while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        length = (~mask & (mask + 1)).bit_length() - 1
-        yield at + skip, at + skip + length - 1
-        mask >>= length
-        at += skip + length

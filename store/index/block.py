@@ -12,23 +12,23 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+from ..bits import first_run
+from ..format.places import Extent, Singles
 from ..format.record import ENTRY_BYTES, SLICE_BYTES
 from ..format.times import TIMES_BLOCKS, BlockTimes, packed_times
-from .relocated import Moved, Stretch
+from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
+from .relocated import CopiedRun, RelocatedPlaces
 
-BLOCK_SHIFT: Final = 9
-BLOCK_MESSAGES: Final = 1 << BLOCK_SHIFT
-BLOCK_MASK: Final = BLOCK_MESSAGES - 1
 BLOCK_CHARGE_BYTES: Final = 5_632
 """Measured for 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
 
-MOVED_BLOCKS: Final = 3
+RELOCATED_BLOCKS: Final = 3
 """As so many blocks counts one of which messages were moved: up to 512 stretches of 16 bytes, in six columns."""
 
 _HAS_STARTS: Final = 1
-_HAS_MOVED: Final = 2
+_HAS_RELOCATED: Final = 2
 _HAS_TIMES: Final = 4
 _HAS_TIMES_BYTE: Final = bytes((_HAS_TIMES,))
 _PARTS_OFFSET: Final = 6
@@ -49,48 +49,6 @@ class BlockDamaged(Exception):
     """Packed bytes that are no block. Internal: the index is then rebuilt."""
 
 
-class Extent(NamedTuple):
-    """Wanted messages that lie in one record, in sequence order."""
-
-    data_log: int
-    offset: int
-    record_bytes: int
-    record_messages: int
-    skip: int
-    """How many messages of the record come before the first wanted one."""
-    first_sequence: int
-    messages: int
-
-
-class Singles(NamedTuple):
-    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
-
-    data_log: int
-    first_sequence: int
-    offsets: array[int]
-    lengths: array[int]
-    """Content bytes of each."""
-
-    @property
-    def offset(self) -> int:
-        return self.offsets[0]
-
-    @property
-    def record_bytes(self) -> int:
-        """From the first to behind the last, what lies between them included."""
-        return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
-
-    @property
-    def messages(self) -> int:
-        return len(self.offsets)
-
-    def part(self, first: int, behind: int) -> Singles:
-        """Those with these indexes."""
-        return Singles(
-            self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
-        )
-
-
 class Block:
     """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
 
@@ -103,7 +61,7 @@ class Block:
         "file_ids",
         "gone",
         "is_dirty",
-        "moved",
+        "relocated",
         "times",
         "extra_blocks",
     )
@@ -123,7 +81,7 @@ class Block:
         self.gone = 0
         """Bit per message: acknowledged or otherwise removed."""
         self.is_dirty = False
-        self.moved: Moved | None = None
+        self.relocated: RelocatedPlaces | None = None
         """Where those lie that are not where the columns say; None while there is none."""
         self.times: BlockTimes | None = None
         """When they are due and expire; None while none of them has such a time."""
@@ -184,16 +142,16 @@ class Block:
         self.fill(behind)
         self.lengths[first:behind] = lengths
         self.gone &= ~(((1 << len(lengths)) - 1) << first)
-        if self.moved is None:
-            self.moved = Moved()
-        self.moved.put(Stretch(first, behind - 1, first, len(lengths), data_log, offset))
+        if self.relocated is None:
+            self.relocated = RelocatedPlaces()
+        self.relocated.put(CopiedRun(first, behind - 1, first, len(lengths), data_log, offset))
 
     def files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         """(data log, first, last) for each stretch of first..last that lies in one data log."""
-        return self._sent_files(first, last) if self.moved is None else self._files(self.moved, first, last)
+        return self._sent_files(first, last) if self.relocated is None else self._files(self.relocated, first, last)
 
-    def _files(self, moved: Moved, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-        for stretch in moved.within(first, last):
+    def _files(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        for stretch in relocated.within(first, last):
             yield from self._sent_files(first, stretch.first - 1)
             yield stretch.data_log, stretch.first, stretch.last
             first = stretch.last + 1
@@ -221,22 +179,16 @@ class Block:
         if first >= end:
             return None
         present = ~self.gone & ((1 << end) - 1)
-        present >>= first
-        if not present:
-            return None
-        skip = (present & -present).bit_length() - 1
-        present >>= skip
-        length = (~present & (present + 1)).bit_length() - 1
-        first += skip
-        return first, first + min(length, most) - 1
+        present = present >> first << first
+        return first_run(present, most) if present else None
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
         """Where first..last lie; all of them are pending, so none is a hole."""
-        return self._sent_extents(first, last) if self.moved is None else self._extents(self.moved, first, last)
+        return self._sent_extents(first, last) if self.relocated is None else self._extents(self.relocated, first, last)
 
-    def _extents(self, moved: Moved, first: int, last: int) -> Iterator[Extent | Singles]:
+    def _extents(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[Extent | Singles]:
         base = self.number << BLOCK_SHIFT
-        for low, high, begin, messages, data_log, offset in moved.within(first, last):
+        for low, high, begin, messages, data_log, offset in relocated.within(first, last):
             yield from self._sent_extents(first, low - 1)
             size = SLICE_BYTES + ENTRY_BYTES * messages + sum(self.lengths[begin : begin + messages])
             yield Extent(data_log, offset, size, messages, low - begin, base + low, high - low + 1)
@@ -276,7 +228,7 @@ class Block:
                     len(self.offsets),
                     len(self.file_ids),
                     (_HAS_STARTS if starts is not None else 0)
-                    | (_HAS_MOVED if self.moved is not None else 0)
+                    | (_HAS_RELOCATED if self.relocated is not None else 0)
                     | (_HAS_TIMES if times else 0),
                     len(planes),
                     self.gone.to_bytes(64, "little"),
@@ -286,7 +238,7 @@ class Block:
                 self.file_ids.tobytes(),
                 self.file_starts.tobytes(),
                 starts.tobytes() if starts is not None else b"",
-                self.moved.pack() if self.moved is not None else b"",
+                self.relocated.pack() if self.relocated is not None else b"",
                 times,
             )
         )
@@ -297,7 +249,7 @@ class Block:
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
         messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
-        has_starts, has_moved = parts & _HAS_STARTS, parts & _HAS_MOVED
+        has_starts, has_relocated = parts & _HAS_STARTS, parts & _HAS_RELOCATED
         times = None
         if parts & _HAS_TIMES:
             found = BlockTimes.unpack(data, messages, int.from_bytes(gone, "little"))
@@ -306,7 +258,7 @@ class Block:
             times, begin = found
             data = data[:begin]
         end = _PACKED.size + planes * messages + 4 * records + 6 * files + (2 * records if has_starts else 0)
-        is_long_enough = len(data) >= end if has_moved else len(data) == end
+        is_long_enough = len(data) >= end if has_relocated else len(data) == end
         if messages > BLOCK_MESSAGES or planes > 4 or parts > 7 or not is_long_enough:
             raise BlockDamaged("its parts do not add up")
         block = cls(number)
@@ -327,11 +279,11 @@ class Block:
         if has_starts:
             block.starts = array("H")
             block.starts.frombytes(data[at:end])
-        if has_moved:
-            block.moved = Moved.unpack(data[end:])
-            if block.moved is None:
+        if has_relocated:
+            block.relocated = RelocatedPlaces.unpack(data[end:])
+            if block.relocated is None:
                 raise BlockDamaged("what moved does not add up")
-            block.extra_blocks += MOVED_BLOCKS - 1
+            block.extra_blocks += RELOCATED_BLOCKS - 1
         if times is not None:
             block.times = times
             block.extra_blocks += TIMES_BLOCKS
@@ -349,10 +301,10 @@ class Block:
             has_records = len(self.offsets) == len(self.starts) and _divides(self.starts, messages)
             has_records = has_records and self.starts[:1] == array("H", (0,) if messages else ())
         unfiled = (1 << (self.file_starts[0] if self.file_starts else messages)) - 1
-        if self.moved is not None:
-            if not self.moved.is_sound(messages):
+        if self.relocated is not None:
+            if not self.relocated.is_sound(messages):
                 return False
-            unfiled &= ~self.moved.mask
+            unfiled &= ~self.relocated.mask
         return (
             has_records
             and messages <= BLOCK_MESSAGES

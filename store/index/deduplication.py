@@ -12,43 +12,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..account import Account, Unlimited
+from ..format.identity import DIGEST_BYTES, Identity
+from ..format.state import WindowIds
 
-DIGEST_BYTES: Final = 16
 ID_CHARGE_BYTES: Final = 208
 """An id in RAM: its digest, its places in a set and a queue, and its part of a state record while that is made."""
 WINDOW_CHARGE_BYTES: Final = 2_048
 """A window without ids."""
 ROOM_BYTES: Final = 1 << 16
 """Others are asked for so much memory at a time."""
-
-
-class Identity(NamedTuple):
-    """What makes two messages the same one. Both digests have 16 bytes."""
-
-    destination: int
-    producer: bytes
-    message: bytes
-
-
-class WindowIds(NamedTuple):
-    """A window as a state record tells it: the digests of its ids, joined, the oldest first."""
-
-    destination: int
-    producer: bytes
-    ids: bytes
-
-
-def identity(destination: int, producer: bytes, message_id: bytes) -> Identity:
-    """producer: empty where a sender gives no name. About 2 µs."""
-    return Identity(destination, _digest(producer), _digest(message_id))
-
-
-def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 class _Window:

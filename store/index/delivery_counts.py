@@ -19,11 +19,12 @@ import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
 from ..account import Account, Unlimited
-from ..tmp.non_persistent_lane import VOLATILE
-from .lane import LANE_SHIFT
+from ..format.state import CountedRun
+from ..numbering import LANE_SHIFT, VOLATILE
+from .pending_lane import PendingLane
 
 logger = logging.getLogger("forebay.store")
 
@@ -40,23 +41,6 @@ ATTEMPTS_MAX: Final = 0xFFFF
 """Where counting ends."""
 KEPT_SHARE: Final = 3 / 4
 """Of the runs, when there are too many."""
-
-
-class PendingLane(Protocol):
-    """What a lane is asked."""
-
-    number: int
-
-    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most."""
-
-
-class CountedRun(NamedTuple):
-    """Sequences of a lane that were delivered `attempts` times."""
-
-    first: int
-    last: int
-    attempts: int
 
 
 class DeliveryCounts:

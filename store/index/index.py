@@ -1,42 +1,29 @@
-"""The index in RAM (the metadata cache): all lanes, and which of their blocks are in RAM.
+"""The index: which messages are pending, by lane, and which data logs they need.
 
-The metadata store hears of what the lanes gain and lose at
-checkpoints, so a message that is acknowledged before the next checkpoint
-never touches the B-tree. Blocks that are clean may leave RAM and are read
-back from the metadata store; dirty ones stay. A crash loses all of it:
-recovery replays the journal from the last checkpoint.
+The metadata store hears of what the lanes gain and lose at checkpoints alone,
+so a message that is acknowledged before the next checkpoint never touches the
+B-tree. Which blocks of the lanes are in RAM is the block cache's. A crash
+loses all of it: recovery replays the journal from the last checkpoint.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
-
-from cachetools import LRUCache
 
 from ..account import Account
 from ..format.record import check_run
 from ..format.state import LaneCounts, UseCounts
-from ..format.times import NEVER, TIMES_BLOCKS, BlockTimes
-from .block import (
-    BLOCK_CHARGE_BYTES,
-    MOVED_BLOCKS,
-    Block,
-    BlockDamaged,
-)
+from ..format.times import NEVER
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
+from .block import Block, BlockDamaged
+from .block_cache import BlockCache
+from .data_log_use import DataLogUse, use_of
 from .delivery_counts import DeliveryCountTable
-from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, DataLogUse, Lane
-from .relocated import Moved
-
-BLOCKS_MIN: Final = 16
-
-
-def capacity_blocks(cache_bytes: int) -> int:
-    return max(cache_bytes // BLOCK_CHARGE_BYTES, BLOCKS_MIN)
+from .lane import Lane
 
 
 class Index:
-    """All lanes, which data logs they need, and the bounded set of blocks in RAM. The state lock guards it."""
+    """All lanes and why data logs are needed. The state lock guards it."""
 
     def __init__(
         self,
@@ -44,30 +31,21 @@ class Index:
         cache_bytes: int,
         read_block: Callable[[int, int], bytes],
         doubt: Callable[[BlockDamaged], None] = lambda damage: None,
+        attempts: DeliveryCountTable | None = None,
     ) -> None:
-        """doubt: may raise another error where what was read is no block; else BlockDamaged is raised."""
+        """account, cache_bytes, read_block, doubt: see BlockCache. attempts: bounds the delivery counts; None: as they
+        are bounded without a budget."""
         self.lanes: dict[int, Lane] = {}
         self.uses: dict[int, DataLogUse] = {}
-        self.dirty: dict[tuple[int, int], Block] = {}
-        self.attempts = DeliveryCountTable()
-        """How often messages that came back were delivered. Whoever has a limit for it puts another here."""
-        self.lane_makers: dict[int, Callable[[Index, int, int], Lane]] = {}
-        """What makes the lanes of a destination, where it is not Lane."""
+        self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
+        self.attempts = attempts or DeliveryCountTable()
+        """How often messages that came back were delivered."""
+        self.lane_makers: dict[int, Callable[[int], Lane]] = {}
+        """Destination -> what makes its lane of a priority, where that is not an ordinary Lane."""
         self._forgotten: dict[int, Lane] = {}
         """Empty lanes of which rows are left."""
         self.latest_ms = 0
         """No time that the journal tells of had come later than this: the store's time never goes behind it."""
-        self.is_filling = False
-        """A checkpoint soon would keep the index from being crowded."""
-        self._account = account
-        self._capacity_blocks = capacity_blocks(cache_bytes)
-        self._resident_blocks = 0
-        """One counts as `extra_blocks` more, here and in _dirty_extra."""
-        self._dirty_extra = 0
-        self._packed_bytes = 0
-        self._read_block = read_block
-        self._doubt = doubt
-        self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
 
     def lane(self, destination: int, priority: int) -> Lane:
         """Made where there is none. RecordDamaged when no lane can have that number."""
@@ -75,7 +53,9 @@ class Index:
         lane = self.lanes.get(number)
         if lane is None:
             check_run(number, 0, 0)
-            lane = self.lanes[number] = self.lane_makers.get(destination, Lane)(self, destination, priority)
+            make = self.lane_makers.get(destination)
+            lane = make(priority) if make is not None else Lane(self.cache, self.uses, destination, priority)
+            self.lanes[number] = lane
         return lane
 
     def lane_numbered(self, number: int) -> Lane:
@@ -134,7 +114,7 @@ class Index:
         """Forget everything, as before a full replay."""
         for lane in self.lanes.values():
             for block in list(lane.resident.values()):
-                self.expel(lane, block)
+                self.cache.expel(lane, block)
         self.lanes.clear()
         self._forgotten.clear()
         self.uses.clear()
@@ -161,125 +141,47 @@ class Index:
             self.use(by_data_log).acked_data_logs.add(data_log)
 
     def use(self, data_log: int) -> DataLogUse:
-        use = self.uses.get(data_log)
-        if use is None:
-            use = self.uses[data_log] = DataLogUse()
-        return use
+        """Return why a data log is needed; nothing needs one that was not known."""
+        return use_of(self.uses, data_log)
+
+    # ------------------------------------------------------------------ the blocks in RAM
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a checkpoint soon would keep the block cache from being crowded."""
+        return self.cache.is_filling
 
     @property
     def is_crowded(self) -> bool:
-        """So many blocks are dirty that a checkpoint must come before more work."""
-        return 2 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
+        """Whether so many blocks are dirty that a checkpoint must come before more work."""
+        return self.cache.is_crowded
 
     @property
     def is_nearly_full(self) -> bool:
-        """Not even work that a checkpoint does before it writes may make more blocks dirty."""
-        return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
-
-    def has_room_for(self, blocks: int) -> bool:
-        """So many more blocks may become dirty before a checkpoint must come."""
-        return 2 * (len(self.dirty) + self._dirty_extra + blocks) <= self._capacity_blocks
+        """Whether not even the work that a checkpoint does before it writes may make more blocks dirty."""
+        return self.cache.is_nearly_full
 
     @property
     def held_bytes(self) -> int:
-        return self._resident_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
+        """Bytes that the blocks in RAM take."""
+        return self.cache.held_bytes
 
-    def admit(self, lane: Lane, block: Block) -> None:
-        """Take the block into RAM, sending clean ones away where the cache is full."""
-        self._charge(1 + block.extra_blocks)
-        lane.resident[block.number] = block
+    def has_room_for(self, blocks: int) -> bool:
+        """Return whether that many more blocks may become dirty before a checkpoint must come."""
+        return self.cache.has_room_for(blocks)
 
     def resize(self, cache_bytes: int) -> bool:
-        """Another capacity. Clean blocks that are above it leave at once.
+        """Set another capacity of the block cache. REQUIRES: no checkpoint is under way.
 
-        False: a checkpoint must come before all that is here fits. REQUIRES: none is under way.
+        Return False where a checkpoint must come before all that is here fits.
         """
-        self._capacity_blocks = capacity_blocks(cache_bytes)
-        self._make_room(0)
-        self.is_filling = self.is_filling or 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
-        return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
+        return self.cache.resize(cache_bytes)
 
-    def _make_room(self, blocks: int) -> None:
-        while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
-            (number, _), old = self._clean.popitem()
-            self._drop(self.lanes[number], old)
-
-    def _charge(self, blocks: int) -> None:
-        self._make_room(blocks)
-        admitted = self._account.reserve(blocks * BLOCK_CHARGE_BYTES)
-        assert admitted, "the index's share of memory is guaranteed"
-        self._resident_blocks += blocks
-
-    def widen(self, block: Block) -> None:
-        """The first messages of the block are about to move. It is dirty."""
-        self._widen(block, MOVED_BLOCKS - 1)
-        block.moved = Moved()
-
-    def widen_for_times(self, block: Block) -> None:
-        """The first message of the block with a time is about to come. It is dirty."""
-        self._widen(block, TIMES_BLOCKS)
-        block.times = BlockTimes()
-
-    def _widen(self, block: Block, extra_blocks: int) -> None:
-        self._charge(extra_blocks)
-        block.extra_blocks += extra_blocks
-        self._dirty_extra += extra_blocks
-        self.is_filling = self.is_filling or 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
-
-    def _drop(self, lane: Lane, block: Block) -> None:
-        del lane.resident[block.number]
-        if lane.tail is block:
-            lane.tail = None
-        blocks = 1 + block.extra_blocks
-        self._resident_blocks -= blocks
-        self._account.release(blocks * BLOCK_CHARGE_BYTES)
-
-    def expel(self, lane: Lane, block: Block) -> None:
-        if self.dirty.pop((lane.number, block.number), None) is not None:
-            self._dirty_extra -= block.extra_blocks
-        self._clean.pop((lane.number, block.number), None)
-        self._drop(lane, block)
-
-    def touch(self, lane: Lane, block: Block) -> None:
-        """The block differs from its row from now on."""
-        block.is_dirty = True
-        self._clean.pop((lane.number, block.number), None)
-        self.dirty[lane.number, block.number] = block
-        self._dirty_extra += block.extra_blocks
-        if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
-            self.is_filling = True
-
-    def fetch(self, lane: Lane, number: int) -> Block:
-        block = self._read(lane, number)
-        self.admit(lane, block)
-        self._clean[lane.number, number] = block
-        return block
-
-    def peek(self, lane: Lane, number: int) -> Block:
-        """A block that has something pending, for one look: if it is not in RAM, it is read and not kept."""
-        return lane.resident.get(number) or self._read(lane, number)
-
-    def _read(self, lane: Lane, number: int) -> Block:
-        packed = self._read_block(lane.number, number)
-        try:
-            return Block.unpack(number, packed)
-        except BlockDamaged as damage:
-            self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
-            raise
+    # ------------------------------------------------------------------ checkpoints
 
     def take_dirty(self) -> list[tuple[Lane, Block, bytes]]:
-        """Pack what a checkpoint must write. The blocks stay in RAM until settle says how it went."""
-        taken: list[tuple[Lane, Block, bytes]] = []
-        for (number, _), block in self.dirty.items():
-            block.is_dirty = False
-            taken.append((self.lanes[number], block, block.pack()))
-        self.dirty.clear()
-        self._dirty_extra = 0
-        self.is_filling = False
-        self._packed_bytes = sum(len(packed) for _, _, packed in taken)
-        admitted = self._account.reserve(self._packed_bytes)
-        assert admitted, "the index's share of memory is guaranteed"
-        return taken
+        """Pack what a checkpoint must write. The blocks stay in RAM until `settle` says how it went."""
+        return [(self.lanes[number], block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_dead(self) -> list[tuple[int, int]]:
         """(lane, block) of the rows that a checkpoint must delete. Settle says how it went."""
@@ -293,8 +195,7 @@ class Index:
 
     def settle(self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool) -> None:
         """The rows of take_dirty are stored and those of take_dead gone, or neither, and all is due again."""
-        self._account.release(self._packed_bytes)
-        self._packed_bytes = 0
+        self.cache.release_packed()
         for number, block_number in deleted:
             lane = self.lanes.get(number) or self._forgotten[number]
             if is_stored:
@@ -308,21 +209,11 @@ class Index:
                 if not is_here:
                     lane.dead.add(block.number, block.number)
             if is_here and not block.is_dirty:
-                if is_stored:
-                    self._clean[lane.number, block.number] = block
-                else:
-                    self.touch(lane, block)
+                self.cache.settle(lane, block, is_stored)
         for number in [number for number, lane in self._forgotten.items() if not lane.stored]:
             del self._forgotten[number]
 
     def _check(self) -> None:
-        blocks = [block for lane in self.lanes.values() for block in lane.resident.values()]
-        assert self._resident_blocks == sum(1 + block.extra_blocks for block in blocks)
-        assert self._dirty_extra == sum(block.extra_blocks for block in self.dirty.values())
-        for block in blocks:
-            moved_blocks = 0 if block.moved is None else MOVED_BLOCKS - 1
-            assert block.extra_blocks == moved_blocks + (0 if block.times is None else TIMES_BLOCKS)
-        for (number, block_number), block in self.dirty.items():
-            assert block.is_dirty and self.lanes[number].resident[block_number] is block
+        self.cache._check()
         for lane in self.lanes.values():
             lane._check()

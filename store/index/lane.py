@@ -8,111 +8,36 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ..format.record import PRIORITIES as PRIORITIES
+from ..format.places import Extent, Singles
 from ..format.record import RecordDamaged, check_run
-from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, Times
+from ..format.times import DUE, EXPIRY, NO_TIMES, Times
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT
 from ..sequence_set import SequenceSet
-from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, Block, Extent, Singles
+from .block import Block
+from .block_cache import BlockCache, BlockHolder
+from .data_log_use import DataLogUse, use_of
 
-if TYPE_CHECKING:
-    from .index import Index
-
-LANE_SHIFT: Final = 4
-LANE_MASK: Final = (1 << LANE_SHIFT) - 1
-PENDING_SLOTS: Final = (
-    "number",
-    "destination",
-    "priority",
-    "next_sequence",
-    "pending_messages",
-    "pending_bytes",
-    "earliest",
-)
-INDEX_SLOTS: Final = ("index", "tail", "resident", "blocks", "stored", "dead")
+_OWN_SLOTS: Final = ("cache", "uses", "blocks", "stored", "dead", "is_unread")
+LANE_SLOTS: Final = ("tail", "resident", "cache", "uses", "blocks", "stored", "dead")
+"""What a topic's lane takes over from a lane that was not known to be one."""
+NO_DESTINATION: Final = 0
+"""The journal takes nothing for it: Closed."""
 
 
-class DataLogUse:
-    """Why a data log is needed, as exact counts."""
-
-    __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
-
-    def __init__(self) -> None:
-        self.pending_messages = 0
-        self.pending_bytes = 0
-        self.acked_data_logs: set[int] = set()
-        """Other data logs of which records are undone by records in this one: messages that were acknowledged or
-        moved here. They would come back if this one went before those."""
-        self.committed_data_logs: set[int] = set()
-        """Other data logs that hold messages of which the commit is in this one."""
-
-
-class PendingLane:
-    """What dispatch asks of every lane, whatever knows where its messages are. The state lock guards it."""
-
-    __slots__ = PENDING_SLOTS
-
-    def __init__(self, number: int, destination: int, priority: int) -> None:
-        self.number = number
-        self.destination = destination
-        self.priority = priority
-        self.next_sequence = 0
-        self.pending_messages = 0
-        self.pending_bytes = 0
-        self.earliest = [NEVER, NEVER]
-        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
-
-    @property
-    def depth(self) -> tuple[int, int]:
-        """Pending messages and their content bytes."""
-        return self.pending_messages, self.pending_bytes
-
-    def is_pending(self, sequence: int) -> bool:
-        raise NotImplementedError
-
-    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
-        raise NotImplementedError
-
-    def lengths(self, first: int, last: int) -> array[int]:
-        """Content bytes of first..last, which lie in one block and are pending."""
-        raise NotImplementedError
-
-    def times_of(self, sequence: int) -> Times:
-        """When a pending message is due, or was not long ago, and when it expires."""
-        raise NotImplementedError
-
-    def waiting(self, first: int, last: int) -> int:
-        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
-        raise NotImplementedError
-
-    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
-        if self.earliest[DUE] == NEVER:
-            return self.pending_run(sequence, most)
-        while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
-            first, last = run
-            ready = ~self.waiting(first, last) & (1 << (last - first + 1)) - 1
-            if ready:
-                skip = (ready & -ready).bit_length() - 1
-                ready >>= skip
-                length = (~ready & (ready + 1)).bit_length() - 1
-                return first + skip, first + skip + min(length, most) - 1
-            sequence = last + 1
-        return None
-
-
-class Lane(PendingLane):
+class Lane(BlockHolder):
     """The pending messages of one (destination, priority) in the index. The state lock guards it."""
 
-    __slots__ = INDEX_SLOTS
+    __slots__ = _OWN_SLOTS
 
-    def __init__(self, index: Index, destination: int, priority: int) -> None:
+    def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
+        """uses: of all data logs, which the lanes of an index share."""
         super().__init__(destination << LANE_SHIFT | priority, destination, priority)
-        self.index = index
-        self.tail: Block | None = None
-        self.resident: dict[int, Block] = {}
+        self.cache = cache
+        self.uses = uses
+        self.is_unread = False
+        """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
         self.blocks = SequenceSet()
         """Numbers of the blocks that hold a pending message, in RAM or stored."""
         self.stored = SequenceSet()
@@ -133,7 +58,7 @@ class Lane(PendingLane):
         block.offsets.append(offset)
         block.lengths.append(length)
         if not block.is_dirty:
-            self.index.touch(self, block)
+            self.cache.touch(self, block)
         self.next_sequence = sequence + 1
         self.pending_messages += 1
         self.pending_bytes += length
@@ -149,7 +74,7 @@ class Lane(PendingLane):
             block = self._begin_block(sequence)
         block.add_slice(data_log, offset, array("I", lengths))
         if not block.is_dirty:
-            self.index.touch(self, block)
+            self.cache.touch(self, block)
         count, total = len(lengths), sum(lengths)
         self.next_sequence = sequence + count
         self.pending_messages += count
@@ -202,7 +127,7 @@ class Lane(PendingLane):
 
     def _touched(self, block: Block) -> Block:
         if not block.is_dirty:
-            self.index.touch(self, block)
+            self.cache.touch(self, block)
         return block
 
     def _begin_block(self, sequence: int) -> Block:
@@ -210,7 +135,7 @@ class Lane(PendingLane):
         block = self.block(number) if number in self.blocks else None
         if block is None:
             block = Block(number)
-            self.index.admit(self, block)
+            self.cache.admit(self, block)
             self.blocks.add(number, number)
             self._touched(block)
         block.fill(sequence & BLOCK_MASK)
@@ -221,7 +146,7 @@ class Lane(PendingLane):
         """The block, from RAM or read from the metadata store; None when nothing in it is pending."""
         block = self.resident.get(number)
         if block is None and number in self.blocks:
-            block = self.index.fetch(self, number)
+            block = self.cache.fetch(self, number)
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
@@ -249,7 +174,7 @@ class Lane(PendingLane):
         """As remove, for one: the path of every single ack."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
-        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.moved is not None:
+        if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.relocated is not None:
             return self.remove(sequence, sequence, ack_data_log)
         gone = block.gone
         now_gone = gone | 1 << index
@@ -258,7 +183,7 @@ class Lane(PendingLane):
         length = block.lengths[index]
         data_log = block.file_ids[0]
         block.gone = now_gone
-        uses = self.index.uses
+        uses = self.uses
         use = uses[data_log]
         use.pending_messages -= 1
         use.pending_bytes -= length
@@ -267,7 +192,7 @@ class Lane(PendingLane):
         self.pending_messages -= 1
         self.pending_bytes -= length
         if not block.is_dirty:
-            self.index.touch(self, block)
+            self.cache.touch(self, block)
         if block is not self.tail or not self.next_sequence & BLOCK_MASK:
             self._retire_if_empty(block)
         return 1
@@ -286,7 +211,7 @@ class Lane(PendingLane):
         self.pending_messages -= removed
         self.pending_bytes -= freed_bytes
         if not block.is_dirty:
-            self.index.touch(self, block)
+            self.cache.touch(self, block)
         self._retire_if_empty(block)
         return removed
 
@@ -295,7 +220,7 @@ class Lane(PendingLane):
 
         Returns the bytes of their contents.
         """
-        uses, lengths = self.index.uses, block.lengths
+        uses, lengths = self.uses, block.lengths
         freed_bytes = 0
         for data_log, start, end in block.files(low, high):
             part = (fresh >> start) & ((1 << (end - start + 1)) - 1)
@@ -330,11 +255,11 @@ class Lane(PendingLane):
         known = enumerate(block.lengths[low : high + 1])
         if any(length != lengths[at] and pending >> low + at & 1 for at, length in known):
             raise RecordDamaged("a message that was moved has another length than before")
-        use = self.index.use(data_log)
+        use = use_of(self.uses, data_log)
         freed_bytes = self._discount(block, low, high, pending, data_log)
         added_bytes = sum(lengths)
-        if block.moved is None:
-            self.index.widen(block)
+        if block.relocated is None:
+            self.cache.widen(block)
         block.move(data_log, offset, low, array("I", lengths))
         use.pending_messages += len(lengths)
         use.pending_bytes += added_bytes
@@ -346,7 +271,7 @@ class Lane(PendingLane):
         block = self.block(number)
         if block is None:
             block = Block(number)
-            self.index.admit(self, block)
+            self.cache.admit(self, block)
             self.blocks.add(number, number)
             block.fill(min(self.next_sequence - (number << BLOCK_SHIFT), BLOCK_MESSAGES))
         return self._touched(block)
@@ -376,7 +301,7 @@ class Lane(PendingLane):
             return
         self._touched(block)
         if block.times is None:
-            self.index.widen_for_times(block)
+            self.cache.widen_for_times(block)
         assert block.times is not None
         for at, found in enumerate(times, first & BLOCK_MASK):
             block.times.put(at, found)
@@ -412,7 +337,7 @@ class Lane(PendingLane):
             self.dead.add(block.number, block.number)
         if block is self.tail:
             self.tail = None
-        self.index.expel(self, block)
+        self.cache.expel(self, block)
 
     def is_pending(self, sequence: int) -> bool:
         block = self.block(sequence >> BLOCK_SHIFT)
@@ -468,3 +393,13 @@ class Lane(PendingLane):
         for runs in (self.blocks, self.stored, self.dead):
             runs._check()
         assert all(number in self.blocks for number in self.resident)
+
+
+class DeletedLane(Lane):
+    """The stand-in for a lane of a deleted queue: nothing is pending, and adding to it raises Closed."""
+
+    __slots__ = ()
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__(lane.cache, lane.uses, NO_DESTINATION, lane.priority)
+        self.number = lane.number

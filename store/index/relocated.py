@@ -1,4 +1,4 @@
-"""Moved: where those messages of one block lie that were copied out of the data log they were sent to.
+"""Relocated messages: where those messages of one block lie that were copied out of the data log they were sent to.
 
 Stretches of consecutive messages, in columns beside the block's own, which
 go on saying what they said: 16 bytes a stretch. A block has none of this
@@ -18,7 +18,7 @@ _CODES: Final = "HHHHII"
 _STRETCH_BYTES: Final = 16
 
 
-class Stretch(NamedTuple):
+class CopiedRun(NamedTuple):
     """Messages from index first to last, which lie in one record: the copy of `messages` of them from `begin` on."""
 
     first: int
@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
     offset: int
 
 
-class Moved:
+class RelocatedPlaces:
     """Disjoint stretches in order. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("_columns",)
@@ -37,10 +37,10 @@ class Moved:
     def __init__(self) -> None:
         self._columns = tuple(array(code) for code in _CODES)
 
-    def __iter__(self) -> Iterator[Stretch]:
-        return map(Stretch, *self._columns)
+    def __iter__(self) -> Iterator[CopiedRun]:
+        return map(CopiedRun, *self._columns)
 
-    def put(self, new: Stretch) -> None:
+    def put(self, new: CopiedRun) -> None:
         """From now on those messages lie there, wherever they lay before. O(stretches)."""
         firsts, lasts = self._columns[:2]
         low = bisect_left(lasts, new.first)
@@ -55,10 +55,10 @@ class Moved:
         for column, code, values in zip(self._columns, _CODES, zip(*rows, strict=True), strict=True):
             column[low:high] = array(code, values)
 
-    def _stretch(self, at: int) -> Stretch:
-        return Stretch(*[column[at] for column in self._columns])
+    def _stretch(self, at: int) -> CopiedRun:
+        return CopiedRun(*[column[at] for column in self._columns])
 
-    def within(self, first: int, last: int) -> Iterator[Stretch]:
+    def within(self, first: int, last: int) -> Iterator[CopiedRun]:
         """The stretches that reach into first..last, cut to it."""
         firsts, lasts = self._columns[:2]
         for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
@@ -77,20 +77,20 @@ class Moved:
         return b"".join((_COUNT.pack(len(self._columns[0])), *(column.tobytes() for column in self._columns)))
 
     @classmethod
-    def unpack(cls, data: bytes) -> Moved | None:
+    def unpack(cls, data: bytes) -> RelocatedPlaces | None:
         """None when these can't be the bytes that pack made."""
         if len(data) < _COUNT.size:
             return None
         (count,) = _COUNT.unpack_from(data)
         if len(data) != _COUNT.size + _STRETCH_BYTES * count:
             return None
-        moved = cls()
+        relocated = cls()
         at = _COUNT.size
-        for column in moved._columns:
+        for column in relocated._columns:
             size = count * column.itemsize
             column.frombytes(data[at : at + size])
             at += size
-        return moved
+        return relocated
 
     def is_sound(self, messages: int) -> bool:
         """Whether these can be stretches of a block of that many messages."""

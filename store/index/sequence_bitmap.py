@@ -7,16 +7,12 @@ run costs, and ten million in any pattern less than 0.5 bytes each.
 
 from __future__ import annotations
 
+from ..bits import ones
 from ..format.state import Backlog
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 from ..sequence_set import SequenceSet
-from .block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
 
 FULL_BLOCK = (1 << BLOCK_MESSAGES) - 1
-
-
-def bits(low: int, high: int) -> int:
-    """The mask of the places low..high of a block."""
-    return ((1 << (high - low + 1)) - 1) << low
 
 
 class SequenceBitmap:
@@ -45,7 +41,7 @@ class SequenceBitmap:
         """Put first..last in; what is in stays. O(blocks)."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
-            self._set(number, self.mask(number) | bits(max(first - base, 0), min(last - base, BLOCK_MASK)))
+            self._set(number, self.mask(number) | ones(max(first - base, 0), min(last - base, BLOCK_MASK)))
 
     def remove(self, number: int, mask: int) -> None:
         """Take the places of a mask out of a block; what is not in is passed over. O(log runs)."""

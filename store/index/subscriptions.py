@@ -10,11 +10,13 @@ no record names it, and a crash or a close ends it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from ..format.record import SEQUENCE_MAX, RecordDamaged
 from ..format.state import TOPIC, Backlog, Destination, State, Subscription
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
 from .index import Index
-from .lane import LANE_MASK, LANE_SHIFT, PRIORITIES, Lane
+from .pending_lane import JournaledLane
 from .topic_lane import SubscriptionLane, TopicLane
 
 
@@ -63,19 +65,20 @@ class Subscriptions:
         self._see_number(destination.number)
         if destination.kind == TOPIC and destination.number not in self._topics:
             self._topics[destination.number] = _Topic()
-            self._index.lane_makers[destination.number] = self._make_lane
+            self._index.lane_makers[destination.number] = partial(self._make_lane, destination.number)
             for priority in range(PRIORITIES):
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
                 if known is not None:  # the record that told of the topic was lost, and messages came before this one
-                    lane = self._make_lane(self._index, destination.number, priority)
+                    lane = self._make_lane(destination.number, priority)
                     lane.take_over(known)
                     self._index.lanes[lane.number] = lane
 
     def _see_number(self, number: int) -> None:
         self.next_number = max(self.next_number, number + 1)
 
-    def _make_lane(self, index: Index, destination: int, priority: int) -> TopicLane:
-        topic, lane = self._topics[destination], TopicLane(index, destination, priority)
+    def _make_lane(self, destination: int, priority: int) -> TopicLane:
+        topic = self._topics[destination]
+        lane = TopicLane(self._index.cache, self._index.uses, destination, priority)
         topic.lanes.append(lane)
         for number, subscriber in topic.subscribers.items():
             subscriber.lanes[priority] = SubscriptionLane(lane, number)
@@ -110,11 +113,11 @@ class Subscriptions:
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
-    def lane_numbered(self, number: int) -> Lane:
+    def lane_numbered(self, number: int) -> JournaledLane:
         """As lane, by (destination or subscription << 4 | priority)."""
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
-    def lane(self, number: int, priority: int) -> Lane:
+    def lane(self, number: int, priority: int) -> JournaledLane:
         """The lane that acks of this number speak of: a subscription's, or a destination's own."""
         subscriber = self.by_number.get(number)
         if subscriber is None:

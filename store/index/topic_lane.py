@@ -16,14 +16,19 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ..bits import ones, runs_of_ones
+from ..format.places import Extent, Singles
 from ..format.record import Survivors
 from ..format.state import Backlog
 from ..format.times import Times
+from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 from ..sequence_set import SequenceSet
-from .block import BLOCK_MASK, BLOCK_SHIFT, Block, Extent, Singles
-from .index import Index
-from .lane import INDEX_SLOTS, LANE_SHIFT, PENDING_SLOTS, DataLogUse, Lane, PendingLane
-from .sequence_bitmap import FULL_BLOCK, SequenceBitmap, bits
+from .block import Block
+from .block_cache import BlockCache
+from .data_log_use import DataLogUse
+from .lane import LANE_SLOTS, Lane
+from .pending_lane import PENDING_SLOTS, JournaledLane
+from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 
 _NOTHING: Final = SequenceBitmap()
 """What is pending for those that were not looked at since something was sent. Nobody adds to it."""
@@ -36,8 +41,9 @@ class TopicLane(Lane):
 
     __slots__ = ("subscribers", "sent_bytes", "touched")
 
-    def __init__(self, index: Index, destination: int, priority: int) -> None:
-        super().__init__(index, destination, priority)
+    def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
+        super().__init__(cache, uses, destination, priority)
+        self.is_unread = True
         self.subscribers: dict[int, SubscriptionLane] = {}
         """By number of the subscription."""
         self.sent_bytes = 0
@@ -47,13 +53,13 @@ class TopicLane(Lane):
 
     def take_over(self, lane: Lane) -> None:
         """Be that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
-        for slot in (*PENDING_SLOTS, *INDEX_SLOTS):
+        for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """As of every lane; what nobody subscribed to is gone at once."""
-        if not self.subscribers:
+        if self.is_unread:
             self.skip_to(self.next_sequence + 1)
             return self.next_sequence - 1
         self.sent_bytes += length
@@ -61,7 +67,7 @@ class TopicLane(Lane):
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
         """As of every lane; what nobody subscribed to is gone at once."""
-        if not self.subscribers:
+        if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return self.next_sequence - len(lengths)
         self.sent_bytes += sum(lengths)
@@ -69,7 +75,7 @@ class TopicLane(Lane):
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
         """As of every lane; what nobody subscribed to is gone at once."""
-        if not self.subscribers:
+        if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return
         self.sent_bytes += sum(lengths)
@@ -108,10 +114,10 @@ class TopicLane(Lane):
         """What of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
         found: list[Survivors] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
-        cover = bits(first - base, last - base)
+        cover = ones(first - base, last - base)
         for number, subscriber in self.subscribers.items():
             mask = subscriber.mask(first >> BLOCK_SHIFT) & cover
-            found += [Survivors(number, base + low, high - low + 1) for low, high in mask_runs(mask)]
+            found += [Survivors(number, base + low, high - low + 1) for low, high in runs_of_ones(mask)]
         return found
 
     def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
@@ -123,9 +129,9 @@ class TopicLane(Lane):
         masks: dict[int, int] = {}
         for need in needs:
             low = need.first - base
-            masks[need.lane] = masks.get(need.lane, 0) | bits(low, low + need.messages - 1)
+            masks[need.lane] = masks.get(need.lane, 0) | ones(low, low + need.messages - 1)
         for subscription, subscriber in self.subscribers.items():
-            subscriber.restate(number, bits(first - base, last - base), masks.get(subscription, 0) & known)
+            subscriber.restate(number, ones(first - base, last - base), masks.get(subscription, 0) & known)
         self.touched.add(number, number)
 
     def touch_all(self) -> None:
@@ -146,7 +152,7 @@ class TopicLane(Lane):
             return
         surplus = ~needed & ~block.gone & ((1 << len(block.lengths)) - 1)
         base = number << BLOCK_SHIFT
-        for low, high in mask_runs(surplus):
+        for low, high in runs_of_ones(surplus):
             super().remove(base + low, base + high, NO_RECORD)
 
     def _check(self) -> None:
@@ -155,7 +161,7 @@ class TopicLane(Lane):
             subscriber._check()
 
 
-class SubscriptionLane(Lane):
+class SubscriptionLane(JournaledLane):
     """What one subscription has not acknowledged of its topic's lane: the same questions, answered for it alone.
 
     `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of
@@ -165,15 +171,14 @@ class SubscriptionLane(Lane):
     __slots__ = ("topic", "pending", "first_sequence", "_sent_bytes")
 
     def __init__(self, topic: TopicLane, number: int) -> None:
-        # Blocks it has none: what Lane keeps of them is left out.
-        PendingLane.__init__(self, number << LANE_SHIFT | topic.priority, number, topic.priority)
-        self.index = topic.index
+        super().__init__(number << LANE_SHIFT | topic.priority, number, topic.priority)
         self.topic = topic
         self.earliest = topic.earliest
         self.pending = _NOTHING
         self.next_sequence = self.first_sequence = topic.next_sequence
         self._sent_bytes = topic.sent_bytes
         topic.subscribers[number] = self
+        topic.is_unread = False
 
     def catch_up(self) -> None:
         """Take in what was sent since. O(blocks of that)."""
@@ -193,9 +198,10 @@ class SubscriptionLane(Lane):
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
         del self.topic.subscribers[self.destination]
+        self.topic.is_unread = not self.topic.subscribers
         self.pending = _NOTHING
         self.pending_messages = self.pending_bytes = 0
-        self.topic = TopicLane(self.index, self.topic.destination, self.priority)
+        self.topic = TopicLane(self.topic.cache, self.topic.uses, self.topic.destination, self.priority)
         self.earliest = self.topic.earliest
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
@@ -208,7 +214,7 @@ class SubscriptionLane(Lane):
         number = self.pending.next_block(first >> BLOCK_SHIFT)
         while number is not None and number <= last >> BLOCK_SHIFT:
             base = number << BLOCK_SHIFT
-            mask = self.pending.mask(number) & bits(max(first - base, 0), min(last - base, BLOCK_MASK))
+            mask = self.pending.mask(number) & ones(max(first - base, 0), min(last - base, BLOCK_MASK))
             if mask:
                 removed += self._remove_mask(self._place(number), mask, ack_data_log)
             number = self.pending.next_block(number + 1)
@@ -220,10 +226,10 @@ class SubscriptionLane(Lane):
     def _remove_mask(self, block: Block, mask: int, ack_data_log: int) -> int:
         low, high = (mask & -mask).bit_length() - 1, mask.bit_length() - 1
         for data_log, start, end in block.files(low, high) if ack_data_log else ():
-            if data_log != ack_data_log and mask & bits(start, end):
-                self.index.uses[ack_data_log].acked_data_logs.add(data_log)
+            if data_log != ack_data_log and mask & ones(start, end):
+                self.topic.uses[ack_data_log].acked_data_logs.add(data_log)
         lengths = block.lengths
-        self.pending_bytes -= sum(sum(lengths[first : last + 1]) for first, last in mask_runs(mask))
+        self.pending_bytes -= sum(sum(lengths[first : last + 1]) for first, last in runs_of_ones(mask))
         self.pending.remove(block.number, mask)
         self.pending_messages = self.pending.count
         self.topic.touched.add(block.number, block.number)
@@ -238,7 +244,7 @@ class SubscriptionLane(Lane):
         base, added = number << BLOCK_SHIFT, needed & ~before
         if added and self.pending is _NOTHING:
             self.pending = SequenceBitmap()
-        for first, last in mask_runs(added):
+        for first, last in runs_of_ones(added):
             self.pending.add(base + first, base + last)
             self.pending_bytes += sum(self.topic.lengths(base + first, base + last))
         self.pending_messages = self.pending.count
@@ -259,7 +265,7 @@ class SubscriptionLane(Lane):
         while number is not None:
             base = number << BLOCK_SHIFT
             low = max(sequence - base, 0)
-            run = next(mask_runs(self.pending.mask(number) >> low << low), None)
+            run = next(runs_of_ones(self.pending.mask(number) >> low << low), None)
             if run is not None:
                 return base + run[0], base + min(run[1], run[0] + most - 1)
             number = self.pending.next_block(number + 1)
@@ -290,7 +296,7 @@ class SubscriptionLane(Lane):
         """What of a block is pending, likewise."""
         mask, base = self.pending.mask(number), number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
-        return mask | bits(low, high) if low <= high else mask
+        return mask | ones(low, high) if low <= high else mask
 
     def backlog(self) -> Backlog:
         if self.pending is not _NOTHING:
@@ -322,15 +328,3 @@ class SubscriptionLane(Lane):
                 assert not mask & block.gone and not mask >> len(block.lengths)
                 size += sum(length for at, length in enumerate(block.lengths) if mask >> at & 1)
         assert size == self.pending_bytes
-
-
-def mask_runs(mask: int) -> Iterator[tuple[int, int]]:
-    """Each run of ones as (first, last), in order."""
-    at = 0
-    while mask:
-        skip = (mask & -mask).bit_length() - 1
-        mask >>= skip
-        length = (~mask & (mask + 1)).bit_length() - 1
-        yield at + skip, at + skip + length - 1
-        mask >>= length
-        at += skip + length

@@ -190,7 +190,7 @@ class _TakeOver:
         store = self._store
         with self._lock, store.journal.uninterrupted():
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
-            store.imports.see(mark)
+            store.imports.note(mark)
 
     def _append(self, found: ImportedSlice, left_out: int) -> None:
         lane = self._lane(found.destination, found.priority)
@@ -217,19 +217,11 @@ class _TakeOver:
     def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
         """REQUIRES: state lock."""
         store = self._store
-        journal, flags = store.journal, lane.priority | IMPORTED
-        if store.refusal.is_refusing:
+        if store.journal.is_write_stalled:
             raise _Waits(_BUSY)
-        with journal.uninterrupted():
-            if len(contents) == 1:
-                (properties, body), sequence = contents[0], lane.next_sequence
-                offset = journal.append_one(flags, lane.destination, sequence, timestamp, properties, body)
-                lengths = [len(properties) + len(body)]
-            else:
-                offset, lengths = journal.append_slice(flags, lane.destination, lane.next_sequence, timestamp, contents)
-            store.adds += len(lengths)
-            lane.add_slice(journal.data_log, offset, lengths, store.index.uses[journal.data_log])
-            store.imports.count(len(lengths))
+        with store.journal.uninterrupted():
+            store.append_slice(lane, timestamp, contents, flags=IMPORTED)
+            store.imports.count(len(contents))
 
 
 class _Locked:

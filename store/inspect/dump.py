@@ -11,52 +11,41 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from ..disk.disk import Disk, File
-from ..format.branch import LaneRun, decode_branch, decode_commit, decode_rollback
-from ..format.imports import decode_import
+from ..format.branch import Branch, Commit, LaneRun
+from ..format.decode import (
+    Acked,
+    Attested,
+    Counted,
+    Deleted,
+    Dropped,
+    Needed,
+    Payload,
+    RolledBack,
+    Survived,
+    Unsubscribed,
+    decode,
+)
+from ..format.imports import ImportMark
 from ..format.properties import decode_properties
 from ..format.record import (
-    ACK,
-    ATTEST,
-    COMMIT,
-    DELETE,
-    DESTINATION,
-    DROP,
-    HEADER_BYTES,
-    IMPORT,
     KIND_NAMES,
     MESSAGE,
-    NEEDS,
-    PREPARE,
     RELOCATED,
-    RETURN,
-    ROLLBACK,
-    STATE,
-    SUBSCRIBE,
-    SURVIVORS,
-    UNSUBSCRIBE,
-    Header,
     RecordDamaged,
     Survivors,
-    decode_needs,
-    decode_ranges,
-    decode_returns,
     decode_slice,
-    decode_survivors,
 )
 from ..format.state import (
+    Destination,
+    State,
     Subscription,
-    decode_delete,
-    decode_destination,
-    decode_state,
-    decode_subscription,
-    decode_unsubscribe,
 )
 from ..format.times import Times, times_of
-from ..index.lane import LANE_MASK, LANE_SHIFT
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text
 from ..journal.scan import Damage, Found, open_data_logs, scan
 from ..message import HeaderValue, id_prefix
+from ..numbering import LANE_MASK, LANE_SHIFT
 from .facts import plain_value
 
 Row = dict[str, Any]
@@ -107,7 +96,7 @@ def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool)
                 if record.kind == MESSAGE:
                     yield from _messages(row, file, found, header.store_id, names, with_headers)
                 else:
-                    yield row | _content(record, found.head, names)
+                    yield row | _content(decode(record, found.head), names)
             except RecordDamaged as damage:
                 yield row | {"kind": "damaged", "problem": str(damage)}
     except RecordDamaged as damage:
@@ -166,55 +155,47 @@ def plain_headers(headers: dict[str, HeaderValue]) -> Row:
     return {name: plain_value(value) for name, value in headers.items()}
 
 
-def _content(record: Header, head: bytes, names: Names) -> Row:
-    payload = head[HEADER_BYTES:]
-    if record.kind == ACK:
-        number, ranges = decode_ranges(record, head)
-        runs = [[first, first + messages - 1] for first, messages in ranges]
-        return _named(number, names) | {"priority": record.priority, "ranges": runs}
-    if record.kind == RETURN:
-        number, returned = decode_returns(record, head)
-        counted = [[first, first + messages - 1, attempts] for first, messages, attempts in returned]
-        return _named(number, names) | {"priority": record.priority, "attempts": counted}
-    if record.kind == DELETE:
-        return _named(decode_delete(payload), names)
-    if record.kind == SUBSCRIBE:
-        subscription = decode_subscription(payload)
-        names[subscription.number] = subscription
-        return _named(subscription.number, names) | {"selector": subscription.selector}
-    if record.kind == UNSUBSCRIBE:
-        return _named(decode_unsubscribe(payload), names)
-    if record.kind == SURVIVORS:
-        data_log, survivors = decode_survivors(record, head)
-        return {"survivors_of": data_log, "survivors": _runs(survivors, names)}
-    if record.kind == NEEDS:
-        run, needs = decode_needs(record, head)
-        lanes = [need._replace(lane=need.lane << LANE_SHIFT | run.lane & LANE_MASK) for need in needs]
-        return {"needs_of": _runs([run], names), "needs": _runs(lanes, names)}
-    if record.kind == DESTINATION:
-        destination = decode_destination(payload)
-        names[destination.number] = destination.name
-        return {"destination": destination.name}
-    if record.kind in (STATE, DROP):
-        state = decode_state(payload)
-        names |= {destination.number: destination.name for destination in state.destinations}
-        names |= {subscription.number: subscription for subscription in state.subscriptions}
-        return {"data_logs": state.data_logs}
-    if record.kind == COMMIT:
-        commit = decode_commit(payload)
-        messages = sum(placed.messages for placed in commit.slices)
-        return {"transaction": f"{commit.number:x}", "messages": messages, "acks": _runs(commit.acks, names)}
-    if record.kind == PREPARE:
-        branch, _ = decode_branch(payload)
-        acks = _runs(branch.runs(), names)
-        return {"transaction": f"{branch.number:x}", "xid": branch.xid.hex(), "messages": branch.messages, "acks": acks}
-    if record.kind == ROLLBACK:
-        return {"transaction": f"{decode_rollback(payload):x}"}
-    if record.kind == IMPORT:
-        mark, _ = decode_import(payload)
-        return {"load_id": mark.load_id, "messages": mark.messages, "taken": mark.taken}
-    if record.kind == ATTEST:
-        return {"durable": location_text(record.durable)}
+def _content(payload: Payload, names: Names) -> Row:
+    """Return the columns of a record that carries no messages; learn the names that it tells."""
+    match payload:
+        case Acked():
+            runs = [[first, first + messages - 1] for first, messages in payload.ranges]
+            return _named(payload.number, names) | {"priority": payload.priority, "ranges": runs}
+        case Counted():
+            counted = [[first, first + messages - 1, attempts] for first, messages, attempts in payload.runs]
+            return _named(payload.number, names) | {"priority": payload.priority, "attempts": counted}
+        case Deleted() | Unsubscribed():
+            return _named(payload.number, names)
+        case Subscription():
+            names[payload.number] = payload
+            return _named(payload.number, names) | {"selector": payload.selector}
+        case Survived():
+            return {"survivors_of": payload.data_log, "survivors": _runs(payload.ranges, names)}
+        case Needed():
+            priority = payload.run.lane & LANE_MASK
+            lanes = [need._replace(lane=need.lane << LANE_SHIFT | priority) for need in payload.needs]
+            return {"needs_of": _runs([payload.run], names), "needs": _runs(lanes, names)}
+        case Destination():
+            names[payload.number] = payload.name
+            return {"destination": payload.name}
+        case State():
+            names |= {destination.number: destination.name for destination in payload.destinations}
+            names |= {subscription.number: subscription for subscription in payload.subscriptions}
+            return {"data_logs": payload.data_logs}
+        case Dropped():
+            return {"data_logs": payload.data_logs}
+        case Commit():
+            messages = sum(placed.messages for placed in payload.slices)
+            return {"transaction": f"{payload.number:x}", "messages": messages, "acks": _runs(payload.acks, names)}
+        case Branch():
+            row = {"transaction": f"{payload.number:x}", "xid": payload.xid.hex(), "messages": payload.messages}
+            return row | {"acks": _runs(payload.runs(), names)}
+        case RolledBack():
+            return {"transaction": f"{payload.number:x}"}
+        case ImportMark():
+            return {"load_id": payload.load_id, "messages": payload.messages, "taken": payload.taken}
+        case Attested():
+            return {"durable": location_text(payload.position)}
     return {}
 
 

@@ -15,48 +15,31 @@ from math import isfinite
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
-from ..format.branch import decode_branch, decode_commit, decode_rollback
+from ..format.branch import Branch, Commit
+from ..format.decode import Acked, Counted, Deleted, Needed, RolledBack, Survived, Unsubscribed, decode
 from ..format.properties import decode_properties, own_identity
 from ..format.record import (
     ACK,
-    COMMIT,
-    DELETE,
     DESTINATION,
-    DROP,
-    HEADER_BYTES,
     KIND_NAMES,
     MESSAGE,
-    NEEDS,
-    PREPARE,
     RELOCATED,
-    RETURN,
-    ROLLBACK,
     STATE,
     SUBSCRIBE,
-    SURVIVORS,
-    UNSUBSCRIBE,
     Header,
     RecordDamaged,
-    decode_needs,
-    decode_ranges,
-    decode_returns,
     decode_slice,
-    decode_survivors,
 )
 from ..format.state import (
+    Destination,
+    State,
     Subscription,
-    decode_delete,
-    decode_destination,
-    decode_state,
-    decode_subscription,
-    decode_unsubscribe,
 )
 from ..format.times import times_of
-from ..index.lane import LANE_MASK, LANE_SHIFT
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, attested_behind
-from ..journal.journal import OFFSET_BITS
 from ..journal.scan import Damage, Found, scan
 from ..message import Headers, HeaderValue, id_prefix
+from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 
 RELOCATE: Final = "relocate"
 """Kind of the rows of a copy: its messages were in an older data log before."""
@@ -100,6 +83,9 @@ class Unread:
     problem: str
 
 
+_NAMING_KINDS: Final = frozenset((DESTINATION, SUBSCRIBE, STATE))
+
+
 class Names:
     """What the numbers of destinations and subscriptions stand for, as far as a data log told."""
 
@@ -109,17 +95,16 @@ class Names:
 
     def learn(self, record: Header, head: bytes) -> None:
         """Take names from a verified record of any kind. RecordDamaged when it says what cannot be."""
-        payload = head[HEADER_BYTES:]
-        if record.kind == DESTINATION:
-            destination = decode_destination(payload)
-            self._names[destination.number] = destination.name
-        elif record.kind == SUBSCRIBE:
-            subscription = decode_subscription(payload)
-            self._subscriptions[subscription.number] = subscription
-        elif record.kind in (STATE, DROP):
-            state = decode_state(payload)
-            self._names |= {destination.number: destination.name for destination in state.destinations}
-            self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
+        if record.kind not in _NAMING_KINDS:
+            return
+        match decode(record, head):
+            case Destination(number=number, name=name):
+                self._names[number] = name
+            case Subscription() as subscription:
+                self._subscriptions[subscription.number] = subscription
+            case State() as state:
+                self._names |= {destination.number: destination.name for destination in state.destinations}
+                self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
 
     def of(self, number: int) -> tuple[str, str | None]:
         """(destination, subscription or None); the number itself where no name was told."""
@@ -256,50 +241,34 @@ def plain_value(value: HeaderValue) -> object:
 
 
 def _others(found: Found, names: Names) -> Iterator[Fact]:
-    """The rows of a record that carries no messages: one a run, or one that says that it is there."""
-    record, payload = found.header, found.head[HEADER_BYTES:]
+    """Yield the rows of a record that carries no messages: one a run, or one that says that it is there."""
+    record = found.header
     kind = KIND_NAMES.get(record.kind, f"kind {record.kind}")
     row = Fact(found.offset, record.length, kind)
     rows: list[Fact] = []
-    if record.kind == ACK:
-        number, ranges = decode_ranges(record, found.head)
-        rows = [_run(row, names, number << LANE_SHIFT | record.priority, *run) for run in ranges]
-    elif record.kind == RETURN:
-        number, returned = decode_returns(record, found.head)
-        rows = [_run(row, names, number << LANE_SHIFT | record.priority, run.first, run.messages) for run in returned]
-    elif record.kind == COMMIT:
-        commit = decode_commit(payload)
-        row = row._replace(transaction=f"{commit.number:x}")
-        rows = [_run(row, names, placed.lane, placed.first, placed.messages) for placed in commit.slices]
-        rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
-    elif record.kind == SURVIVORS:
-        rows = [_run(row, names, *run) for run in decode_survivors(record, found.head)[1]]
-    elif record.kind == NEEDS:
-        rows = [_run(row, names, *decode_needs(record, found.head)[0])]
-    elif record.kind == PREPARE:
-        branch, _ = decode_branch(payload)
-        row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
-    elif record.kind == ROLLBACK:
-        row = row._replace(transaction=f"{decode_rollback(payload):x}")
-    else:
-        row = _named(row, names, _number_in(record, payload))
+    match decode(record, found.head):
+        case Acked(number, priority, ranges):
+            rows = [_run(row, names, number << LANE_SHIFT | priority, *run) for run in ranges]
+        case Counted(number, priority, runs):
+            rows = [_run(row, names, number << LANE_SHIFT | priority, run.first, run.messages) for run in runs]
+        case Commit() as commit:
+            row = row._replace(transaction=f"{commit.number:x}")
+            rows = [_run(row, names, placed.lane, placed.first, placed.messages) for placed in commit.slices]
+            rows += [_run(row._replace(kind=KIND_NAMES[ACK]), names, *run) for run in commit.acks]
+        case Survived(_, survivors):
+            rows = [_run(row, names, *run) for run in survivors]
+        case Needed(run, _):
+            rows = [_run(row, names, *run)]
+        case Branch() as branch:
+            row = row._replace(transaction=f"{branch.number:x}", messages=branch.messages)
+        case RolledBack(number):
+            row = row._replace(transaction=f"{number:x}")
+        case Destination() | Deleted() | Subscription() | Unsubscribed() as named:
+            row = _named(row, names, named.number)
     yield from rows or [row]
 
 
-def _number_in(record: Header, payload: bytes) -> int | None:
-    """Of the destination or subscription that the record is about."""
-    if record.kind == DESTINATION:
-        return decode_destination(payload).number
-    if record.kind == DELETE:
-        return decode_delete(payload)
-    if record.kind == SUBSCRIBE:
-        return decode_subscription(payload).number
-    return decode_unsubscribe(payload) if record.kind == UNSUBSCRIBE else None
-
-
-def _named(row: Fact, names: Names, number: int | None) -> Fact:
-    if number is None:
-        return row
+def _named(row: Fact, names: Names, number: int) -> Fact:
     destination, subscription = names.of(number)
     return row._replace(destination=destination, subscription=subscription)
 

@@ -9,7 +9,7 @@ refuse is refused here as well.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,16 +22,18 @@ from ..index.index import Index
 from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
+    DataLogHeader,
     Walk,
     decode_data_log_header,
     find_records,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..maintenance.leases import read_leases
 from ..maintenance.retention import RetentionReasons
-from ..metadata.sqlite import MemoryMetadataStore
+from ..metadata.memory import MemoryMetadataStore
+from ..numbering import OFFSET_BITS, OFFSET_MASK
+from ..parts import StoreParts
 from ..recovery.opening import find_store_id
-from ..recovery.recovery import Recovery, _End
+from ..recovery.recovery import JournalEnd, JournalTail, Recovery
 from ..transactions import Transactions
 
 LOOKS_MAX: Final = 4
@@ -78,18 +80,9 @@ def _look(disk: Disk, now_ms: int) -> Look:
     try:
         transactions, subscriptions = Transactions(index), Subscriptions(index)
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
-        replay = _Replay(
-            held,
-            index,
-            subscriptions,
-            transactions,
-            MemoryMetadataStore(),
-            None,
-            find_store_id(disk) or b"",
-            _no_checkpoint,
-            duplicates=duplicates,
-        )
-        found = replay.run()
+        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, transactions, duplicates)
+        recovery = Recovery(parts, None, find_store_id(disk) or b"", _no_checkpoint, tail=_ForeignTail(held))
+        found = recovery.run()
     finally:
         held.close()
 
@@ -114,29 +107,30 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
     raise AssertionError("the index was never crowded")
 
 
-class _Replay(Recovery):
-    """Recovery that changes nothing, and beside a process that goes on writing."""
+class _ForeignTail(JournalTail):
+    """The end of a journal that another process may be writing: nothing is changed there."""
 
-    def _checked(self, end: _End) -> _End:
+    may_cut = False
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
+        """See JournalTail."""
         data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
-        header = self._headers.get(data_log)
-        rest = [found for found in end.rest if self._headers[found] is not None]
+        header = headers.get(data_log)
+        rest = [found for found in end.rest if headers[found] is not None]
+        if not rest:
+            return True  # without a header the next one is just being begun
         if rest != [data_log] or header is None:
-            return super()._checked(end) if rest else end  # without a header the next one is just being begun
+            return False
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
             is_last = next(find_records(file, header, offset + 1), None) is None
             # Searched before the second look: what is whole behind this place was written after it.
-            is_written = not is_last and any(True for _ in Walk(file, header, offset, verify_from=0))
+            return is_last or any(True for _ in Walk(file, header, offset, verify_from=0))
         finally:
             file.close()
-        return end if is_last or is_written else super()._checked(end)
-
-    def _cut(self, end: _End) -> None:
-        """What would be set aside is not there; the rest stays as it is."""
-        for data_log in end.rest:
-            if data_log != end.position >> OFFSET_BITS:
-                del self._result.sizes[data_log]
 
 
 class _ReadOnlyFile:

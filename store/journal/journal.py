@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from cachetools import LRUCache
 
-from ..disk.disk import Disk, File
+from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull
 from ..format.record import (
@@ -30,14 +30,16 @@ from ..format.record import (
     HEADER_BYTES,
     MAGIC,
     MESSAGE,
+    RELOCATED,
     SLICE_BYTES,
-    SLICE_CONTENT_BYTES_MAX,
+    TRANSACTIONAL,
     content_lengths,
     encode,
     encode_ack,
     encode_one,
     encode_slice,
 )
+from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
     RECORDS_MAX,
@@ -46,10 +48,8 @@ from .data_log import (
     directory_payload,
     encode_header,
 )
-from .reserve import ADDING_KINDS, LAST_BYTES, NO_SPACE, Reserve, spare_acks
+from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
 
-OFFSET_BITS: Final = 32
-OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
 READERS_MAX: Final = 128
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 _ACK_BYTES: Final = 48
@@ -109,6 +109,8 @@ class Journal:
         """What came last to be added was refused for want of space."""
         self.is_burying = False
         """What is added are dead letters, also where sends are refused: they take the place of others."""
+        self._stall: str | None = None
+        """The limit that stops new messages (a write stall); None: there is none."""
         self.epoch = 0
         self.data_log = 0
         """Id of the newest data log, the one that is written to."""
@@ -155,7 +157,7 @@ class Journal:
             raise Closed("the queue")
         size = _ONE_BYTES + len(properties) + len(body)
         if self.offset + size > self._limit:
-            self._make_room(size)
+            self._make_room(size, flags=priority)
         offset, salt, word = self.offset, self._salt, self._word
         data = encode_one(
             salt, word, self.epoch, self.durable, priority, destination, sequence, timestamp, properties, body
@@ -174,16 +176,20 @@ class Journal:
     def append_slice(
         self, priority: int, destination: int, sequence: int, timestamp: int, contents: list[tuple[bytes, bytes]]
     ) -> tuple[int, list[int]]:
-        """A slice of pairs: its offset, and lengths. A large one is alone and not copied. REQUIRES: state lock."""
+        """Append (properties, body) pairs as one slice; return its offset and the content length of each.
+
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. REQUIRES: state lock. One write.
+        """
+        if len(contents) == 1:
+            ((properties, body),) = contents
+            offset = self.append_one(priority, destination, sequence, timestamp, properties, body)
+            return offset, [len(properties) + len(body)]
         if not destination:
             raise Closed("the queue")
         lengths = content_lengths(contents)
-        if lengths[0] > SLICE_CONTENT_BYTES_MAX:
-            ((properties, body),) = contents
-            return self.append_one(priority, destination, sequence, timestamp, properties, body), lengths
         size = SLICE_BYTES + ENTRY_BYTES * len(lengths) + sum(lengths)
         if self.offset + size > self._limit:
-            self._make_room(size)
+            self._make_room(size, flags=priority)
         head = self._salt, self._word, self.epoch, self.durable
         return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
 
@@ -214,11 +220,14 @@ class Journal:
         return offset
 
     def keep_together(self, size: int, records: int) -> None:
-        """The next so many records, of size bytes in all, lie in one data log. REQUIRES: state lock."""
+        """Make room for that many records of `size` bytes in all, so that one data log holds the copies they are.
+
+        REQUIRES: state lock.
+        """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
         if self.offset + size > self._limit:
-            self._make_room(size)
+            self._make_room(size, flags=RELOCATED)
 
     def _append(self, data: bytes) -> int:
         offset = self.offset
@@ -272,10 +281,15 @@ class Journal:
 
     # ------------------------------------------------------------------ rolling
 
-    def _make_room(self, size: int, kind: int = MESSAGE) -> None:
-        """The newest data log is full, or holds as many records as its directory may name, or a limit is reached."""
+    def _make_room(self, size: int, kind: int = MESSAGE, flags: int = 0) -> None:
+        """Roll, or move the limit, or refuse what meets one: appends call it where they would pass `_limit`.
+
+        flags: of a slice.
+        """
         if self._limit < 0:
             raise self.failure or Closed("the store")
+        if self._stall is not None and kind == MESSAGE:
+            self._refuse_stalled(flags)
         is_adding = kind in ADDING_KINDS and not self.is_burying
         if is_adding:
             self._admit(size)
@@ -287,10 +301,30 @@ class Journal:
             if len(self._offsets) > 1:
                 self.roll(size, is_adding=is_adding)
                 spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
-            if not self.is_full:  # one record larger than a file gets a larger file
+            if not self.is_full and self._stall is None:  # one record larger than a file gets a larger file
                 self._limit = max(self.offset + size, self._limit)
         else:
             self._set_limit(size)
+
+    def set_write_stall(self, limit: str | None) -> None:
+        """Refuse new messages with StoreFull, which names that limit; None: admit them again. REQUIRES: state lock.
+
+        Relocated copies and dead letters go on, because each takes the place of another message, and so does
+        everything that is no message. While the stall lasts every append takes the slow path; without one none pays.
+        """
+        self._stall = limit
+        if self._limit >= 0:
+            self._set_limit(0)
+
+    @property
+    def is_write_stalled(self) -> bool:
+        """New messages are refused, whatever space the disk has."""
+        return self._stall is not None
+
+    def _refuse_stalled(self, flags: int) -> None:
+        takes_a_place = flags & RELOCATED or (self.is_burying and flags & TRANSACTIONAL)
+        if self._stall is not None and not takes_a_place:
+            raise StoreFull(1, 0, self._stall)
 
     def _admit(self, size: int) -> None:
         """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
@@ -312,7 +346,7 @@ class Journal:
 
     def _set_limit(self, size: int) -> None:
         """As far as appends need not look: even the smallest records could not be too many for the directory."""
-        if self.is_full:
+        if self.is_full or self._stall is not None:
             self._limit = 0
             return
         records_left = max(RECORDS_MAX - len(self._offsets), 1)

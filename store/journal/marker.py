@@ -11,9 +11,8 @@ import struct
 import zlib
 from typing import Final, NamedTuple
 
-from ..disk.disk import Disk
+from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import STATE_DIRECTORY
-from .reserve import NO_SPACE
 
 logger = logging.getLogger("forebay.store")
 

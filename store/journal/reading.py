@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from ..disk.disk import File
+from ..format.places import Extent, Singles
 from ..format.record import (
     ENTRY_BYTES,
     FLAGS_OFFSET,
@@ -25,7 +26,6 @@ from ..format.record import (
     decode_slice,
     verify_head,
 )
-from ..index.block import Extent, Singles
 
 REGION_BYTES_MAX: Final = 256 * 1024
 GAP_BYTES_MAX: Final = 8 * 1024

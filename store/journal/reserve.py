@@ -14,17 +14,13 @@ leaves none, unless the disk is full.
 
 from __future__ import annotations
 
-import errno
 from contextlib import suppress
 from typing import Final
 
-from ..disk.disk import Disk, File
+from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import reserve_name
 from ..errors import StoreFull
 from ..format.record import DESTINATION, MESSAGE, RETURN, SUBSCRIBE
-
-NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""What the system says of a full disk, an exhausted quota, and a file at its limit."""
 
 ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
 """Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""

@@ -11,7 +11,8 @@ from ..disk.layout import MAX_DATA_LOG_ID
 from ..format.record import DROP
 from ..format.state import State, encode_state
 from ..index.index import Index
-from ..journal.journal import OFFSET_BITS, Journal
+from ..journal.journal import Journal
+from ..numbering import OFFSET_BITS
 from ..transactions import Transactions
 from .archive import Archive
 from .leases import Lease

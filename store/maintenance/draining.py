@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ..index.lane import DataLogUse
+from ..index.data_log_use import DataLogUse
 
 SOON_SECONDS: Final = 10.0
 

@@ -14,7 +14,8 @@ from ..account import Account
 from ..disk.disk import File
 from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
-from ..journal.journal import OFFSET_BITS, Journal
+from ..journal.journal import Journal
+from ..numbering import OFFSET_BITS
 from ..transactions import Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
@@ -95,8 +96,5 @@ class PreparedMoving:
             flags = part.priority | RELOCATED | TRANSACTIONAL | (TIMED if placed.position in branch.timed else 0)
             head = flags, part.destination, branch.number, part.timestamp
             with journal.uninterrupted():
-                if len(contents) == 1:
-                    offset = journal.append_one(*head, *contents[0])
-                else:
-                    offset, _ = journal.append_slice(*head, contents)
+                offset, _ = journal.append_slice(*head, contents)
             return journal.data_log << OFFSET_BITS | offset

@@ -42,13 +42,14 @@ from ..format.record import (
     survivors_payload,
 )
 from ..format.times import has_times, with_times
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES
+from ..index.data_log_use import DataLogUse
 from ..index.index import Index
-from ..index.lane import DataLogUse, Lane
+from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
-from ..journal.journal import OFFSET_MASK, Journal
+from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Transactions
 from .draining import Draining

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ..format.record import ENTRY_BYTES, HEADER_BYTES, SLICE_BYTES
-from ..index.lane import DataLogUse
+from ..index.data_log_use import DataLogUse
 
 SPARSE: Final = 0.25
 """Live bytes to all bytes: copied at once, and as long as anything is done."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
+from ..format.places import Extent, Singles
 from ..format.record import (
     COUNT_MASK,
     DIRECTORY,
@@ -24,9 +25,9 @@ from ..format.record import (
     TRANSACTIONAL,
     RecordDamaged,
 )
-from ..index.block import BLOCK_MASK, BLOCK_SHIFT, Extent, Singles
-from ..index.lane import LANE_SHIFT, Lane
+from ..index.lane import Lane
 from ..journal.reading import StoredMessage
+from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_SHIFT
 
 PIECE_BYTES: Final = 16 * 1024
 BATCH_BYTES: Final = 12 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from ..index.lane import DataLogUse
+from ..index.data_log_use import DataLogUse
 from ..journal.journal import location_text
 
 

@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ..format.places import Extent
 from ..format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..format.state import QUEUE, Destination
-from ..index.block import Block, Extent
+from ..index.block import Block
 from ..index.index import Index
-from ..index.lane import LANE_SHIFT
 from ..journal.reading import Readable
+from ..numbering import LANE_SHIFT
 from .leases import Lease
 
 PENDING_MESSAGE: Final = "pending_message"
@@ -231,7 +232,7 @@ class RetentionReasons:
             run = lane.blocks.next_from(at) if lane is not None else None
             if lane is None or run is None:
                 return None
-            _count(number, self._index.peek(lane, run[0]), found, left)
+            _count(number, self._index.cache.peek(lane, run[0]), found, left)
             at = run[0] + 1
         return at
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from ..index.block import packed_earliest, packed_messages
-
-SequenceSet = dict[int, list[tuple[int, int]]]
-"""Lane -> runs of consecutive block numbers, each (first, last), ascending."""
+from .store import BlockRuns, MetadataDamaged
 
 Row = tuple[int, int, int, int, int]
 """Lane, block, checksum of its bytes, when its first message is due, when one expires; 0 for no such time."""
@@ -26,10 +24,6 @@ _MIX = 0x9E3779B97F4A7C15  # 2**64 by the golden ratio.
 _MIX_EXPIRY = 0xC2B2AE3D27D4EB4F  # A prime that is not near it.
 _MASK = 2**64 - 1
 _CHECKSUM_MASK = 2**63 - 1  # SQLite's integers have a sign.
-
-
-class MetadataDamaged(Exception):
-    """What is stored can't be trusted. Clear the store and rebuild it from the journal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +40,9 @@ class Census:
         return Census(self.blocks - other.blocks, self.checksum - other.checksum & _CHECKSUM_MASK)
 
 
-def survey(rows: Iterable[Row]) -> tuple[SequenceSet, Census]:
+def survey(rows: Iterable[Row]) -> tuple[BlockRuns, Census]:
     """Runs and census of rows; for the runs they must ascend."""
-    runs: SequenceSet = {}
+    runs: BlockRuns = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
     try:

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .checksum import MetadataDamaged, row_of, timed_rows
-from .sqlite import MetadataFull, Snapshot
+from .checksum import row_of, timed_rows
+from .store import MetadataDamaged, MetadataFull, Snapshot
 
 ROW_BYTES: Final = 256
 """What a row costs besides its content: its place, its slot in the table, and the objects' heads."""
 
 
-class VolatileMetadataStore:
+class MemoryMetadataStore:
     """See MetadataStore. Whoever makes it has charged `capacity_bytes`."""
 
     is_persistent = False
 
-    def __init__(self, capacity_bytes: int) -> None:
+    def __init__(self, capacity_bytes: int = 1 << 62) -> None:
         self._capacity_bytes = capacity_bytes
         self._rows: dict[tuple[int, int], bytes] = {}
         self.held_bytes = 0

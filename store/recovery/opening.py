@@ -10,13 +10,9 @@ from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..errors import JournalCorrupt
 from ..format.record import RecordDamaged
 from ..format.state import State
-from ..index.deduplication import Deduplication
-from ..index.index import Index
-from ..index.subscriptions import Subscriptions
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.marker import Mark
-from ..metadata.sqlite import MetadataStore
-from ..transactions import Transactions
+from ..parts import StoreParts
 from .recovery import Recovered, Recovery
 from .repair import Repair
 
@@ -36,39 +32,30 @@ def find_store_id(disk: Disk) -> bytes | None:
 
 
 def recover(
-    what: tuple[
-        Disk,
-        Index,
-        Subscriptions,
-        Transactions,
-        MetadataStore,
-        Mark | None,
-        bytes,
-        Callable[[int, int, State], None],
-    ],
+    parts: StoreParts,
+    mark: Mark | None,
+    store_id: bytes,
+    write_checkpoint: Callable[[int, int, State], None],
     *,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
-    duplicates: Deduplication,
 ) -> Recovered:
-    """Recover, and where the journal is damaged repair it and recover once more.
+    """Recover, and where the journal is damaged repair it and recover once more. Raises JournalCorrupt.
 
-    what: the arguments of a Recovery. repair_salt: makes the salt of a data log that stands for a missing one; None:
-    damage is refused. Raises JournalCorrupt.
+    mark, write_checkpoint, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands for a
+    missing one; None: damage is refused.
     """
-    recovery = Recovery(*what, verifies_all=verifies_all, duplicates=duplicates)
+    recovery = Recovery(parts, mark, store_id, write_checkpoint, verifies_all=verifies_all)
     try:
         return recovery.run()
     except JournalCorrupt:
         if repair_salt is None:
             raise
-    disk, index, subscriptions, transactions, _, _, store_id, _ = what
-    repair = Repair(disk, store_id, recovery.durable, repair_salt)
+    repair = Repair(parts.disk, store_id, recovery.durable, repair_salt)
     damaged = repair.run(recovery.replay.expected)
-    index.reset()
-    subscriptions.reset()
-    transactions.clear()
-    duplicates.clear()
-    found = Recovery(*what, verifies_all=verifies_all, known_durable=repair.durable, duplicates=duplicates).run()
+    parts.reset()
+    known_durable = repair.durable
+    again = Recovery(parts, mark, store_id, write_checkpoint, verifies_all=verifies_all, known_durable=known_durable)
+    found = again.run()
     found.damaged = damaged + found.damaged
     return found

@@ -12,12 +12,12 @@ off go to quarantine. Recovering twice gives what recovering once gives.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ..disk.disk import Disk, File
+from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
 from ..errors import JournalCorrupt
 from ..format.imports import ImportReport, Imports
@@ -31,10 +31,6 @@ from ..format.state import (
     decode_root,
 )
 from ..index.block import BlockDamaged
-from ..index.deduplication import Deduplication
-from ..index.index import Index
-from ..index.lane import LANE_SHIFT
-from ..index.subscriptions import Subscriptions
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
     DataLogHeader,
@@ -44,10 +40,10 @@ from ..journal.data_log import (
     decode_data_log_header,
     used_bytes,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK
 from ..journal.marker import Mark
-from ..metadata.sqlite import MetadataDamaged, MetadataStore
-from ..transactions import Transactions
+from ..metadata.store import MetadataDamaged
+from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
 from .verify import raise_first_damage
@@ -119,13 +115,25 @@ class Recovered:
         )
 
 
-class _End(NamedTuple):
-    """Where the journal ends. `rest`: the data logs that reach behind it. `place`: the position of the problem."""
+class JournalEnd(NamedTuple):
+    """Where the journal ends."""
 
     position: int
     rest: list[int]
+    """The data logs that reach behind it."""
     place: int
+    """Position of the problem."""
     problem: str
+
+
+class JournalTail:
+    """What recovery does with the end of the journal, for the process that owns the store: it cuts what is torn."""
+
+    may_cut = True
+
+    def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
+        """Return whether another process is writing there, so that nothing at the end is damage."""
+        return False
 
 
 class Recovery:
@@ -133,31 +141,29 @@ class Recovery:
 
     def __init__(
         self,
-        disk: Disk,
-        index: Index,
-        subscriptions: Subscriptions,
-        transactions: Transactions,
-        metadata: MetadataStore,
+        parts: StoreParts,
         mark: Mark | None,
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
         verifies_all: bool = False,
         known_durable: int | None = None,
-        duplicates: Deduplication | None = None,
+        tail: JournalTail | None = None,
     ) -> None:
-        """write_checkpoint(position, epoch, state) stores the index as it is now.
+        """parts: are brought up to the journal. mark: the clean-shutdown marker, if there is one.
 
-        verifies_all: what the replay does not read is verified too. known_durable: a repair has found that this
-        position was durable, and has done what can be done: what is missing still is given up and reported.
-        duplicates: are brought up to the journal too.
+        write_checkpoint(position, epoch, state) stores the index as it is now. verifies_all: what the replay does not
+        read is verified too. known_durable: a repair has found that this position was durable, and has done what can
+        be done: what is missing still is given up and reported. tail: what is done at the end of the journal; None:
+        as the owner of the store does it.
         """
         self._verifies_all = verifies_all
-        self._disk = disk
-        self._index = index
-        self._subscriptions = subscriptions
-        self._metadata = metadata
-        self._transactions = transactions
+        self._disk = parts.disk
+        self._index = parts.index
+        self._subscriptions = parts.subscriptions
+        self._metadata = parts.metadata
+        self._transactions = parts.transactions
+        self._tail = tail or JournalTail()
         self._mark = mark
         self._store_id = store_id
         self._headers: dict[int, DataLogHeader | None] = {}
@@ -172,9 +178,7 @@ class Recovery:
         self._known = State()
         """Names from there."""
         self._result = Recovered({}, Imports(), 1, 0, mark.epoch if mark else 0, {})
-        self.replay = Replay(
-            disk, index, subscriptions, transactions, self._headers, self._is_gone, write_checkpoint, duplicates
-        )
+        self.replay = Replay(parts, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
 
     def _is_gone(self, data_log: int) -> bool:
@@ -266,7 +270,7 @@ class Recovery:
                 self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
                 self._known = state
                 return None
-            self.replay.see(state.destinations)
+            self.replay.register(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
             self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
             self.replay.apply_state(state)
@@ -295,23 +299,23 @@ class Recovery:
     def _complete(self) -> None:
         """Give what is left of a repaired journal the numbers and names that are lost."""
         replay, known = self.replay, self._known
-        replay.see(named for named in known.destinations if named.number not in replay.destinations)
+        replay.register(named for named in known.destinations if named.number not in replay.destinations)
         for number, sequence in self._least_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         for facts in known.subscriptions:
             self._subscriptions.begin(facts)
         for topic in {found.facts.topic for found in self._subscriptions.by_number.values()} - set(replay.destinations):
             self._give_up(max(self._result.sizes), 0, f"of the topic {topic} of a subscription nothing is told")
-            replay.see((Destination(topic, TOPIC, f"recovered-{topic}"),))
+            replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
         numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
         numbers |= {placed.lane >> LANE_SHIFT for branch in self._transactions.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:
-                replay.see((Destination(number, QUEUE, f"recovered-{number}"),))
+                replay.register((Destination(number, QUEUE, f"recovered-{number}"),))
         replay.forget_lost_slices()
 
-    def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> _End | None:
+    def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> JournalEnd | None:
         """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
         try:
             end = self._replay(ids, start, next_sequence)
@@ -321,7 +325,7 @@ class Recovery:
             return None
         return None if self._needs_dropped() else end
 
-    def _rebuild(self, ids: list[int]) -> _End:
+    def _rebuild(self, ids: list[int]) -> JournalEnd:
         """Replay the whole journal, twice where that shows that it still has data logs which were dropped.
 
         Their messages were all acknowledged, but the acks may be gone already.
@@ -334,7 +338,7 @@ class Recovery:
             assert not self._needs_dropped()
         return end
 
-    def _replay_all(self, ids: list[int]) -> _End:
+    def _replay_all(self, ids: list[int]) -> JournalEnd:
         self.replay.reset()
         self._metadata.clear()
         self._result.replayed_records = 0
@@ -343,7 +347,7 @@ class Recovery:
         self._sweep(end)
         return end
 
-    def _sweep(self, end: _End) -> None:
+    def _sweep(self, end: JournalEnd) -> None:
         """Let go of what no subscription needs, so that the counts tell which data logs are needed."""
         while not self._subscriptions.sweep():
             self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
@@ -355,18 +359,18 @@ class Recovery:
 
     # ------------------------------------------------------------------ the journal
 
-    def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> _End:
+    def _replay(self, ids: list[int], start: int, next_sequence: int | None) -> JournalEnd:
         """Apply all records from start on, and make them durable. Changes no data log."""
         position, previous = 0, 0
         for at, data_log in enumerate(ids):
             header = self._headers[data_log]
             if header is None:
                 place = data_log << OFFSET_BITS
-                return self._checked(_End(position, ids[at:], place, "the data log's header does not verify"))
+                return self._checked(JournalEnd(position, ids[at:], place, "the data log's header does not verify"))
             if data_log < start >> OFFSET_BITS:
                 continue
             if previous and next_sequence != header.first_sequence:
-                end = _End(position, ids[at:], position, "the data log ends before the next one begins")
+                end = JournalEnd(position, ids[at:], position, "the data log ends before the next one begins")
                 is_left_out = any(previous < left_out < data_log for left_out in self._left_out)
                 if not is_left_out and not (previous < data_log - 1 and self._is_beyond(end)):
                     return self._checked(end)
@@ -386,10 +390,12 @@ class Recovery:
             # An earlier recovery cuts a data log without sealing it; the next one's header says whether it is whole.
             is_whole = walk.end == size or (walk.is_sealed and data_log != ids[-1])
             if not is_whole:
-                return self._checked(_End(position, ids[at:], position, walk.problem or "zeros where records were"))
-        return self._checked(_End(position, [], position, "the data log ends"))
+                return self._checked(
+                    JournalEnd(position, ids[at:], position, walk.problem or "zeros where records were")
+                )
+        return self._checked(JournalEnd(position, [], position, "the data log ends"))
 
-    def _is_beyond(self, end: _End) -> bool:
+    def _is_beyond(self, end: JournalEnd) -> bool:
         """Something behind the end is known to be durable: by the index, the mark, or an intact record of the rest.
 
         A torn tail and corruption look alike, but for this. In a gap between
@@ -408,8 +414,9 @@ class Recovery:
                 file.close()
         return self.durable > end.position
 
-    def _checked(self, end: _End) -> _End:
-        if self._is_beyond(end):
+    def _checked(self, end: JournalEnd) -> JournalEnd:
+        """Return the end. JournalCorrupt where something behind it was durable and no loss is accepted."""
+        if not self._tail.is_being_written(end, self._headers) and self._is_beyond(end):
             durable_log, place = self.durable >> OFFSET_BITS, end.place
             if durable_log not in self._headers:
                 self._give_up(durable_log, 0, "the data log is missing")
@@ -445,9 +452,13 @@ class Recovery:
         self._result.next_sequence = walk.next_sequence
         return walk
 
-    def _cut(self, end: _End) -> None:
-        """Nothing behind the end was ever durable: cut the data log there, and set aside those that follow."""
+    def _cut(self, end: JournalEnd) -> None:
+        """Cut the data log at the end, behind which nothing was ever durable, and set aside those that follow."""
         for data_log in end.rest:
+            if not self._tail.may_cut:
+                if data_log != end.position >> OFFSET_BITS:
+                    del self._result.sizes[data_log]
+                continue
             is_here = data_log == end.position >> OFFSET_BITS
             cut_bytes = end.position & OFFSET_MASK if is_here else 0
             file = self._disk.open(data_log_name(data_log))

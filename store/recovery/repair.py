@@ -35,7 +35,7 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.forward_reader import initial_of
-from ..journal.journal import OFFSET_BITS
+from ..numbering import OFFSET_BITS
 from .quarantine import PART_BYTES_MAX, set_aside
 
 logger = logging.getLogger("forebay.store.recovery")

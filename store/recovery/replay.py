@@ -8,62 +8,36 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..disk.disk import Disk, File
 from ..disk.layout import data_log_name
 from ..errors import JournalCorrupt
-from ..format.branch import Branch, CommittedSlice, PlacedSlice, decode_branch, decode_commit, decode_rollback
-from ..format.imports import Imports, decode_import
+from ..format.branch import Branch, Commit, CommittedSlice, PlacedSlice
+from ..format.decode import Acked, Counted, Deleted, Dropped, Lost, Needed, RolledBack, Survived, Unsubscribed, decode
+from ..format.identity import identity
+from ..format.imports import ImportMark, Imports
 from ..format.properties import own_identity
 from ..format.record import (
-    ACK,
-    COMMIT,
-    DELETE,
-    DESTINATION,
-    DROP,
-    HEADER_BYTES,
-    IMPORT,
     IMPORTED,
     LOST,
     MESSAGE,
-    NEEDS,
-    PREPARE,
     RELOCATED,
-    RETURN,
-    ROLLBACK,
-    STATE,
-    SUBSCRIBE,
-    SURVIVORS,
     TIMED,
-    UNSUBSCRIBE,
     Header,
     RecordDamaged,
     Slice,
     Survivors,
-    decode_needs,
-    decode_ranges,
-    decode_returns,
     decode_slice,
-    decode_survivors,
 )
 from ..format.state import (
     TOPIC,
     Destination,
     State,
     Subscription,
-    decode_delete,
-    decode_destination,
-    decode_state,
-    decode_subscription,
-    decode_unsubscribe,
 )
 from ..format.times import Times, read_times
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from ..index.deduplication import Deduplication, identity
-from ..index.index import Index
-from ..index.lane import LANE_MASK, LANE_SHIFT, Lane
-from ..index.subscriptions import Subscriptions
+from ..index.lane import Lane
 from ..index.topic_lane import TopicLane
 from ..journal.data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -72,12 +46,23 @@ from ..journal.data_log import (
     Walk,
     crc_of,
 )
-from ..journal.journal import OFFSET_BITS, OFFSET_MASK, location_text
+from ..journal.journal import location_text
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..parts import StoreParts
 from ..sequence_set import SequenceSet
-from ..transactions import Transactions, apply_commit, read_lengths, read_slice_times
+from ..transactions import apply_commit, read_lengths, read_slice_times
 
 RECENT_MESSAGES_MAX: Final = 16_384
 """Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
+
+
+class _Announcement(NamedTuple):
+    """What a needs record says of the copy that follows it: the messages in that may not be known yet."""
+
+    lane: TopicLane
+    first: int
+    last: int
+    needs: list[Survivors]
 
 
 class Replay:
@@ -85,27 +70,24 @@ class Replay:
 
     def __init__(
         self,
-        disk: Disk,
-        index: Index,
-        subscriptions: Subscriptions,
-        transactions: Transactions,
+        parts: StoreParts,
         headers: Mapping[int, DataLogHeader | None],
         is_gone: Callable[[int], bool],
         write_checkpoint: Callable[[int, int, State], None],
-        duplicates: Deduplication | None = None,
     ) -> None:
         """headers: of the data logs. is_gone: whether one of that id is not there, or left out.
 
         write_checkpoint(position, epoch, state) stores the index as it is now.
         """
-        self._disk = disk
-        self._index = index
-        self._subscriptions = subscriptions
-        self._transactions = transactions
+        self._parts = parts
+        self._disk = parts.disk
+        self._index = parts.index
+        self._subscriptions = parts.subscriptions
+        self._transactions = parts.transactions
+        self._duplicates = parts.duplicates
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
-        self._duplicates = duplicates or Deduplication()
         self.accepts_loss = False
         """What a repair could not bring back is passed over."""
         self.destinations: dict[int, Destination] = {}
@@ -114,17 +96,13 @@ class Replay:
         """The data logs that exist, as the journal itself tells."""
         self._deleted: set[int] = set()
         """Numbers of queues that are gone."""
-        self._announced: tuple[TopicLane, int, int, list[Survivors]] | None = None
-        """What the record before says of the copy that follows: the messages it holds may not be known yet."""
+        self._announced: _Announcement | None = None
         self._recent: dict[tuple[int, int], Sequence[int]] = {}  # by number of the transaction, and position
         self._recent_messages = 0
 
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
-        self._index.reset()
-        self._subscriptions.reset()
-        self._transactions.clear()
-        self._duplicates.clear()
+        self._parts.reset()
         self.destinations.clear()
         self.imports.restate(())
         self.expected.clear()
@@ -132,74 +110,79 @@ class Replay:
 
     def apply(self, file: File, position: int, record: Header, head: bytes) -> None:
         """Bring everything up to date with a record of that file. RecordDamaged when it says what cannot be."""
-        index = self._index
-        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        index, data_log = self._index, position >> OFFSET_BITS
+        payload = decode(record, head)
         announced, self._announced = self._announced, None
-        if record.kind == MESSAGE:
-            part = decode_slice(record, head)
-            lane = index.lane(part.destination, part.priority)
-            if record.is_identified and self._duplicates.watches(part.destination):
-                self._note(file, offset + record.head_bytes, part)
-            if record.is_transactional:
-                if not record.flags & RELOCATED:  # a copy counts once a prepare record names it
-                    self._place(part, lane.number, position, record)
-            elif record.flags & RELOCATED:
-                if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
-                    raise RecordDamaged("a slice crosses a block")
-                lane.move(data_log, offset, part.first_sequence, list(part.lengths))
-                if announced is not None and announced[0] is lane:
-                    lane.restate(*announced[1:])
-                if record.flags & TIMED:
-                    self._put_times(file, offset + record.head_bytes, lane, part)
-            elif part.first_sequence >= lane.next_sequence:
-                lane.skip_to(part.first_sequence)
-                if record.entries > lane.slice_room:
-                    raise RecordDamaged("a slice crosses a block")
-                lane.add_slice(data_log, offset, list(part.lengths), index.use(data_log))
-                if record.flags & IMPORTED:
-                    self.imports.count(record.entries)
-                if record.flags & TIMED:
-                    self._put_times(file, offset + record.head_bytes, lane, part)
-        elif record.kind == ACK:
-            destination, ranges = decode_ranges(record, head)
-            index.use(data_log)
-            lane = self._subscriptions.lane(destination, record.priority)
-            for first, messages in ranges:
-                lane.remove(first, first + messages - 1, data_log)
-        elif record.kind == RETURN:
-            destination, returned = decode_returns(record, head)
-            for first, messages, attempts in returned:
-                number = destination << LANE_SHIFT | record.priority
-                index.attempts.put(number, first, first + messages - 1, attempts)
-        elif record.kind == STATE:
-            self.apply_state(decode_state(head[HEADER_BYTES:]))
-            self.expected.add(data_log)
-        elif record.kind == DESTINATION:
-            self.see((decode_destination(head[HEADER_BYTES:]),))
-        elif record.kind == DELETE:
-            self._delete(decode_delete(head[HEADER_BYTES:]))
-        elif record.kind == SUBSCRIBE:
-            self._begin(decode_subscription(head[HEADER_BYTES:]))
-        elif record.kind == UNSUBSCRIBE:
-            self._subscriptions.end(decode_unsubscribe(head[HEADER_BYTES:]))
-        elif record.kind == DROP:
-            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)
-        elif record.kind == LOST:
-            self.expected.add(data_log)
-            index.use(data_log)
-        elif record.kind == PREPARE:
-            self._transactions.adopt(decode_branch(head, HEADER_BYTES)[0])
-        elif record.kind == ROLLBACK:
-            self._transactions.end(decode_rollback(head[HEADER_BYTES:]))
-        elif record.kind == COMMIT:
-            self._apply_commit(file, position, record, head)
-        elif record.kind == IMPORT:
-            self.imports.see(decode_import(head, HEADER_BYTES)[0])
-        elif record.kind == SURVIVORS:
-            relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
-            self._keep_survivors(data_log, record, head, relieve)
-        elif record.kind == NEEDS:
-            self._restate(record, head)
+        match payload:
+            case Slice():
+                self._apply_slice(file, position, record, payload, announced)
+            case Acked():
+                index.use(data_log)
+                acked_lane = self._subscriptions.lane(payload.number, payload.priority)
+                for first, messages in payload.ranges:
+                    acked_lane.remove(first, first + messages - 1, data_log)
+            case Counted():
+                number = payload.number << LANE_SHIFT | payload.priority
+                for first, messages, attempts in payload.runs:
+                    index.attempts.put(number, first, first + messages - 1, attempts)
+            case State():
+                self.apply_state(payload)
+                self.expected.add(data_log)
+            case Destination():
+                self.register((payload,))
+            case Deleted():
+                self._delete(payload.number)
+            case Subscription():
+                self._subscribe(payload)
+            case Unsubscribed():
+                self._subscriptions.end(payload.number)
+            case Dropped():
+                self.expected.difference_update(payload.data_logs)
+            case Lost():
+                self.expected.add(data_log)
+                index.use(data_log)
+            case Branch():
+                self._transactions.adopt(payload)
+            case RolledBack():
+                self._transactions.end(payload.number)
+            case Commit():
+                self._apply_commit(file, position, record, payload)
+            case ImportMark():
+                self.imports.note(payload)
+            case Survived():
+                relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+                self._keep_survivors(data_log, payload, relieve)
+            case Needed():
+                self._restate(payload)
+
+    def _apply_slice(
+        self, file: File, position: int, record: Header, part: Slice, announced: _Announcement | None
+    ) -> None:
+        """Add, place or relocate the messages of a slice. announced: what the record before said of them."""
+        data_log, offset = position >> OFFSET_BITS, position & OFFSET_MASK
+        lane = self._index.lane(part.destination, part.priority)
+        if record.is_identified and self._duplicates.watches(part.destination):
+            self._note_identities(file, offset + record.head_bytes, part)
+        if record.is_transactional:
+            if not record.flags & RELOCATED:  # a copy counts once a prepare record names it
+                self._place(part, lane.number, position, record)
+        elif record.flags & RELOCATED:
+            if record.entries > BLOCK_MESSAGES - (part.first_sequence & BLOCK_MASK):
+                raise RecordDamaged("a slice crosses a block")
+            lane.move(data_log, offset, part.first_sequence, list(part.lengths))
+            if announced is not None and announced.lane is lane:
+                lane.restate(announced.first, announced.last, announced.needs)
+            if record.flags & TIMED:
+                self._put_times(file, offset + record.head_bytes, lane, part)
+        elif part.first_sequence >= lane.next_sequence:
+            lane.skip_to(part.first_sequence)
+            if record.entries > lane.slice_room:
+                raise RecordDamaged("a slice crosses a block")
+            lane.add_slice(data_log, offset, list(part.lengths), self._index.use(data_log))
+            if record.flags & IMPORTED:
+                self.imports.count(record.entries)
+            if record.flags & TIMED:
+                self._put_times(file, offset + record.head_bytes, lane, part)
 
     def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
         """As apply for each record; messages that follow each other in their lane are added together.
@@ -224,7 +207,7 @@ class Replay:
                 lane.skip_to(sequence + max(known, 0))
                 lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
-    def _note(self, file: File, begin: int, part: Slice) -> None:
+    def _note_identities(self, file: File, begin: int, part: Slice) -> None:
         """Its messages, which begin there, are not to be stored again. Those that do not verify are passed over."""
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
@@ -271,8 +254,8 @@ class Replay:
             self._recent_messages = len(lengths)
         self._recent[part.first_sequence, position] = lengths
 
-    def _apply_commit(self, file: File, position: int, record: Header, head: bytes) -> None:
-        commit = decode_commit(head[HEADER_BYTES:])
+    def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
+        """Bring the index up to a commit. Its slices are read again where their lengths are not at hand."""
         branch = self._transactions.find(commit.number)
         known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
@@ -353,17 +336,17 @@ class Replay:
         finally:
             file.close()
 
-    def _begin(self, facts: Subscription) -> None:
+    def _subscribe(self, facts: Subscription) -> None:
         if facts.topic not in self.destinations:  # the record that told its name was lost
-            self.see((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
+            self.register((Destination(facts.topic, TOPIC, f"recovered-{facts.topic}"),))
         self._subscriptions.begin(facts)
 
-    def _keep_survivors(self, by_data_log: int, record: Header, head: bytes, relieve: Callable[[], None]) -> None:
+    def _keep_survivors(self, by_data_log: int, survived: Survived, relieve: Callable[[], None]) -> None:
         """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
 
         relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
         """
-        data_log, ranges = decode_survivors(record, head)
+        data_log, ranges = survived
         header = self._headers.get(data_log)
         live = self._pending_of(ranges, data_log, relieve) if header is not None else 0
         if header is not None and self._index.use(data_log).pending_messages > live:
@@ -399,12 +382,12 @@ class Replay:
                 relieve()
         return found
 
-    def _restate(self, record: Header, head: bytes) -> None:
+    def _restate(self, needed: Needed) -> None:
         """Who needs messages of a topic that are copied, or named, in the next records. Acks before it may be deleted.
 
         It comes first, and in the same data log, so that there never is a copy of which nobody knows who needs it.
         """
-        run, needs = decode_needs(record, head)
+        run, needs = needed
         last = run.first + run.messages - 1
         if not run.messages or run.first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
             raise RecordDamaged("needs that cross a block, or of nothing")
@@ -414,7 +397,7 @@ class Replay:
         if not isinstance(lane, TopicLane):
             raise RecordDamaged("needs of what is no topic's")
         lane.restate(run.first, last, needs)
-        self._announced = lane, run.first, last, needs
+        self._announced = _Announcement(lane, run.first, last, needs)
 
     def _remove_all_but(
         self, left: dict[int, SequenceSet], data_log: int, offset: int, part: Slice, by_data_log: int
@@ -443,7 +426,7 @@ class Replay:
                                 lane.remove(sequence, sequence, by_data_log)
                 relieve()
 
-    def see(self, destinations: Iterable[Destination]) -> None:
+    def register(self, destinations: Iterable[Destination]) -> None:
         for destination in destinations:
             known = self.destinations.get(destination.number)
             if known is not None and known.kind != destination.kind:
@@ -467,7 +450,7 @@ class Replay:
         """What it does not name is deleted: the record of that may be gone while messages are left."""
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)
-        self.see(state.destinations)
+        self.register(state.destinations)
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)

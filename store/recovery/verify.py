@@ -55,8 +55,8 @@ from ..journal.data_log import (
     directory_payload,
     used_bytes,
 )
-from ..journal.journal import OFFSET_BITS
 from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..numbering import OFFSET_BITS
 from ..sequence_set import SequenceSet
 
 

@@ -11,15 +11,33 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-from .file import TmpFile
+from ..bits import runs_of_ones
 
 CHUNK_MESSAGES_MAX: Final = 512
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 """Of what is live, unless one message alone has more: one step of rewriting moves a chunk at least."""
 SEQUENCE_SPREAD_MAX: Final = (1 << 32) - 1
+
+
+class TmpFile:
+    """What is known of one file. Not thread-safe: the state lock guards it."""
+
+    __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
+
+    def __init__(self, number: int, salt: int) -> None:
+        self.number = number
+        self.salt = salt
+        self.size = 0
+        """Bytes written, live or not: what it takes of the disk."""
+        self.live_bytes = 0
+        """Bytes of messages that somebody still holds."""
+        self.chunks: dict[Chunk, None] = {}
+        """Those that lie in it, the oldest first."""
+        self.is_damaged = False
+        """Some of it could not be read when it was to be rewritten: it stays until it is consumed."""
 
 
 class Share:
@@ -127,7 +145,7 @@ class Chunk:
 
     def move(self, file: TmpFile, offset: int) -> None:
         """What is live lies in another file now, one after the other from offset on; the rest is forgotten."""
-        kept = [index for low, high in stretches(self.live) for index in range(low, high)]
+        kept = [index for first, last in runs_of_ones(self.live) for index in range(first, last + 1)]
         del self.file.chunks[self]
         self.file.live_bytes -= self.live_bytes
         file.chunks[self] = None
@@ -144,7 +162,7 @@ class Chunk:
             share.held = _gathered(share.held, kept)
 
     def _bytes(self, messages: int) -> int:
-        return sum([sum(self.lengths[low:high]) for low, high in stretches(messages)])
+        return sum([sum(self.lengths[first : last + 1]) for first, last in runs_of_ones(messages)])
 
     def _check(self) -> None:
         count = len(self.lengths)
@@ -158,24 +176,6 @@ class Chunk:
         for index in range(count):
             owners = sum((plane >> index & 1) << at for at, plane in enumerate(self.owner_planes))
             assert owners == sum(share.held >> index & 1 for share in self.shares)
-
-
-def stretches(bits: int) -> Iterator[tuple[int, int]]:
-    """Where bits are set, as (low, high) with the high one not set, in order."""
-    low = (bits & -bits).bit_length() - 1
-    high = bits.bit_length()
-    if bits.bit_count() == high - low:
-        return iter(((low, high),))
-    return _several(bits)
-
-
-def _several(bits: int) -> Iterator[tuple[int, int]]:
-    while bits:
-        low = (bits & -bits).bit_length() - 1
-        upper = bits >> low
-        high = low + (~upper & upper + 1).bit_length() - 1
-        yield low, high
-        bits = bits >> high << high
 
 
 def _gathered(bits: int, kept: list[int]) -> int:

@@ -19,13 +19,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..format.record import crc32
 from ..journal.reading import Readable, StoredMessage
-
-if TYPE_CHECKING:
-    from .chunk import Chunk
 
 HEAD: Final = struct.Struct("<IIIQQ")
 HEAD_BYTES: Final = HEAD.size
@@ -35,24 +32,6 @@ _REST: Final = struct.Struct("<IIQQ")
 
 SpilledMessage = tuple[int, bytes, bytes, int]
 """(sequence, properties, body, timestamp in ms)."""
-
-
-class TmpFile:
-    """What is known of one file. Not thread-safe: the state lock guards it."""
-
-    __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
-
-    def __init__(self, number: int, salt: int) -> None:
-        self.number = number
-        self.salt = salt
-        self.size = 0
-        """Bytes written, live or not: what it takes of the disk."""
-        self.live_bytes = 0
-        """Bytes of messages that somebody still holds."""
-        self.chunks: dict[Chunk, None] = {}
-        """Those that lie in it, the oldest first."""
-        self.is_damaged = False
-        """Some of it could not be read when it was to be rewritten: it stays until it is consumed."""
 
 
 class TmpRegion(NamedTuple):

@@ -17,7 +17,8 @@ from ..account import Account
 from ..disk.disk import Disk, File
 from ..disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
 from ..errors import StoreFailed, StoreFull
-from .file import SpilledMessage, TmpFile, TmpRegion, encode
+from .chunk import TmpFile
+from .file import SpilledMessage, TmpRegion, encode
 
 logger = logging.getLogger("forebay.store.tmp_storage")
 

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
 from ..account import Account
+from ..bits import first_run, runs_of_ones
 from ..errors import Closed, StoreFull
 from ..format.times import DUE, EXPIRY, NEVER, NO_TIMES, BlockTimes, Times
-from ..index.block import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT
-from ..index.lane import LANE_SHIFT, PendingLane
+from ..index.pending_lane import PendingLane
 from ..journal.reading import StoredMessage
+from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NOWHERE, VOLATILE
 from ..sequence_set import SequenceSet
 
-VOLATILE: Final = 1 << 48
-"""Apart from the numbers of the index's lanes, which are below it."""
 BLOCK_CHARGE_BYTES: Final = 2816
 """Measured: 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
 TIMES_CHARGE_BYTES: Final = 9_472
@@ -34,8 +33,6 @@ TIMES_CHARGE_BYTES: Final = 9_472
 TURN_CHARGE_BYTES: Final = 20
 _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 _TURNS_KEPT: Final = 64
-NOWHERE: Final = (1 << 63) - 1
-"""Behind every sequence."""
 
 
 class NonPersistentBlock:
@@ -243,12 +240,10 @@ class NonPersistentLane(PendingLane):
             base = number << BLOCK_SHIFT
             block = self._blocks[number]
             low = max(sequence - base, 0)
-            pending = ((1 << len(block.lengths)) - 1 & ~block.gone) >> low
+            pending = ((1 << len(block.lengths)) - 1 & ~block.gone) >> low << low
             if pending:
-                low += (pending & -pending).bit_length() - 1
-                pending >>= (pending & -pending).bit_length() - 1
-                count = (~pending & pending + 1).bit_length() - 1
-                return base + low, base + low + min(count, most) - 1
+                first, last = first_run(pending, most)
+                return base + first, base + last
             sequence = base + BLOCK_MESSAGES
         return None
 
@@ -364,3 +359,32 @@ class NonPersistentLane(PendingLane):
         assert sorted(self._blocks) == [number for low, high in self._numbers for number in range(low, high + 1)]
         assert list(self._turns) == sorted(set(self._turns))
         assert list(self._turn_sequences) == sorted(self._turn_sequences)
+
+
+class NonPersistentDueTimes:
+    """The same for lanes of non-persistent messages, of which all blocks are in RAM. The state lock guards it."""
+
+    def release(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+        """As DueTimes.release."""
+        due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
+        runs: list[tuple[int, int]] = []
+        for number, times, gone in due[:most_blocks]:
+            runs += runs_of_ones(times.release(now_ms, gone), number << BLOCK_SHIFT)
+        if len(due) <= most_blocks:
+            lane.earliest[DUE] = self._earliest(lane, DUE)
+        return runs
+
+    def expired_blocks(self, lane: NonPersistentLane, now_ms: int) -> list[int]:
+        """As DueTimes.expired_blocks."""
+        return [number for number, times, _ in lane.timed_blocks() if times.earliest[EXPIRY] <= now_ms]
+
+    def expired(self, lane: NonPersistentLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
+        """As DueTimes.expired."""
+        return runs_of_ones(lane.expired(number, now_ms), number << BLOCK_SHIFT)
+
+    def look(self, lane: NonPersistentLane) -> None:
+        """As DueTimes.look."""
+        lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
+
+    def _earliest(self, lane: NonPersistentLane, kind: int) -> int:
+        return min((times.earliest[kind] for _, times, _ in lane.timed_blocks()), default=NEVER)

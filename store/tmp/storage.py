@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..account import Account
-from ..disk.disk import Disk
+from ..bits import runs_of_ones
+from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import TMP_STORAGE
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
-from ..journal.reserve import NO_SPACE
-from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, stretches
-from .file import SpilledMessage, TmpFile, message_bytes, read_regions
+from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
+from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, Batch, TmpFiles
 from .holdings import TmpOwner
 from .plan import Planning, TmpPlan
@@ -257,10 +257,10 @@ class TmpStorage:
         planning = Planning(self._files)
         for first, last in runs:
             for share, held in self._owners.get(owner, _NOBODY).within(first, last):
-                for low, high in stretches(held):
-                    end = planning.most(share.chunk, low, high, max_messages, max_bytes)
+                for low, last in runs_of_ones(held):
+                    end = planning.most(share.chunk, low, last + 1, max_messages, max_bytes)
                     planning.gather(share.chunk, low, end)
-                    if end < high:
+                    if end <= last:
                         return planning.result()
         return planning.result()
 
@@ -347,8 +347,8 @@ class TmpStorage:
             return False
         try:
             planning = Planning(self._files)
-            for low, high in stretches(chunk.live):
-                planning.gather(chunk, low, high)
+            for low, last in runs_of_ones(chunk.live):
+                planning.gather(chunk, low, last + 1)
             found, unreadable = read_regions(planning.regions)
             if unreadable:
                 chunk.file.is_damaged = True
@@ -424,7 +424,7 @@ def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int],
     if bits.bit_count() == len(sequences):
         pieces, splits = held.pieces(sequences)
         return [(1 << end) - (1 << begin) for begin, end in pieces], splits
-    places = [at for low, high in (stretches(bits) if bits else ()) for at in range(low, high)]
+    places = [at for low, last in runs_of_ones(bits) for at in range(low, last + 1)]
     pieces, splits = held.pieces([sequences[at] for at in places])
     return [bits & (2 << places[end - 1]) - (1 << places[begin]) for begin, end in pieces], splits
 

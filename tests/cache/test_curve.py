@@ -9,7 +9,7 @@ import pytest
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_bay import SimulatedBay
 
-from forebay.cache import shares as policy
+from forebay.cache import shares
 from forebay.cache.curve import Curve, CurvePoint, CurveSampler, quantum_bytes
 from forebay.cache.shares import Shares
 from forebay.dispatch.planning.plan import plan
@@ -88,8 +88,8 @@ def test_patch_of_the_policy_changes_curve_and_replay(monkeypatch: pytest.Monkey
         return [point.hit_ratio for point in live.points], [point.hit_ratio for point in replayed.curve.points]
 
     before = ratios()
-    monkeypatch.setattr(policy, "TARGET_LISTS_SHARE", 0.05)
-    monkeypatch.setattr(policy, "PENDING_CACHE_SHARE", 0.05)
+    monkeypatch.setattr(shares, "TARGET_LISTS_SHARE", 0.05)
+    monkeypatch.setattr(shares, "PENDING_CACHE_SHARE", 0.05)
     after = ratios()
     for earlier, later in zip(before, after, strict=True):
         assert later[0] < earlier[0] - 0.1

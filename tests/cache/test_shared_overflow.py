@@ -14,7 +14,7 @@ from forebay import Consumer, Delivery, DestinationPolicy, StoreFull, Topic
 from forebay.cache.budget import Budget
 from forebay.cache.charge import charge_bytes
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, OWNER_AHEAD_BYTES, SpillAccount
-from forebay.cache.spill.shared_buffer import SharedSpillBuffer
+from forebay.cache.spill.buffer import SpillBuffer
 from forebay.store.tmp.file import SpilledMessage
 from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES
 from forebay.store.tmp.storage import TmpStorage
@@ -182,7 +182,7 @@ def test_places_of_a_batch_of_many_lanes_can_be_paid_when_memory_is_used_up() ->
 @pytest.mark.parametrize("seed", range(8))
 def test_the_buffer_does_what_a_dict_of_sets_does(seed: int) -> None:
     random = Random(seed)
-    buffer = SharedSpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
+    buffer = SpillBuffer(Budget(64 << 20).holder("spill_buffer"), 1 << 20)
     messages = numbered(0, 40)
     model: dict[int, set[int]] = {LONE: set()}
     """What each lane needs."""

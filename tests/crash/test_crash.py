@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from crash_workload import Mix, Model, Workload, found_in
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Forebay, Settings, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.metadata.checksum import UNBOUNDED
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 STATES = 60_000
 """Power cuts with sync="always"; with the other modes and settings, the deletions and the kills, they are 100,000."""
@@ -106,12 +106,12 @@ class CrashRun:
 
     def run(self) -> None:
         try:
-            metadata = MemoryMetadataStore(transaction_adds=self._transaction_adds)
+            metadata = SimulatedMetadataStore(transaction_adds=self._transaction_adds)
             self._live(SimulatedDisk(), metadata, Model(), 1)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
 
-    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         """Open and work, crashing at the calls of both. The model's calls in flight are decided once it is open."""
         random = self._random
 
@@ -145,7 +145,7 @@ class CrashRun:
         self._place = before
         disk.on_call = None
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
         if random.random() < (0.05 if self._with_power_cuts else 0.5):
             self._place += " KILL"
@@ -166,7 +166,7 @@ class CrashRun:
     def _examine(
         self,
         image: SimulatedDisk,
-        metadata: MemoryMetadataStore,
+        metadata: SimulatedMetadataStore,
         model: Model,
         crashes: int,
         *,
@@ -193,7 +193,7 @@ class CrashRun:
             again.check(self._recovered(cut, metadata.crash(random), is_damaged)[2])
 
     def _recovered(
-        self, image: SimulatedDisk, metadata: MemoryMetadataStore, is_damaged: bool
+        self, image: SimulatedDisk, metadata: SimulatedMetadataStore, is_damaged: bool
     ) -> tuple[SimulatedDisk, Forebay, dict[str, list[Delivery]]]:
         bay = self._open(image, metadata)
         try:
@@ -206,14 +206,14 @@ class CrashRun:
         bay = self._open(image, metadata)
         return image, bay, found_in(bay)
 
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 
 
-def _same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
+def _same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     """What a killed process leaves: all that was committed, with what a power cut may still take."""
-    fork = MemoryMetadataStore(transaction_adds=metadata._transaction_adds)
+    fork = SimulatedMetadataStore(transaction_adds=metadata._transaction_adds)
     fork._history = metadata._history.copy()
     return fork
 

@@ -10,12 +10,12 @@ from random import Random
 
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 WINDOW = 8
 
@@ -52,12 +52,12 @@ class CrashRun:
         )
         self.states = 0
 
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         clock = ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 
     def run(self) -> CrashRun:
-        random, disk, metadata = self._random, SimulatedDisk(), MemoryMetadataStore()
+        random, disk, metadata = self._random, SimulatedDisk(), SimulatedMetadataStore()
         bay = self._open(disk, metadata)
 
         def crash(call: str, name: str) -> None:
@@ -104,11 +104,11 @@ class CrashRun:
         else:
             bay.cleanup()
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, place: str) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, place: str) -> None:
         random = self._random
         self.states += 1
         if random.random() < 0.3:
-            image, left = disk.crash_process(), MemoryMetadataStore()
+            image, left = disk.crash_process(), SimulatedMetadataStore()
             if random.random() < 0.7:
                 left._history = metadata._history.copy()
         else:

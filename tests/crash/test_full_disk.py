@@ -16,20 +16,21 @@ from journals import data_logs
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Message, Queue, StoreFailed, StoreFull
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.lane import Lane
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataFull
+from forebay.store.metadata.store import MetadataFull
 
 FILE_BYTES = 65_536
 CAPACITY_BYTES = 8 * FILE_BYTES
 BODY = b"body of a message " * 50
 
 
-class IndexOnFullDisk(MemoryMetadataStore):
+class IndexOnFullDisk(SimulatedMetadataStore):
     """Its commits need space of the disk that it shares with the journal."""
 
     def __init__(self, disk: SimulatedDisk, needed_bytes: int) -> None:
@@ -50,10 +51,10 @@ def reserve_files(disk: SimulatedDisk) -> list[str]:
     return [name for name in disk.list(JOURNAL) if name.startswith("reserve")]
 
 
-def full_store(metadata: MemoryMetadataStore | None = None, **fields: Any) -> tuple[OpenStore, list[bytes]]:
+def full_store(metadata: SimulatedMetadataStore | None = None, **fields: Any) -> tuple[OpenStore, list[bytes]]:
     """A store on a full disk, and the bodies that it took. Message n has its number in its body."""
     disk = SimulatedDisk(CAPACITY_BYTES)
-    opened = OpenStore(disk, metadata or MemoryMetadataStore(), max_file_bytes=FILE_BYTES, **fields)
+    opened = OpenStore(disk, metadata or SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, **fields)
     return opened, fill(opened)
 
 
@@ -76,7 +77,7 @@ def simulated(opened: OpenStore) -> SimulatedDisk:
 
 
 def test_open_store_has_a_reserve_and_a_closed_one_none() -> None:
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     disk = simulated(opened)
     assert reserve_files(disk) == ["reserve-1", "reserve-2"]
     assert [len(disk.image()[f"{JOURNAL}/{name}"]) for name in reserve_files(disk)] == [FILE_BYTES, FILE_BYTES // 4]
@@ -85,7 +86,7 @@ def test_open_store_has_a_reserve_and_a_closed_one_none() -> None:
 
 
 def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_there_are() -> None:
-    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     for n in range(150):
         opened.lane(f"queue {n} with a name of some length " * 5)
     sent = fill(opened)
@@ -98,7 +99,7 @@ def test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_ther
 
 def test_reserve_that_was_closed_is_not_made_again() -> None:
     """Others may still send while the store is being closed, and begin a data log."""
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     journal = opened.store.journal
     journal.reserve.close()
     opened.add(BODY)
@@ -135,7 +136,7 @@ def test_acks_go_on_where_the_disk_is_full_and_sends_stay_refused() -> None:
 
 
 def test_reserve_takes_the_acks_of_a_whole_data_log_however_small_its_messages() -> None:
-    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(CAPACITY_BYTES), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     with pytest.raises(StoreFull):
         while True:
             opened.add(b"")
@@ -233,7 +234,7 @@ def test_full_disk_opens_and_consumers_make_room(is_closed: bool) -> None:
     else:
         disk = disk.crash_process()
     disk.capacity_bytes -= disk.free_bytes()
-    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    again = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
     assert again.bodies() == sent[1:] and again.store.is_full
     with pytest.raises(StoreFull):
         again.add(b"x")
@@ -251,14 +252,14 @@ def test_full_disk_is_closed_cleanly() -> None:
     disk.capacity_bytes -= disk.free_bytes()
     opened.store.close()
     disk.capacity_bytes = CAPACITY_BYTES
-    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
+    again = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(1))
     assert again.bodies() == sent[1:] and again.report.truncated_bytes == 0
 
 
 @pytest.mark.parametrize("cut", [PowerCut.SYNCED, PowerCut.ANY, PowerCut.STALE, None])
 def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: PowerCut | None) -> None:
     """At every call that changes the disk, from a full one over acks and a cleanup to sends that go through again."""
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     opened, sent = full_store(metadata)
     opened.store.journal.sync()
     disk, random = simulated(opened), Random(3)
@@ -272,7 +273,7 @@ def test_crash_while_full_loses_nothing_confirmed_and_brings_nothing_back(cut: P
         if states % 7:
             return
         image = disk.crash_power(random, cut) if cut is not None else disk.crash_process()
-        again = OpenStore(image, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(states))
+        again = OpenStore(image, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(states))
         found = again.bodies()
         assert set(found) <= set(sent) - gone and len(set(found)) == len(found)
         assert set(sent) - gone - going <= set(found), f"call {states}, {call} {name}"
@@ -314,7 +315,7 @@ class Life:
         self.open_acks: set[bytes] = set()
 
     def run(self, disk: SimulatedDisk) -> None:
-        opened = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+        opened = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
         lane = opened.lane()
         for step in range(12):
             self._send(opened, lane, [b"%d %d " % (step, n) + BODY * 4 for n in range(7)])
@@ -367,7 +368,7 @@ def test_any_call_may_fail_and_nothing_confirmed_is_lost(error: int, is_sticky: 
         calls = sum(disk.calls.values())
         disk.cure()
         image = disk.crash_power(Random(nth), PowerCut.SYNCED) if nth % 2 else disk.crash_process()
-        again = OpenStore(image, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(nth))
+        again = OpenStore(image, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, clock=ManualClock(nth))
         life.check({body for body in again.bodies() if body is not None})
         if calls < nth:
             assert len(life.sent) == 84 and len(life.gone) == 20
@@ -380,7 +381,7 @@ def test_any_call_may_fail_and_nothing_confirmed_is_lost(error: int, is_sticky: 
 
 def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
     limit = 3 * FILE_BYTES + 1000
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=limit)
     sent = fill(opened)
     journal = opened.store.journal
     assert limit - len(BODY) - 200 < journal.journal_bytes <= limit and not journal.is_full
@@ -400,7 +401,7 @@ def test_send_above_the_limit_is_refused_at_once_and_acks_go_on() -> None:
 
 
 def test_limit_is_kept_by_the_byte() -> None:
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=1 << 20, store_limit=100_000)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=1 << 20, store_limit=100_000)
     opened.lane()
     left = 100_000 - opened.store.journal.journal_bytes - 64
     with pytest.raises(StoreFull):
@@ -413,11 +414,11 @@ def test_limit_is_kept_by_the_byte() -> None:
 
 def test_share_is_of_what_the_disk_has_for_the_journal() -> None:
     disk = SimulatedDisk(20 * FILE_BYTES)
-    opened = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5)
+    opened = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5)
     sent = fill(opened)
     assert 8 * FILE_BYTES < opened.store.journal.journal_bytes <= 10 * FILE_BYTES
     opened.store.close()
-    again = OpenStore(disk, MemoryMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5, clock=ManualClock(1))
+    again = OpenStore(disk, SimulatedMetadataStore(), max_file_bytes=FILE_BYTES, store_limit=0.5, clock=ManualClock(1))
     assert len(sent) - 5 < len(again.bodies()) and len(fill(again)) < 100
 
 

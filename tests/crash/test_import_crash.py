@@ -11,14 +11,14 @@ from random import Random
 import pytest
 from import_sets import Row, bring, expected, pending, rows_of, stage
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import IMPORT, import_load_id
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.ingest.manifest import PUBLISHED, find_load, publish
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS = 5
@@ -58,7 +58,7 @@ class CrashRun:
 
     def _run(self) -> None:
         random = self._random
-        disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+        disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
         before = rows_of("before", random.choice((0, 1, 50)), random)
         bay = self._open(disk, metadata)
         for row in before:
@@ -78,11 +78,11 @@ class CrashRun:
         self._expected = expected(before, *self._sets.values())
         self._open_cut(disk.crash_process(), metadata, 1)
 
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         clock = ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 
-    def _open_cut(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, crashes: int) -> None:
+    def _open_cut(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, crashes: int) -> None:
         """Open, and at some of its calls look what a crash would leave. All are looked at where there are few."""
         random = self._random
         share = min(1.0, random.choice((10, 40)) / len(self._sets) / (20 + self._slices))
@@ -100,7 +100,7 @@ class CrashRun:
         self._check(bay, disk)
         self._go_on(bay, disk, metadata)
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, crashes: int) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, crashes: int) -> None:
         random = self._random
         if random.random() < 0.3:
             self._place += " KILL"
@@ -114,7 +114,7 @@ class CrashRun:
         self.states += 1
         if random.random() < 0.2:
             self._place += " index lost"
-            left = MemoryMetadataStore()
+            left = SimulatedMetadataStore()
         if crashes < CRASHES_MAX and random.random() < 0.03:
             self._open_cut(image, left, crashes + 1)
         else:
@@ -129,7 +129,7 @@ class CrashRun:
         bay._engine.audit()
         bay._engine.store.index._check()
 
-    def _go_on(self, bay: Forebay, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> None:
+    def _go_on(self, bay: Forebay, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> None:
         """Acknowledge, load again under the same ids, lose everything but the journal: nothing comes back."""
         random = self._random
         if random.random() < 0.5:
@@ -151,7 +151,7 @@ class CrashRun:
             manifest = stage(image, load_id, [rows], seed=self._seed + 1)
             if random.random() < 0.5:
                 publish(image, manifest)
-        again = self._open(image, MemoryMetadataStore() if random.random() < 0.5 else same(metadata))
+        again = self._open(image, SimulatedMetadataStore() if random.random() < 0.5 else same(metadata))
         assert pending(again) == left
         assert not [name for name in image.list(IMPORT) if import_load_id(name, PUBLISHED)]
 
@@ -167,9 +167,9 @@ def difference(found: dict[tuple[str, int], list[bytes]], wanted: dict[tuple[str
     return "; ".join(lines)
 
 
-def same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
+def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     """What a killed process leaves of it."""
-    fork = MemoryMetadataStore()
+    fork = SimulatedMetadataStore()
     fork._history = metadata._history.copy()
     return fork
 

@@ -10,18 +10,18 @@ import pytest
 from journals import all_bodies, journal_on, power_cut
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk, SimulatedFile
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings, StoreFailed
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.format.record import ATTEST, DESTINATION, DROP
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane
 from forebay.store.index.subscriptions import Subscriptions
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
-def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
     settings = Settings(background=False, memory_limit="4MiB")
     return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(1)), None)
 
@@ -41,7 +41,7 @@ def interrupted_once(method: Callable[..., Any]) -> Callable[..., Any]:
 def test_call_that_is_interrupted_between_journal_and_index_stops_the_store(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
     queue = opened(disk, metadata).queue("orders")
     queue.send_many([Message(b"first"), Message(b"second"), Message(b"third")])
     consumer = queue.subscribe()

@@ -14,14 +14,14 @@ import pytest
 from crash_workload import canonical, found_in
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_crash import SETTINGS, SYNC_MODES, _same
 from test_relocation import begin_data_log, name_survivors, opened_on, relocate
 
 from forebay import Delivery, Forebay, Message
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 POWER_CUTS = (PowerCut.ANY, PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 
@@ -32,7 +32,7 @@ class Life:
     def __init__(self, seed: int, *, syncs_always: bool) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.syncs_always = syncs_always
         self.opened = opened_on(self.disk, self.metadata, index_cache_bytes=100_000)
         self.opened.store.journal.sync()
@@ -58,9 +58,9 @@ class Life:
         if not self.syncs_always and self.random.random() < 0.3:
             image = self.disk.crash_process()
         self._examine(image, self.metadata.crash(self.random))
-        self._examine(image.crash_process(), MemoryMetadataStore())
+        self._examine(image.crash_process(), SimulatedMetadataStore())
 
-    def _examine(self, image: SimulatedDisk, metadata: MemoryMetadataStore) -> None:
+    def _examine(self, image: SimulatedDisk, metadata: SimulatedMetadataStore) -> None:
         next_life = opened_on(image, metadata, index_cache_bytes=100_000)
         found = self._found(next_life)
         may_be_open = self.open | self.unsynced | self.unsynced_gone
@@ -158,9 +158,9 @@ def test_power_cut_at_any_call_of_relocation_and_cleanup(seed: int, syncs_always
 def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: SyncMode) -> None:
     """Everything was made durable before; what the cleanup moves is neither lost nor doubled, in its order."""
     random = Random(1)
-    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS[sync], ManualClock()), None)
 
     bay = opened(disk, metadata)
@@ -184,7 +184,7 @@ def test_power_cut_and_kill_at_any_call_of_a_cleanup_of_the_whole_library(sync: 
         nonlocal states
         for image in (disk.crash_process(), *(disk.crash_power(random, cut) for cut in POWER_CUTS)):
             states += 1
-            left = random.choice((metadata.crash(random), MemoryMetadataStore()))
+            left = random.choice((metadata.crash(random), SimulatedMetadataStore()))
             found = found_in(opened(image, left))
             assert {name: [d.id for d in deliveries] for name, deliveries in found.items()} == expected
 

@@ -14,12 +14,12 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 POWER_CUTS = (PowerCut.ANY, PowerCut.STALE, PowerCut.EXTENDED, PowerCut.SYNCED, PowerCut.KEPT)
 SETTINGS = Settings(
@@ -41,7 +41,7 @@ class Life:
         self.random = Random(seed)
         self.clock = ManualClock(seed)
         self.disk = SimulatedDisk()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.sent: dict[int, Sent] = {}
         self.pending: set[int] = set()
         self.open: set[int] = set()
@@ -52,7 +52,7 @@ class Life:
         self.bay = self._opened(self.disk, self.metadata, self.clock)
         self.disk.on_call = self._maybe_crash
 
-    def _opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock) -> Forebay:
+    def _opened(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, clock: ManualClock) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, SETTINGS, clock), None)
 
     # ------------------------------------------------------------------ after a crash
@@ -67,7 +67,7 @@ class Life:
             if is_power
             else self.disk.crash_process()
         )
-        metadata = self.metadata.crash(self.random) if self.random.random() < 0.7 else MemoryMetadataStore()
+        metadata = self.metadata.crash(self.random) if self.random.random() < 0.7 else SimulatedMetadataStore()
         clock = ManualClock(self.states)
         clock.advance(self.clock.monotonic())
         is_set_back = self.random.random() < 0.3

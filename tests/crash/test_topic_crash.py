@@ -14,14 +14,15 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS, Tally, _same
 
 from forebay import Consumer, Delivery, DestinationPolicy, Forebay, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.index.topic_lane import SubscriptionLane, TopicLane, mask_runs
-from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.bits import runs_of_ones
+from forebay.store.index.topic_lane import SubscriptionLane, TopicLane
 
 STATES = 6_000
 KILLS = 2_000
@@ -143,7 +144,7 @@ def sequences(lane: TopicLane | SubscriptionLane) -> list[int]:
         lane.catch_up()
         for first, last in lane.pending.blocks:
             for number in range(first, last + 1):
-                for low, high in mask_runs(lane.pending.mask(number)):
+                for low, high in runs_of_ones(lane.pending.mask(number)):
                     found += range(number * 512 + low, number * 512 + high + 1)
         return found
     run = lane.pending_run(0, EVERYTHING)
@@ -285,12 +286,12 @@ class TopicCrashRun:
 
     def run(self) -> None:
         try:
-            self._live(SimulatedDisk(), MemoryMetadataStore(), TopicModel(), 1, 0)
+            self._live(SimulatedDisk(), SimulatedMetadataStore(), TopicModel(), 1, 0)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, {self._place}: {error!r}") from error
 
     def _live(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: TopicModel, crashes: int, next_number: int
+        self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: TopicModel, crashes: int, next_number: int
     ) -> None:
         clock = ManualClock(self._random.getrandbits(64))
 
@@ -322,13 +323,13 @@ class TopicCrashRun:
         check_stored(workload.bay)
 
     def _crash(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: TopicModel, crashes: int, next_number: int
+        self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: TopicModel, crashes: int, next_number: int
     ) -> None:
         random = self._random
         if random.random() < (0.05 if self._with_power_cuts else 0.5):
             self._place += " KILL"
             self._tally.kills += 1
-            left = MemoryMetadataStore() if random.random() < 0.3 else _same(metadata)
+            left = SimulatedMetadataStore() if random.random() < 0.3 else _same(metadata)
             self._examine(disk.crash_process(), left, model, crashes, next_number)
         if self._with_power_cuts and disk.has_unsynced:
             mode = random.choice(POWER_CUTS)
@@ -343,7 +344,7 @@ class TopicCrashRun:
     def _examine(
         self,
         image: SimulatedDisk,
-        metadata: MemoryMetadataStore,
+        metadata: SimulatedMetadataStore,
         model: TopicModel,
         crashes: int,
         next_number: int,
@@ -360,10 +361,10 @@ class TopicCrashRun:
             self._place += " again"
             again = TopicModel({name: set(numbers) for name, numbers in found.items()})
             again.check(found_in(self._open(image.crash_process(), _same(metadata))))
-            again.check(found_in(self._open(image.crash_process(), MemoryMetadataStore())))
+            again.check(found_in(self._open(image.crash_process(), SimulatedMetadataStore())))
             again.check(found_in(self._open(image.crash_power(random, PowerCut.SYNCED), metadata.crash(random))))
 
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 

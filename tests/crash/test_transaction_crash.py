@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from transaction_workload import Model, Workload, check_state, deliverable_in, end
 
 from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS = 60
@@ -46,16 +46,16 @@ class CrashRun:
 
     def run(self) -> CrashRun:
         try:
-            self._live(SimulatedDisk(), MemoryMetadataStore(), Model(), 1)
+            self._live(SimulatedDisk(), SimulatedMetadataStore(), Model(), 1)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
         return self
 
-    def _open(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None) -> Forebay:
+    def _open(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, clock: ManualClock | None = None) -> Forebay:
         clock = clock or ManualClock(self._random.getrandbits(64))
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self._settings, clock), None)
 
-    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
         clock = ManualClock(random.getrandbits(64))
 
@@ -89,7 +89,7 @@ class CrashRun:
         self._place = before
         disk.on_call = None
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
         if random.random() < 0.3:
             self._place += " KILL"
@@ -103,7 +103,7 @@ class CrashRun:
     def _examine(
         self,
         image: SimulatedDisk,
-        metadata: MemoryMetadataStore,
+        metadata: SimulatedMetadataStore,
         model: Model,
         crashes: int,
         *,
@@ -120,7 +120,7 @@ class CrashRun:
         model.settle(check_state(bay, model, self._seed, loses_unsynced=loses_unsynced))
         if random.random() < 0.2:
             self._place += " rebuilt"
-            bay = self._open(image.crash_process(), MemoryMetadataStore())
+            bay = self._open(image.crash_process(), SimulatedMetadataStore())
             check_state(bay, model, self._seed, loses_unsynced=False)
         bay._engine.audit()
         bay._engine.store.index._check()
@@ -131,7 +131,7 @@ class CrashRun:
         """What survived is given its outcome, which must hold as any other does, also after a loss of the index."""
         random = self._random
         self._place += " ended"
-        bay = self._open(image, MemoryMetadataStore())
+        bay = self._open(image, SimulatedMetadataStore())
         for xid, branch in sorted(model.now.prepared, key=lambda found: found[0]):
             end(bay, model, xid, branch, commits=random.random() < 0.5)
         if random.random() < 0.3:
@@ -139,13 +139,13 @@ class CrashRun:
         assert not bay.prepared()
         assert deliverable_in(bay, model, self._seed) == model.now.pending
         bay._engine.audit()
-        bay = self._open(image.crash_process(), MemoryMetadataStore())
+        bay = self._open(image.crash_process(), SimulatedMetadataStore())
         check_state(bay, model, self._seed, loses_unsynced=False)
 
 
-def same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
+def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     """What a killed process leaves of it."""
-    fork = MemoryMetadataStore()
+    fork = SimulatedMetadataStore()
     fork._history = metadata._history.copy()
     return fork
 

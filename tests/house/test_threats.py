@@ -12,14 +12,14 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import ForebayError, Message
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "secret-of-a-body"
@@ -91,7 +91,7 @@ def life(disk: SimulatedDisk, mode: str) -> list[str]:
     )
     said = []
     try:
-        bay = Forebay(Engine(disk, lambda *_: MemoryMetadataStore(), settings, ManualClock(1)), None)
+        bay = Forebay(Engine(disk, lambda *_: SimulatedMetadataStore(), settings, ManualClock(1)), None)
         for selector in (None, "h LIKE '%x'"):
             for name in bay.destinations():
                 with bay.queue(name).subscribe(selector=selector) as consumer:

@@ -28,7 +28,6 @@ MAY_TOUCH_THE_SYSTEM = {
     "store/disk/os_file.py",
     "store/disk/layout.py",
     "store/metadata/sqlite.py",
-    "store/disk/simulated_disk.py",
     "store/disk/write_window.py",
     "store/disk/user_file.py",
     "cache/process/memory.py",

@@ -21,13 +21,13 @@ from unittest.mock import patch
 from interleavings import Schedule, Thread, Turns, any_thread, by_priority, in_the_place_of_threading
 from manual_clock import ManualClock
 from simulated_bay import check_engine
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError, TransactionError
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core import load_requests as read_ahead
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 SIZES: Final = ((40, 5_000), (40, 20_000), (40, 5_000, 60_000), (40_000, 250_000))
 """Of bodies, so that some fill a data log, and those of the last ones all memory."""
@@ -53,7 +53,7 @@ class _PausingDisk(SimulatedDisk):
         return super()._enter(call, name)
 
 
-class _PausingMetadataStore(MemoryMetadataStore):
+class _PausingMetadataStore(SimulatedMetadataStore):
     """Other threads may go on before a commit."""
 
     def __init__(self, turns: Turns) -> None:
@@ -107,7 +107,7 @@ class _Crash(NamedTuple):
     """What is found after it."""
 
     disk: SimulatedDisk
-    metadata: MemoryMetadataStore
+    metadata: SimulatedMetadataStore
     confirmed: frozenset[int]
     """Messages that must be pending."""
     possible: frozenset[int]
@@ -179,7 +179,7 @@ class InterleavedTraffic:
     def _main(self) -> None:
         random, books = self._random, self._books
         self._disk: SimulatedDisk = _PausingDisk(self.turns)
-        self._metadata: MemoryMetadataStore = _PausingMetadataStore(self.turns)
+        self._metadata: SimulatedMetadataStore = _PausingMetadataStore(self.turns)
         self._bay = self._open()
         self._queue = self._bay.queue("orders")
         for _ in range(random.choice((0, 3, 10))):
@@ -241,7 +241,7 @@ class InterleavedTraffic:
         else:
             disk = self._disk.crash_process()
         # Last, because others may go on between its lines.
-        metadata = MemoryMetadataStore(self._metadata._history[-1])
+        metadata = SimulatedMetadataStore(self._metadata._history[-1])
         return _Crash(disk, metadata, confirmed, possible)
 
     def _together(self, *works: partial[None]) -> None:

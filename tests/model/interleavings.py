@@ -31,8 +31,6 @@ import forebay
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
 FLOORS = tuple(str(Path(forebay.__file__).with_name(floor)) for floor in ("store", "cache", "dispatch"))
-UNTRACED = ("disk/simulated_disk.py", "disk/simulated_inode.py")
-"""Of the library, what stands for the machine: its calls are whole."""
 
 
 class Stuck(AssertionError):
@@ -251,7 +249,7 @@ class Turns:
         code = frame.f_code
         path = code.co_filename
         # What is imported is imported under a lock that the turns don't know.
-        if not path.startswith(FLOORS) or path.endswith(UNTRACED) or code.co_name == "<module>":
+        if not path.startswith(FLOORS) or code.co_name == "<module>":
             return None
         return self._trace_line
 

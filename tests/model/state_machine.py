@@ -22,9 +22,9 @@ from machine_calls import (
 )
 from machine_traffic import Traffic
 from plain_model import SELECTORS, Branch, Place, Reader
+from simulated_disk import PowerCut
 
 from forebay import Closed, TransactionError
-from forebay.store.disk.simulated_disk import PowerCut
 
 
 class StateMachine(Traffic):

@@ -20,6 +20,8 @@ from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_
 from interplay_workload import Workload
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS
 from test_topic_crash import sequences
 from test_transaction_crash import same
@@ -29,7 +31,6 @@ from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import (
     ACK,
     COMMIT,
@@ -45,8 +46,8 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
 from forebay.store.maintenance import relocation
-from forebay.store.metadata.memory import VolatileMetadataStore
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataStore
+from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.store import MetadataStore
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
@@ -81,7 +82,7 @@ class Run:
         allowed = 0 if self._seed % 4 else relocation.DATA_LOGS_ALLOWED
         try:
             with patch.object(relocation, "DATA_LOGS_ALLOWED", allowed), patch.object(relocation, "LIVE_SHARE", 1):
-                self._live(SimulatedDisk(), MemoryMetadataStore(), Model(self._seed), 1)
+                self._live(SimulatedDisk(), SimulatedMetadataStore(), Model(self._seed), 1)
         except Exception as error:
             raise AssertionError(f"seed {self._seed}, sync={self._sync}, {self._place}: {error!r}") from error
         return self
@@ -102,7 +103,7 @@ class Run:
     def _open(
         self,
         disk: SimulatedDisk,
-        metadata: MemoryMetadataStore,
+        metadata: SimulatedMetadataStore,
         clock: ManualClock | None = None,
         **fields: Any,
     ) -> Forebay:
@@ -112,7 +113,7 @@ class Run:
             if settings.persistent_index:
                 return metadata
             metadata.clear()
-            return VolatileMetadataStore(cache_bytes)
+            return MemoryMetadataStore(cache_bytes)
 
         clock = clock or ManualClock(self._random.getrandbits(64))
         try:
@@ -127,7 +128,7 @@ class Run:
 
     # ------------------------------------------------------------------ living
 
-    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
         clock = ManualClock(random.getrandbits(64))
         index = [metadata]
@@ -146,7 +147,7 @@ class Run:
                     raise
                 self.refused += 1
             if is_index_lost:
-                index[0] = MemoryMetadataStore()
+                index[0] = SimulatedMetadataStore()
                 if random.random() < 0.5:
                     disk.on_call = None
                     disk.remove(MARK)
@@ -187,7 +188,7 @@ class Run:
 
     # ------------------------------------------------------------------ crashing
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         random = self._random
         if random.random() < 0.4:
             self._place += " KILL"
@@ -203,7 +204,7 @@ class Run:
         self._examine(image, left, model.fork(), crashes, loses=loses)
 
     def _examine(
-        self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int, *, loses: bool
+        self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int, *, loses: bool
     ) -> None:
         random = self._random
         self.states += 1
@@ -232,21 +233,21 @@ class Run:
         elif fate < 0.45:
             self._damage(left, metadata, model)
 
-    def _recover_again(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _recover_again(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """Twice is once, and the index made from the journal is the one that was kept."""
         self._place += " again"
         fields: dict[str, Any] = {"persistent_index": True}
         kept = self._open(image.crash_process(), same(metadata), **fields)
-        rebuilt = self._open(image.crash_process(), MemoryMetadataStore(), **fields)
+        rebuilt = self._open(image.crash_process(), SimulatedMetadataStore(), **fields)
         assert described(kept) == described(rebuilt)
         for bay in (kept, rebuilt):
             model.check(self._found(bay, model), loses=False)
 
-    def _end_prepared(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _end_prepared(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """What survived is given its outcome, which holds also after a loss of the index."""
         random = self._random
         self._place += " ended"
-        bay = self._open(image, random.choice((metadata, MemoryMetadataStore())))
+        bay = self._open(image, random.choice((metadata, SimulatedMetadataStore())))
         for xid in model.prepared:
             self.ended += 1
             assert end_prepared(bay, model, xid, commits=random.random() < 0.5)
@@ -255,11 +256,11 @@ class Run:
         assert not bay.prepared()
         check_stored(bay)
         model.check(self._found(bay, model), loses=False)
-        model.check(self._found(self._open(image.crash_process(), MemoryMetadataStore()), model), loses=False)
+        model.check(self._found(self._open(image.crash_process(), SimulatedMetadataStore()), model), loses=False)
 
     # ------------------------------------------------------------------ damage
 
-    def _damage(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _damage(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """A data log is damaged or gone: the store opens all the same, and is an ordinary one from then on."""
         random = self._random
         self.damaged += 1
@@ -284,7 +285,7 @@ class Run:
             file.seek(random.randrange(file.size()))
             file.append(random.randbytes(40))
             file.sync()
-        left = random.choice((same(metadata), MemoryMetadataStore()))
+        left = random.choice((same(metadata), SimulatedMetadataStore()))
         was_read = left.load() is None
         fields: dict[str, Any] = {"persistent_index": True, "verify_on_open": False, "on_missing_data_log": "report"}
         bay = self._open(disk, left, **fields)
@@ -294,7 +295,7 @@ class Run:
         fields["on_missing_data_log"] = random.choice(("refuse", "report"))
         self._place += " repaired"
         # What the first open had no reason to read may still be damaged.
-        again = self._open(disk.crash_process(), MemoryMetadataStore() if was_read else same(left), **fields)
+        again = self._open(disk.crash_process(), SimulatedMetadataStore() if was_read else same(left), **fields)
         assert again.recovery.damaged == ()
         model.check(found_in(again, model, is_damaged=True), loses=False)
         self._place += " used"

@@ -14,13 +14,14 @@ import pytest
 from interplay_model import QUEUES, TOPICS, check_stored
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_interplay import described, use
 from test_transaction_crash import same
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import (
     DESTINATION,
     KIND_NAMES,
@@ -32,7 +33,6 @@ from forebay.store.format.record import (
     verify_head,
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 SELECTORS = {"third": "kind = 0"}
 
@@ -92,7 +92,7 @@ def _settle(bay: Forebay, turn: int) -> None:
     bay.queue("prices").purge()
 
 
-def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore, **fields: Any) -> Forebay:
+def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore, **fields: Any) -> Forebay:
     settings = Settings(background=False, memory_limit="8MiB", max_file_length="64KiB", **fields)
     return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
@@ -148,7 +148,7 @@ def one_topic() -> SimulatedBay:
 
 
 def test_topic_of_which_the_record_is_lost_is_one_with_all_that_came_for_it() -> None:
-    bay = opened(damaged(one_topic(), DESTINATION), MemoryMetadataStore(), on_missing_data_log="report")
+    bay = opened(damaged(one_topic(), DESTINATION), SimulatedMetadataStore(), on_missing_data_log="report")
     bay.topic("news").send(b"second")
     assert (bay.destinations(), bay.topics()) == ([], ["news"])
     assert contents(bay)["news", "all"] == [b"first", b"second"]
@@ -160,7 +160,7 @@ def test_lane_of_a_topic_of_which_nothing_is_told_before_its_messages_becomes_a_
     disk = damaged(store, DESTINATION)
     name, offset, _ = next(found for found in records(store.disk) if found[2] == SUBSCRIBE)
     disk.flip_bit(name, offset + 20, 1)
-    bay = opened(disk, MemoryMetadataStore(), on_missing_data_log="report")
+    bay = opened(disk, SimulatedMetadataStore(), on_missing_data_log="report")
     bay.topic("news").send(b"second")
     assert (bay.destinations(), bay.topics()) == ([], ["news"])
     assert contents(bay)["news", "all"] == [b"second"]
@@ -173,7 +173,7 @@ def test_acks_of_a_subscription_of_which_the_beginning_is_lost_make_no_queue() -
         store.bay.topic("news").send_many([Message(b"first"), Message(b"second")])
         consumer.ack(consumer.take(1))
     store.bay.close()
-    bay = opened(damaged(store, SUBSCRIBE), MemoryMetadataStore(), on_missing_data_log="report")
+    bay = opened(damaged(store, SUBSCRIBE), SimulatedMetadataStore(), on_missing_data_log="report")
     assert (bay.destinations(), bay.topics()) == ([], ["news"])
 
 
@@ -193,19 +193,19 @@ def transaction_of_two_slices(*, is_prepared: bool) -> SimulatedBay:
 def test_lost_slice_costs_its_own_messages_of_a_commit_and_no_later_open_complains() -> None:
     disk = damaged(transaction_of_two_slices(is_prepared=False), MESSAGE)
     for mode in ("report", "refuse"):
-        bay = opened(disk, MemoryMetadataStore(), on_missing_data_log=mode)
+        bay = opened(disk, SimulatedMetadataStore(), on_missing_data_log=mode)
         assert [bay.queue(name).depth for name in ("orders", "prices")] == [0, 1]
         disk = disk.crash_process()
 
 
 def test_lost_slice_costs_its_own_messages_of_a_prepared_transaction() -> None:
     disk = damaged(transaction_of_two_slices(is_prepared=True), MESSAGE)
-    opened(disk, MemoryMetadataStore(), on_missing_data_log="report")
+    opened(disk, SimulatedMetadataStore(), on_missing_data_log="report")
     disk = disk.crash_process()
-    bay = opened(disk, MemoryMetadataStore())
+    bay = opened(disk, SimulatedMetadataStore())
     (transaction,) = bay.prepared()
     transaction.commit()
-    for found in (bay, opened(disk.crash_process(), MemoryMetadataStore())):
+    for found in (bay, opened(disk.crash_process(), SimulatedMetadataStore())):
         assert [found.queue(name).depth for name in ("orders", "prices")] == [0, 1]
         check_stored(found)
 
@@ -227,14 +227,14 @@ def test_damaged_slice_of_a_prepared_transaction_is_met_by_opening_and_not_by_th
 def test_data_log_that_breaks_off_before_one_whose_number_is_not_the_next_is_repaired() -> None:
     """A power cut took the one between when it was begun, and its number is not given again."""
     disk = SimulatedDisk()
-    opened(disk, MemoryMetadataStore())
+    opened(disk, SimulatedMetadataStore())
     torn = disk.open("journal/data-2.log", create=True)
     torn.preallocate(65_536)
-    opened(disk, MemoryMetadataStore())
+    opened(disk, SimulatedMetadataStore())
     assert [name for name in disk.list(JOURNAL) if name.startswith("data")] == ["data-1.log", "data-3.log"]
     disk.flip_bit("journal/data-1.log", 64 + 20, 1)
     for mode, places in (("report", 1), ("refuse", 0)):
-        bay = opened(disk, MemoryMetadataStore(), on_missing_data_log=mode)
+        bay = opened(disk, SimulatedMetadataStore(), on_missing_data_log=mode)
         assert len(bay.recovery.damaged) == places
         disk = disk.crash_process()
 
@@ -246,12 +246,12 @@ def examine(store: SimulatedBay, name: str, offset: int, kind: int, *, is_index_
     else:
         disk.remove(name)
         disk.sync_directory(JOURNAL)
-    metadata = MemoryMetadataStore() if is_index_lost else same(store._metadata)
+    metadata = SimulatedMetadataStore() if is_index_lost else same(store._metadata)
     bay = opened(disk, metadata, on_missing_data_log="report")
     check_stored(bay)
     found = contents(bay)
     if is_index_lost:
-        bay = opened(disk.crash_process(), MemoryMetadataStore())
+        bay = opened(disk.crash_process(), SimulatedMetadataStore())
         assert bay.recovery.damaged == ()
         assert contents(bay) == found
         assert described(bay) == described(opened(disk.crash_process(), same(metadata)))
@@ -261,7 +261,7 @@ def examine(store: SimulatedBay, name: str, offset: int, kind: int, *, is_index_
     bay = opened(disk, metadata)
     use(bay)
     if is_index_lost:
-        assert contents(opened(disk.crash_process(), MemoryMetadataStore())) == contents(bay)
+        assert contents(opened(disk.crash_process(), SimulatedMetadataStore())) == contents(bay)
 
 
 def examine_all(*, reopens: bool, is_index_lost: bool, most: int = 1000) -> None:

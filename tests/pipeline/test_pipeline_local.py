@@ -11,6 +11,8 @@ import pytest
 from closed_stores import place_of, small_bay, two_data_logs
 from manual_clock import ManualClock
 from pipeline_stores import damaged, data_logs, random_stores, written
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import DestinationPolicy, Forebay, ForebayError, JournalCorrupt, Message, Settings
@@ -20,11 +22,9 @@ from forebay.pipeline import local
 from forebay.pipeline.kernels.fleet import Store, find_stores, plan
 from forebay.pipeline.spark.questions import problems_of
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import MESSAGE
 from forebay.store.inspect.read_only import look
 from forebay.store.journal.scan import open_data_logs
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import DataLogFacts, examine, judge
 
 HERE = Store("localhost", "")
@@ -34,7 +34,9 @@ def opened(image: SimulatedDisk) -> Forebay:
     """The store, its index made from the journal alone."""
     image.capacity_bytes = 1 << 40
     settings = Settings(background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB")
-    return Forebay(Engine(image, lambda store_id, cache_bytes: MemoryMetadataStore(), settings, ManualClock(1)), None)
+    return Forebay(
+        Engine(image, lambda store_id, cache_bytes: SimulatedMetadataStore(), settings, ManualClock(1)), None
+    )
 
 
 def without_index(image: SimulatedDisk) -> SimulatedDisk:
@@ -48,11 +50,11 @@ def without_index(image: SimulatedDisk) -> SimulatedDisk:
 def blocks_of(bay: Forebay) -> dict[tuple[int, int], bytes]:
     index = bay._engine.store.index
     return {
-        (number, block): index.peek(lane, block).pack()
+        (number, block): index.cache.peek(lane, block).pack()
         for number, lane in index.lanes.items()
         for first, last in lane.blocks
         for block in range(first, last + 1)
-        if index.peek(lane, block).pending
+        if index.cache.peek(lane, block).pending
     }
 
 

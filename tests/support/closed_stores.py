@@ -7,11 +7,11 @@ from random import Random
 from typing import Any
 
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 
 from forebay import Message
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import Header
 from forebay.store.journal.data_log import (
     DATA_LOG_HEADER_BYTES,

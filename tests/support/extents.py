@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
-from forebay.store.index.block import Extent, Singles
 
 
 def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:

@@ -14,19 +14,16 @@ from import_sets import Row, bring
 from manual_clock import ManualClock
 from message_stores import OpenStore
 
-from forebay.store.deletion import delete_destination
 from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import INDEX_DIRECTORY
 from forebay.store.format.properties import encode_properties
-from forebay.store.format.state import TOPIC
-from forebay.store.index.delivery_counts import CountedRun
+from forebay.store.format.state import TOPIC, CountedRun
 from forebay.store.index.lane import Lane
+from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.ingest.ingest import take_over
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.message import HeaderValue
 from forebay.store.metadata.sqlite import SqliteMetadataStore
-from forebay.store.returns import count
-from forebay.store.topic_store import TopicStore
 
 GOLDEN = Path(__file__).parent / "golden"
 EXPECTED = "expected.json"
@@ -64,7 +61,7 @@ def open_golden(root: Path, clock: ManualClock) -> OpenStore:
 
 def pending_in(opened: OpenStore) -> Pending:
     names = {destination.number: destination.name for destination in opened.store.destinations.values()}
-    lanes = list(opened.store.index.lanes.values())
+    lanes: list[JournaledLane] = list(opened.store.index.lanes.values())
     for subscriber in opened.store.subscriptions.by_number.values():
         names[subscriber.facts.number] = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
         lanes += filter(None, subscriber.lanes)
@@ -99,13 +96,13 @@ def write_golden(root: Path) -> Pending:
     topic_log = store.journal.data_log
     _publish(opened)
     with opened.lock:
-        count(store, orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
+        store.record_delivery_counts(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
     take_over(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
-        delete_destination(store, deleted.destination)
+        store.delete_destination(deleted.destination)
     relocation = store.relocation
     for is_naming, source in ((True, None), (False, None), (True, topic_log)):
         with opened.lock:
@@ -125,20 +122,20 @@ def write_golden(root: Path) -> Pending:
 
 def _publish(opened: OpenStore) -> None:
     """A topic with two subscriptions at its end; one that has ended, and one message sent before them all."""
-    topics = TopicStore(opened.store)
+    store = opened.store
     with opened.lock:
         number = opened.store.create_destination("prices", TOPIC).number
         lane = opened.store.index.lane(number, 4)
-        topics.add(lane, 0, b"", b"to nobody")
-        ended, audit = topics.subscribe(number, "ended", None), topics.subscribe(number, "audit", "kg > 1")
+        store.add(lane, 0, b"", b"to nobody")
+        ended, audit = store.subscribe(number, "ended", None), store.subscribe(number, "audit", "kg > 1")
         for n in range(6):
-            topics.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
-        topics.unsubscribe(ended)
-        topics.subscribe(number, "late", None)
-        topics.add_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
+            store.add(lane, opened.clock.time_ms(), b"", b"price %d" % n)
+        store.unsubscribe(ended)
+        store.subscribe(number, "late", None)
+        store.append_slice(lane, opened.clock.time_ms(), [(b"", b"for both"), (b"", b"for the late one")])
         audited = audit.lanes[4]
         assert audited is not None
-        topics.remove(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
+        store.remove_runs(audited, [(1, 2), (4, 4), (8, 8)], is_durable=True)
 
 
 def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:

@@ -7,10 +7,10 @@ from random import Random
 from typing import NamedTuple
 
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
 from forebay.store.journal.journal import Journal

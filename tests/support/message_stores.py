@@ -10,9 +10,10 @@ from manual_clock import ManualClock
 from forebay.store.account import Unlimited
 from forebay.store.disk.disk import Disk
 from forebay.store.index.lane import Lane
+from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.journal.reading import StoredMessage
 from forebay.store.message_store import MessageStore
-from forebay.store.metadata.sqlite import MetadataStore
+from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
 
 
@@ -55,7 +56,7 @@ class OpenStore:
         with self.lock:
             if len(bodies) == 1:
                 return self.store.add(lane, self.clock.time_ms(), b"", bodies[0])
-            return self.store.add_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
+            return self.store.append_slice(lane, self.clock.time_ms(), [(b"", body) for body in bodies])
 
     def remove(self, first: int, last: int | None = None, lane: Lane | None = None) -> int:
         lane = lane or self.lane()
@@ -64,7 +65,7 @@ class OpenStore:
                 return self.store.remove_one(lane, first)
             return self.store.remove(lane, first, last)
 
-    def pending(self, lane: Lane | None = None) -> list[StoredMessage]:
+    def pending(self, lane: JournaledLane | None = None) -> list[StoredMessage]:
         """Every pending message of the lane, read from the journal. None may be unreadable."""
         lane = lane or self.lane()
         found: list[StoredMessage] = []
@@ -80,7 +81,7 @@ class OpenStore:
             found += messages
             at = run[1] + 1
 
-    def bodies(self, lane: Lane | None = None) -> list[bytes | None]:
+    def bodies(self, lane: JournaledLane | None = None) -> list[bytes | None]:
         return [body for _, _, body, _ in self.pending(lane)]
 
     def check(self) -> None:

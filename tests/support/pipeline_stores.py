@@ -8,13 +8,13 @@ from random import Random
 from typing import Any
 
 from interplay_model import Model
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_crash import POWER_CUTS
 from test_interplay import Run
 
 from forebay.store.disk.disk import Disk
 from forebay.store.disk.layout import JOURNAL, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
 class Left(Run):
@@ -25,14 +25,14 @@ class Left(Run):
         self._images_max = images_max
         self.images: list[SimulatedDisk] = []
 
-    def _crash(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _crash(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         if len(self.images) < self._images_max and self._random.random() < 0.1:
             is_killed = self._random.random() < 0.4
             self.images.append(
                 disk.crash_process() if is_killed else disk.crash_power(self._random, self._random.choice(POWER_CUTS))
             )
 
-    def _live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: Model, crashes: int) -> None:
+    def _live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model, crashes: int) -> None:
         super()._live(disk, metadata, model, crashes)
         self.images.append(disk.crash_process())
 

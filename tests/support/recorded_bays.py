@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 
 from forebay import Message
 from forebay.dispatch.consumer.consumer import Consumer
@@ -13,7 +14,6 @@ from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue
 from forebay.store.disk.disk import File
-from forebay.store.disk.simulated_disk import SimulatedDisk
 
 
 class RecordedBay(SimulatedBay):

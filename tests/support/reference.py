@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from forebay.dispatch.config.activemq_importer import field_names
 from forebay.dispatch.config.activemq_mapping import rows
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
@@ -26,7 +27,7 @@ PICTURE = "docs/pictures/packages.svg"
 # ------------------------------------------------------------------ tables
 
 
-def settings_table() -> str:
+def defaults_table() -> str:
     """Return the fields of Settings as a Markdown table, made from their docstrings."""
     return _table(Settings)
 
@@ -38,7 +39,7 @@ def policies_table() -> str:
 
 def properties_table() -> str:
     """Return which property of an ActiveMQ configuration becomes which field, as a Markdown table."""
-    fields = {False: _fields(Settings), True: _fields(DestinationPolicy)}
+    fields = {False: field_names(Settings), True: field_names(DestinationPolicy)}
     elements: dict[tuple[str, str], list[str]] = {}
     for element, row, is_policy in rows():
         if row.field:
@@ -48,10 +49,6 @@ def properties_table() -> str:
             elements.setdefault((row.property, becomes), []).append(f"`{element}`")
     lines = [f"| `{name}` | {', '.join(found)} | {becomes} |" for (name, becomes), found in elements.items()]
     return "\n".join(["| property | of | becomes |", "|---|---|---|", *lines])
-
-
-def _fields(kind: type[Settings] | type[DestinationPolicy]) -> set[str]:
-    return {entry.name for entry in dataclasses.fields(kind)}
 
 
 def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
@@ -173,7 +170,7 @@ def _row(shapes: list[str], names: list[str], top: int) -> None:
 # ------------------------------------------------------------------ pages
 
 BLOCKS = {
-    "docs/reference/settings.md": ("settings", settings_table),
+    "docs/reference/settings.md": ("settings", defaults_table),
     "docs/reference/policies.md": ("policies", policies_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
     "docs/internals/overview.md": ("layers", layers_list),

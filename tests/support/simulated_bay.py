@@ -6,17 +6,17 @@ from random import Random
 from typing import Any
 
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core.target_list import TargetList
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.queue import Queue
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
-class _SyncedMetadataStore(MemoryMetadataStore):
+class _SyncedMetadataStore(SimulatedMetadataStore):
     """Keeps no history: nothing crashes here."""
 
     def commit(self, *args: Any, **fields: Any) -> None:

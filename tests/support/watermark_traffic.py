@@ -13,7 +13,7 @@ from unittest.mock import patch
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache import shares as policy
+from forebay.cache import shares
 from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, SUPPLY_SECONDS, TARGET_LISTS_SHARE, high_watermarks
 
@@ -34,7 +34,7 @@ Traffic = Callable[[int], list[float]]
 
 def fair_share(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:
     """Each by itself: four seconds, at most an equal part."""
-    return [policy.high_watermark_bytes(limit_bytes, len(rates), rate) for rate in rates]
+    return [shares.high_watermark_bytes(limit_bytes, len(rates), rate) for rate in rates]
 
 
 def same_seconds(limit_bytes: int, rates: Sequence[float | None]) -> list[int]:

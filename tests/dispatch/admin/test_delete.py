@@ -12,16 +12,16 @@ import pytest
 from compiled import interpreted
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.queue_area import QueueArea
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.times import NO_TIMES, Times
 from forebay.store.inspect.dump import dump
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import examine_all, judge
 
 
@@ -150,7 +150,7 @@ def test_send_that_is_under_way_while_the_queue_is_deleted_stores_nothing(is_man
     before = engine.store.journal.journal_bytes
     with engine.lock, pytest.raises(Closed):
         if is_many:
-            engine.store.add_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
+            engine.store.append_slice(area.index_lane, 0, [(b"", b"1")] * min(2, area.index_lane.slice_room))
         else:
             engine.store.add(area.index_lane, 0, b"", b"1")
     assert engine.store.journal.journal_bytes == before
@@ -434,15 +434,15 @@ def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
 def test_crash_at_any_call_leaves_the_queue_with_what_it_had_or_gone(sync: SyncMode) -> None:
     """Through a deletion, checkpoints, cleanups, and a new queue of the same name."""
     settings = Settings(background=False, memory_limit="4MiB", sync=sync, max_file_length="64KiB")
-    disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(3)
+    disk, metadata, random = SimulatedDisk(), SimulatedMetadataStore(), Random(3)
     modes = (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT)
     ids: set[str] = set()
     states = 0
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
-    def look(disk: SimulatedDisk, metadata: MemoryMetadataStore, context: object) -> None:
+    def look(disk: SimulatedDisk, metadata: SimulatedMetadataStore, context: object) -> None:
         nonlocal states
         states += 1
         left = opened(disk, metadata)
@@ -455,14 +455,14 @@ def test_crash_at_any_call_leaves_the_queue_with_what_it_had_or_gone(sync: SyncM
             assert left.queue("orders").send(b"new") not in ids, context
 
     def crash(call: str, name: str) -> None:
-        killed = MemoryMetadataStore()
+        killed = SimulatedMetadataStore()
         killed._history = metadata._history.copy()
         look(disk.crash_process(), killed, (call, name))
         if sync == "always":
             for mode in modes:
                 image, left = disk.crash_power(random, mode), metadata.crash(random)
                 look(image.crash_process(), left, (call, name, mode))
-            lost = MemoryMetadataStore()
+            lost = SimulatedMetadataStore()
             look(disk.crash_power(random, PowerCut.SYNCED), lost, (call, name, "index lost"))
 
     bay = opened(disk, metadata)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import (
@@ -25,8 +27,6 @@ from forebay import (
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
@@ -274,13 +274,13 @@ def test_load_that_is_under_way_brings_nothing_back() -> None:
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMode) -> None:
     settings = Settings(background=False, memory_limit="4MiB", sync=sync, max_file_length="64KiB")
-    disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(3)
+    disk, metadata, random = SimulatedDisk(), SimulatedMetadataStore(), Random(3)
     states: set[int] = set()
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
-    def look(image: SimulatedDisk, left: MemoryMetadataStore, context: object) -> None:
+    def look(image: SimulatedDisk, left: SimulatedMetadataStore, context: object) -> None:
         bay = opened(image, left)
         orders, late = numbers(bay.queue("orders")), numbers(bay.queue("late"))
         assert sorted(orders + late) == list(range(700)), context
@@ -290,13 +290,13 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
         states.add(len(late))
 
     def crash(call: str, name: str) -> None:
-        killed = MemoryMetadataStore()
+        killed = SimulatedMetadataStore()
         killed._history = metadata._history.copy()
         look(disk.crash_process(), killed, (call, name))
         if sync == "always":
             for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT):
                 look(disk.crash_power(random, mode), metadata.crash(random), (call, name, mode))
-            look(disk.crash_power(random, PowerCut.SYNCED), MemoryMetadataStore(), (call, name, "index lost"))
+            look(disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), (call, name, "index lost"))
 
     bay = opened(disk, metadata)
     orders, late = bay.queue("orders"), bay.queue("late")

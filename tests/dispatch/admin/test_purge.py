@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Closed, Consumer, Delivery, Message, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.index.lane import Lane
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 ACK_BYTES = 48
 
@@ -231,7 +231,7 @@ def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyP
     remove, dirty = store.remove, []
 
     def counted(lane: Lane, first: int, last: int) -> int:
-        dirty.append(len(index.dirty))
+        dirty.append(len(index.cache.dirty))
         return remove(lane, first, last)
 
     monkeypatch.setattr(store, "remove", counted)
@@ -268,9 +268,9 @@ def test_full_disk_purges_nothing_and_loses_nothing() -> None:
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_purged_messages_stay_purged_after_a_kill_and_with_always_after_a_power_cut(sync: str) -> None:
     settings = Settings(background=False, memory_limit="4MiB", sync=sync)  # type: ignore[arg-type]
-    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
     bay = opened(disk, metadata)
@@ -289,10 +289,10 @@ def test_purged_messages_stay_purged_after_a_kill_and_with_always_after_a_power_
 
 def test_power_cut_at_any_call_leaves_a_purge_whole_or_undone() -> None:
     settings = Settings(background=False, memory_limit="4MiB", sync="always", max_file_length="64KiB")
-    disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(3)
+    disk, metadata, random = SimulatedDisk(), SimulatedMetadataStore(), Random(3)
     allowed = {700, 2}
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
     def crash(call: str, name: str) -> None:

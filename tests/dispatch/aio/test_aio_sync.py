@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from loops import ByHand, Inline, LoopBay, ticks
 from manual_clock import ManualClock
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, StoreFailed
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
 class NoWorkers(Inline):
@@ -179,7 +179,7 @@ def test_acks_of_many_runs_make_room_in_the_index_on_the_way() -> None:
         async def watch() -> None:
             nonlocal most
             while True:
-                most = max(most, len(ack.dirty))
+                most = max(most, len(ack.cache.dirty))
                 await asyncio.sleep(0)
 
         await bay.aio.checkpoint()
@@ -298,7 +298,7 @@ def test_cancelled_sends_and_acks_hurt_nobody_and_nothing_confirmed_is_lost(seed
 
 def pending(bay: LoopBay, disk: SimulatedDisk) -> list[bytes]:
     """What the next open finds."""
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     engine = Engine(disk, lambda store_id, cache_bytes: metadata, bay.engine.settings, ManualClock(1))
     bodies = []
     with Forebay(engine, None).queue("orders").subscribe(prefetch=0) as consumer:

@@ -14,11 +14,10 @@ import pytest
 import forebay
 from forebay import DestinationPolicy, Settings, SettingsError, SettingsWarning
 from forebay.__main__ import main
-from forebay.dispatch.config.activemq_importer import Finding, properties_table, read_activemq
+from forebay.dispatch.config.activemq_importer import Finding, read_activemq
 from forebay.dispatch.config.activemq_mapping import POLICY_PROPERTIES, PROPERTIES, UNKNOWN_ELEMENTS, rows
 
 SAMPLES = Path(__file__).parent / "activemq"
-README = Path(__file__).parents[3] / "README.md"
 
 FIELDS = {entry.name for entry in dataclasses.fields(Settings) if entry.init}
 POLICY_FIELDS = {entry.name for entry in dataclasses.fields(DestinationPolicy)}
@@ -67,7 +66,7 @@ def broker(*inside: str, attributes: str = "") -> str:
 
 
 def findings_of(path: Path, prefix: str) -> list[Finding]:
-    return [finding for finding in read_activemq(path).findings if finding.property.startswith(prefix)]
+    return [finding for finding in read_activemq(path, Settings).findings if finding.property.startswith(prefix)]
 
 
 def quiet(path: Path) -> Settings:
@@ -108,7 +107,7 @@ def test_a_tuned_kahadb_gives_what_it_says() -> None:
 @pytest.mark.parametrize("name", ["default", "amq-store", "tuned-kahadb"])
 def test_each_attribute_and_each_foreign_element_of_a_sample_is_found_and_warned_about_once(name: str) -> None:
     path = SAMPLES / f"{name}.xml"
-    findings = read_activemq(path).findings
+    findings = read_activemq(path, Settings).findings
     assert all(bool(finding.becomes) != bool(finding.problem) for finding in findings)
     text = re.sub(r"<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     for element in [*PROPERTIES, *POLICY_PROPERTIES]:
@@ -160,7 +159,7 @@ def test_a_property_becomes_its_field_or_is_named(
     path = written(
         tmp_path, broker(attributes=attribute) if element == "broker" else broker(f"<{element} {attribute}/>")
     )
-    [finding] = [finding for finding in read_activemq(path).findings if finding.property.endswith(f" {key}")]
+    [finding] = [finding for finding in read_activemq(path, Settings).findings if finding.property.endswith(f" {key}")]
     assert finding.value == text
     settings = quiet(path)
     if not is_there:
@@ -198,7 +197,7 @@ def test_strategy_of_dead_letters_names_their_queue_also_by_saying_nothing(
 ) -> None:
     entry = f'<policyEntry queue="orders.>"><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>'
     path = written(tmp_path, broker(f"<destinationPolicy>{entry}</destinationPolicy>"))
-    assert all(finding.becomes for finding in read_activemq(path).findings)
+    assert all(finding.becomes for finding in read_activemq(path, Settings).findings)
     assert quiet(path).policies["orders.>"].dead_letter_queue == queue
 
 
@@ -217,10 +216,6 @@ def test_redelivery_of_the_plugin_becomes_a_policy(tmp_path: Path) -> None:
     for text, attempts in (("0", 1), ("-1", None)):
         path = written(tmp_path, broker(f'<redeliveryPolicy queue="orders" maximumRedeliveries="{text}"/>'))
         assert quiet(path).policies["orders"].max_attempts == attempts
-
-
-def test_readme_has_the_table() -> None:
-    assert f"<!-- activemq -->\n{properties_table()}\n<!-- /activemq -->" in README.read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------ values
@@ -255,7 +250,7 @@ def test_a_value_that_cannot_be_honoured_is_named_and_the_default_stays(
     properties: str, problem: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, broker(f"<kahaDB {properties}/>"))
-    [finding] = read_activemq(path).findings
+    [finding] = read_activemq(path, Settings).findings
     assert (finding.becomes, finding.line) == ("", 2)
     assert problem in finding.problem
     assert quiet(path) == Settings()
@@ -263,7 +258,7 @@ def test_a_value_that_cannot_be_honoured_is_named_and_the_default_stays(
 
 def test_of_two_properties_that_disagree_the_later_invention_wins_and_the_other_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, broker('<kahaDB enableJournalDiskSyncs="false" journalDiskSyncStrategy="ALWAYS"/>'))
-    switch, strategy = read_activemq(path).findings
+    switch, strategy = read_activemq(path, Settings).findings
     assert "sync is 'always' already" in switch.problem
     assert strategy.becomes == 'sync="always"'
 
@@ -278,7 +273,7 @@ def test_memory_is_set_before_what_depends_on_it(tmp_path: Path) -> None:
 
 def test_a_broker_name_that_can_be_no_directory_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, broker(attributes='brokerName="../other"'))
-    [finding] = read_activemq(path).findings
+    [finding] = read_activemq(path, Settings).findings
     assert "cannot be a directory" in finding.problem
     assert quiet(path).broker_name == "localhost"
 
@@ -309,7 +304,7 @@ def test_an_entry_of_which_nothing_is_honoured_still_keeps_a_less_specific_one_f
 def test_an_entry_for_topics_or_temporary_queues_becomes_no_policy(tmp_path: Path) -> None:
     entries = [f'<policyEntry {kind}="a.>" queuePrefetch="1"/>' for kind in ("topic", "tempQueue", "tempTopic")]
     path = written(tmp_path, broker(*entries))
-    assert [finding.problem for finding in read_activemq(path).findings] == ["policies are for queues"] * 3
+    assert [finding.problem for finding in read_activemq(path, Settings).findings] == ["policies are for queues"] * 3
     assert quiet(path).policies == {}
 
 
@@ -372,7 +367,7 @@ def test_the_command_prints_a_line_a_property_and_a_call_that_opens(
     path = SAMPLES / f"{name}.xml"
     assert main(["settings", str(path)]) == 0
     head, *lines, empty, summary, call = capsys.readouterr().out.splitlines()
-    findings = read_activemq(path).findings
+    findings = read_activemq(path, Settings).findings
     assert head.split() == ["line", "property", "value", "becomes"]
     for line, finding in zip(lines, findings, strict=True):
         assert line.startswith(str(finding.line)) and finding.property in line
@@ -412,6 +407,6 @@ def test_no_mutation_of_a_sample_does_anything_but_settings_or_a_refusal(tmp_pat
             element = chosen.choice(elements)
             inside = f"<{element} {joined}>{inside}</{element}>" + (inside if len(inside) < 2000 else "")
         path = written(tmp_path, broker(inside.replace("<broker ", "<x ").replace("</broker>", "</x>")))
-        found = read_activemq(path)
-        assert isinstance(found.settings, Settings)
+        found = read_activemq(path, Settings)
+        assert Settings(**found.fields)
         assert all(bool(finding.becomes) != bool(finding.problem) for finding in found.findings), found

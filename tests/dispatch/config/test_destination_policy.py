@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import random
-from dataclasses import fields
-from pathlib import Path
+from dataclasses import fields, replace
 
 import pytest
+from reference import policies_table
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, Settings, SettingsError
+from forebay.dispatch.config.policies import CACHED_NAMES_MAX, Policies
 from forebay.dispatch.config.policy import matches, policy_for
-from forebay.dispatch.config.settings import policies_table
+from forebay.dispatch.config.redelivery import RedeliveryRule
 
 MATCHES = [
     ("orders", "orders", True),
@@ -57,15 +58,54 @@ def test_the_most_specific_pattern_decides_whatever_the_order() -> None:
         assert policy_for(policies, "a.b").prefetch == min(map(ranked.index, some))
 
 
-def test_readme_has_the_table_of_fields() -> None:
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    assert f"<!-- policies -->\n{policies_table()}\n<!-- /policies -->" in readme
+def test_the_table_of_policies_has_each_field() -> None:
+    """tests/house/test_docs.py checks that the documentation has this table."""
     assert len(policies_table().splitlines()) == 2 + sum(entry.init for entry in fields(DestinationPolicy))
 
 
 def test_a_destination_that_no_pattern_matches_has_the_defaults() -> None:
     assert policy_for({"a": DestinationPolicy(prefetch=1)}, "b") == DestinationPolicy()
     assert policy_for({}, "b") == DestinationPolicy()
+
+
+def test_policies_resolve_a_name_as_often_as_asked_and_remember_a_bounded_number() -> None:
+    orders = DestinationPolicy(prefetch=7)
+    policies = Policies({"orders.*": orders})
+    for _ in range(2):
+        assert policies.of("orders.eu") is orders
+        assert policies.of("prices") == DestinationPolicy()
+    for number in range(CACHED_NAMES_MAX + 10):
+        assert policies.of(f"orders.{number}") is orders
+    assert policies.of("orders.eu") is orders
+
+
+def test_dead_letter_queue_that_is_full_refuses_instead_of_dead_lettering() -> None:
+    limited = DestinationPolicy(max_messages=5, when_full="dead_letter")
+    policies = Policies({">": limited})
+    assert policies.of("orders") is limited
+    assert policies.of("DLQ.orders") == replace(limited, when_full="fail")
+
+
+def test_redelivery_rule_follows_the_policy_and_never_ends_in_a_dead_letter_queue() -> None:
+    again = DestinationPolicy(max_attempts=3, redelivery_delay_seconds=1.5, redelivery_backoff=2.0)
+    grave = DestinationPolicy(max_attempts=2, dead_letter_queue="grave")
+    discarded = DestinationPolicy(max_attempts=4, dead_letter_queue=None)
+    policies = Policies({"orders": again, "prices": grave, "logs": discarded, "DLQ.logs": discarded})
+    assert policies.redelivery("orders") == RedeliveryRule(3, 1.5, 2.0, "DLQ.orders")
+    assert policies.redelivery("prices") == RedeliveryRule(2, 0.0, 1.0, "grave")
+    assert policies.redelivery("logs") == RedeliveryRule(4, 0.0, 1.0, None)
+    assert policies.redelivery("other") == RedeliveryRule(6, 0.0, 1.0, "DLQ.other")
+    assert policies.redelivery("grave").max_attempts is None
+    assert policies.redelivery("DLQ.other").max_attempts is None
+    assert policies.redelivery("DLQ.logs").max_attempts == 4  # it sends none on
+    assert [policies.is_dead_letter_queue(name) for name in ("grave", "DLQ.orders", "orders")] == [True, True, False]
+
+
+def test_expired_messages_go_to_the_dead_letter_queue_where_the_policy_says_so() -> None:
+    kept = DestinationPolicy(expired_to_dead_letter=True)
+    policies = Policies({"orders": kept, "DLQ.>": kept, "logs": replace(kept, dead_letter_queue=None)})
+    assert policies.queue_for_expired("orders") == "DLQ.orders"
+    assert [policies.queue_for_expired(name) for name in ("DLQ.orders", "logs", "other")] == [None, None, None]
 
 
 def test_policies_cannot_be_changed_behind_the_settings() -> None:

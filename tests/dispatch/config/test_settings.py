@@ -7,10 +7,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+from reference import defaults_table
 
 from forebay.cache.process.memory import default_limit_bytes
 from forebay.dispatch.config.policy import DestinationPolicy
-from forebay.dispatch.config.settings import Settings, defaults_table, settings_from
+from forebay.dispatch.config.settings import Settings, settings_from
 from forebay.dispatch.config.sizes import GIB, KIB, MIB, format_size, parse_size
 from forebay.store.errors import SettingsError
 

@@ -6,7 +6,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
-from forebay.cache import shares as policy
+from forebay.cache import shares
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermark_bytes
 from forebay.dispatch.core.queue_area import ConsumerGroup, PersistentLaneState, QueueArea
@@ -111,9 +111,9 @@ def test_a_measured_list_may_hold_four_seconds_of_supply_within_its_share() -> N
 
 
 def test_the_shares_of_memory_leave_room_for_each_other() -> None:
-    assert policy.DISPATCH_AREA_SHARE < policy.IN_FLIGHT_SHARE < 1
-    assert policy.HEAD_QUEUE_CACHE_SHARE <= 0.5 and policy.PENDING_CACHE_SHARE <= 1 - policy.TARGET_LISTS_SHARE / 2
-    assert policy.LARGE_MESSAGE_SHARE < policy.TARGET_LISTS_SHARE
+    assert shares.DISPATCH_AREA_SHARE < shares.IN_FLIGHT_SHARE < 1
+    assert shares.HEAD_QUEUE_CACHE_SHARE <= 0.5 and shares.PENDING_CACHE_SHARE <= 1 - shares.TARGET_LISTS_SHARE / 2
+    assert shares.LARGE_MESSAGE_SHARE < shares.TARGET_LISTS_SHARE
 
 
 def test_a_high_watermark_follows_the_rate_at_which_its_consumers_take() -> None:

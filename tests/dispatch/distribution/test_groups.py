@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import Consumer, Delivery, DestinationPolicy, Message, Queue, SettingsError
 from forebay.dispatch.distribution.message_groups import BUCKETS, RUNS_MAX, bucket_of
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import forebay
 from forebay import Closed, Consumer, Delivery, Message, MessageTooLarge, SettingsError
 from forebay.cache.shares import Shares
 from forebay.dispatch.engine import resizing
-from forebay.store.metadata.memory import VolatileMetadataStore
+from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.sqlite import SqliteMetadataStore
 
 KIB, MIB = 1024, 1024 * 1024
@@ -64,7 +64,7 @@ def test_everything_that_follows_from_the_limit_is_as_if_the_store_had_been_open
     assert engine.targets.head_queue_cache._share_bytes == other.targets.head_queue_cache._share_bytes
     assert engine.targets.pending_cache._share_bytes == other.targets.pending_cache._share_bytes
     assert engine.windows.persistent._most_bytes == other.windows.persistent._most_bytes
-    assert engine.store.index._capacity_blocks == other.store.index._capacity_blocks
+    assert engine.store.index.cache._capacity_blocks == other.store.index.cache._capacity_blocks
     assert engine.budget.free_bytes == other.budget.free_bytes
     for name, holder in engine.budget.holders.items():
         same = other.budget.holders[name]
@@ -366,7 +366,7 @@ def test_dirty_blocks_are_written_and_leave() -> None:
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
     index = bay.engine.store.index
-    assert len(index.dirty) == 600 > MIB // 4 // 5632
+    assert len(index.cache.dirty) == 600 > MIB // 4 // 5632
     report = bay.bay.resize("4MiB")
     assert report.is_settled and limit_of(bay) == 4 * MIB
     assert index.held_bytes <= 4 * MIB // 16
@@ -378,7 +378,7 @@ def test_dirty_blocks_are_written_and_leave() -> None:
 
 
 def test_an_index_that_finds_no_disk_is_awaited_and_acks_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from forebay.store.metadata.sqlite import MetadataFull
+    from forebay.store.metadata.store import MetadataFull
 
     bay = SimulatedBay(memory_limit="256MiB", max_checkpoint_adds=1_000_000)
     spread(bay, 60)
@@ -419,7 +419,7 @@ def test_sqlite_lets_its_pages_go(tmp_path: Path) -> None:
 
 
 def test_rows_in_ram_keep_the_room_that_acks_need() -> None:
-    store = VolatileMetadataStore(100_000)
+    store = MemoryMetadataStore(100_000)
     store.commit(0, 1, b"", [(1, number, bytes(744)) for number in range(30)])
     assert store.held_bytes == 30_000
     assert store.resize_cache(10_000) == 60_000

@@ -20,7 +20,7 @@ from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import look
 from forebay.store.maintenance.retention import RetentionReasons
-from forebay.store.metadata.sqlite import MetadataFull
+from forebay.store.metadata.store import MetadataFull
 
 LOGGER = "forebay.store.cleanup"
 

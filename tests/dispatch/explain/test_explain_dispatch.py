@@ -211,9 +211,8 @@ def non_persistent_messages_by_arrival() -> Staged:
 def non_persistent_messages_in_tmp_storage() -> Staged:
     bay = SimulatedBay()
     send(bay, 3, persistent=False)
-    overflow = bay.engine.overflow
-    overflow.make_room(bay.engine.budget.limit_bytes)
-    assert overflow.statistics.messages == 3
+    bay.engine.targets.make_room(bay.engine.budget.limit_bytes, None)
+    assert bay.engine.overflow.statistics.messages == 3
     consumer = bay.queue().subscribe()
     return consumer, [("loading", "0:orders", 3)], "must be read from disk first"
 

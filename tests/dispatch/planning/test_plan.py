@@ -11,17 +11,18 @@ from typing import Any
 
 import pytest
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
+from simulated_disk import SimulatedDisk
 
 import forebay
 from forebay import Message, SettingsError
 from forebay.__main__ import main
-from forebay.cache import shares as policy
+from forebay.cache import shares
+from forebay.dispatch.config.memory_plan import shares_of
 from forebay.dispatch.config.settings import Settings
-from forebay.dispatch.engine.resizing import shares_of
-from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file, table
+from forebay.dispatch.planning.command import table
+from forebay.dispatch.planning.plan import PlannedLimit, plan, plan_file
 from forebay.dispatch.planning.player import TracePlayer
 from forebay.store.disk.disk import File
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.trace import (
     ACK,
     ARRIVE,
@@ -332,7 +333,7 @@ def test_each_limit_plays_the_library_s_own_policy(monkeypatch: pytest.MonkeyPat
     burst(bay, Random(1))
     bay.bay.close()
     before = played(bay.trace, 8 * MIB)
-    monkeypatch.setattr(policy, "PENDING_CACHE_SHARE", 0.0)
+    monkeypatch.setattr(shares, "PENDING_CACHE_SHARE", 0.0)
     assert played(bay.trace, 8 * MIB).hits < before.hits
 
 

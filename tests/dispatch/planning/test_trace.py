@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 from recorded_bays import RecordedBay, burst, competing, send, steady, take
+from simulated_disk import SimulatedDisk
 
 import forebay
 from forebay import Message, SettingsError
 from forebay.dispatch.planning import recorder
 from forebay.dispatch.planning.recorder import new_trace
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.disk.user_file import user_place
 from forebay.store.format.trace import (
     ACK,

@@ -10,9 +10,9 @@ import pytest
 from compiled import interpreted
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import DestinationPolicy, Message, MessageTooLarge, Queue, SettingsError, StoreFull
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import PROPERTIES_BYTES_MAX
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay import DestinationPolicy, Message, MessageTooLarge, Queue, StoreFull
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 
 
 def limited(when_full: Any, **fields: Any) -> SimulatedBay:

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Delivery, DestinationPolicy, Message, Queue
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.message_store import INDEX_LIMIT
 
 
 def failing(max_attempts: int | None = 2, **fields: Any) -> SimulatedBay:
@@ -504,7 +505,7 @@ def test_dead_letters_find_room_in_an_index_that_refuses_sends() -> None:
     orders.send_many(Message(b"%d" % n) for n in range(10))
     give_up(orders, 10, 1)
     with simulated.engine.lock:
-        simulated.engine.store.refusal.admit(False)
+        simulated.engine.store.journal.set_write_stall(INDEX_LIMIT)
     with pytest.raises(Exception, match="persistent_index"):
         orders.send(b"x")
     assert simulated.engine.redelivery.dead_letters.step()
@@ -519,13 +520,13 @@ def test_dead_letters_find_room_in_an_index_that_refuses_sends() -> None:
 def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMode, is_topic: bool) -> None:
     policies = {">": DestinationPolicy(max_attempts=1)}
     settings = Settings(background=False, memory_limit="4MiB", sync=sync, max_file_length="64KiB", policies=policies)
-    disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(3)
+    disk, metadata, random = SimulatedDisk(), SimulatedMetadataStore(), Random(3)
     states: set[int] = set()
 
-    def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock()), None)
 
-    def look(image: SimulatedDisk, left: MemoryMetadataStore, context: object) -> None:
+    def look(image: SimulatedDisk, left: SimulatedMetadataStore, context: object) -> None:
         bay = opened(image, left)
         dead = [int(message.body) for message in bay.queue("DLQ.orders").browse()]
         if is_topic:
@@ -544,13 +545,13 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
         bay._engine.audit()
 
     def crash(call: str, name: str) -> None:
-        killed = MemoryMetadataStore()
+        killed = SimulatedMetadataStore()
         killed._history = metadata._history.copy()
         look(disk.crash_process(), killed, (call, name))
         if sync == "always":
             for mode in (PowerCut.ANY, PowerCut.STALE, PowerCut.SYNCED, PowerCut.KEPT):
                 look(disk.crash_power(random, mode), metadata.crash(random), (call, name, mode))
-            look(disk.crash_power(random, PowerCut.SYNCED), MemoryMetadataStore(), (call, name, "index lost"))
+            look(disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(), (call, name, "index lost"))
 
     bay = opened(disk, metadata)
     messages = [Message(b"%0300d" % n, headers={"n": n}) for n in range(450)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from compiled import interpreted
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedFile
 
 from forebay import Delivery, DestinationPolicy, Message, SettingsError
-from forebay.store.disk.simulated_disk import SimulatedFile
 
 SWEEP_SECONDS = 30
 

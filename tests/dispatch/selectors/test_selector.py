@@ -336,6 +336,7 @@ REFUSALS: list[tuple[str, int, str]] = [
     ("a = 1)", 5, "not opened"),
     ("()", 1, "expected a value"),
     ("a = (1, 2)", 6, "expected an operator"),
+    ("a IS NULL + 1", 10, "a condition is not a value"),
     ("a AND", 5, "expected a value"),
     ("AND a", 0, "expected a value, found AND"),
     ("a OR OR b", 5, "expected a value"),
@@ -520,9 +521,14 @@ def with_stack_left(frames: int, call: Callable[[], bool]) -> bool:
         sys.setrecursionlimit(limit)
 
 
-def test_parser_does_not_recurse() -> None:
+def test_the_deepest_selector_compiles_within_280_calls() -> None:
     text = "(NOT a OR b AND " * NESTING_MAX + "c > - d" + ")" * NESTING_MAX
-    with_stack_left(30, lambda: bool(compile_selector(text).names))
+    assert with_stack_left(280, lambda: bool(compile_selector(text).names))
+    text = "0 < " + "(1 + 2 * -" * NESTING_MAX + "b" + ")" * NESTING_MAX
+    assert with_stack_left(280, lambda: bool(compile_selector(text).names))
+    refused = "a = NOT " * 170 + "a" + " OR NOT - NOT a" * 2
+    with pytest.raises(SelectorError, match="a condition is not a value"):
+        with_stack_left(30, lambda: bool(compile_selector(refused).names))
 
 
 def test_the_deepest_selector_matches_within_200_calls() -> None:

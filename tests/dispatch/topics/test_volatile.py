@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Consumer, Delivery, Message
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.layout import TMP_STORAGE
 from forebay.store.errors import Closed, SettingsError, SpillFailed, StoreFull
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 KIB = 1024
 BODY = Random(3).randbytes(KIB)
@@ -131,7 +131,7 @@ def test_a_killed_process_leaves_files_that_the_next_open_deletes() -> None:
     persistent = store.queue().send(b"kept")
     left = store.disk.crash_process()
     assert left.list(TMP_STORAGE)
-    engine = Engine(left, lambda store_id, cache_bytes: MemoryMetadataStore(), store._settings, store.clock)
+    engine = Engine(left, lambda store_id, cache_bytes: SimulatedMetadataStore(), store._settings, store.clock)
     bay = Forebay(engine, None)
     assert (left.list(TMP_STORAGE), bay.statistics().tmp_storage.bytes) == ([], 0)
     with bay.queue("orders").subscribe() as consumer:

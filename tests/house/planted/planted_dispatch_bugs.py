@@ -173,7 +173,7 @@ DISPATCH_BUGS = (
         ),
     ),
     *in_file(
-        "cache/spill/shared_buffer.py",
+        "cache/spill/buffer.py",
         (
             "what one subscriber takes while it waits to be spilled is gone for the others",
             "            if needed:\n",

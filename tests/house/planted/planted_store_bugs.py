@@ -377,8 +377,8 @@ STORE_BUGS = (
         "store/recovery/replay.py",
         (
             "drop records are not replayed",
-            "            self.expected -= set(decode_state(head[HEADER_BYTES:]).data_logs)\n",
-            "            decode_state(head[HEADER_BYTES:])\n",
+            "                self.expected.difference_update(payload.data_logs)\n",
+            "                pass\n",
             CRASHES,
         ),
     ),
@@ -483,10 +483,10 @@ STORE_BUGS = (
         ),
     ),
     *in_file(
-        "store/index/index.py",
+        "store/index/block_cache.py",
         (
             "what a checkpoint could not store is forgotten",
-            "                else:\n                    self.touch(lane, block)\n",
+            "        else:\n            self.touch(holder, block)\n",
             "",
             "tests/store/index/test_index.py",
         ),

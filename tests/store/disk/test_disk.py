@@ -13,12 +13,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk import disk as disk_module
 from forebay.store.disk import os_file
 from forebay.store.disk.disk import Disk, File, OsDisk
 from forebay.store.disk.os_file import OsFile
-from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 
 
 class TidyDisk(OsDisk):

@@ -8,9 +8,8 @@ from operator import methodcaller
 from random import Random
 
 import pytest
-
-from forebay.store.disk.simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk, SimulatedFile
-from forebay.store.disk.simulated_inode import SECTOR_BYTES
+from simulated_disk import MUTATING_CALLS, PowerCut, SimulatedDisk, SimulatedFile
+from simulated_inode import SECTOR_BYTES
 
 A, B, ZERO = b"a" * SECTOR_BYTES, b"b" * SECTOR_BYTES, bytes(SECTOR_BYTES)
 

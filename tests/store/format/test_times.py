@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 from manual_clock import ManualClock
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.clock import SteadyClock
 from forebay.store.format.properties import decode_properties, encode_properties
@@ -26,10 +27,11 @@ from forebay.store.format.times import (
     split_times,
     times_of,
 )
-from forebay.store.index.block import BLOCK_MESSAGES, Block, BlockDamaged, packed_earliest
-from forebay.store.metadata.checksum import MetadataDamaged
-from forebay.store.metadata.memory import VolatileMetadataStore
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataStore, SqliteMetadataStore
+from forebay.store.index.block import Block, BlockDamaged, packed_earliest
+from forebay.store.metadata.memory import MemoryMetadataStore
+from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.store.metadata.store import MetadataDamaged, MetadataStore
+from forebay.store.numbering import BLOCK_MESSAGES
 
 NOW = 1_700_000_000_000
 
@@ -133,11 +135,11 @@ def timed(time: int, kind: int) -> bytes:
 def test_index_by_time_gives_blocks_of_a_lane_in_the_order_of_their_times(
     kind: int, maker: str, tmp_path: Path
 ) -> None:
-    store: MetadataStore = MemoryMetadataStore()
+    store: MetadataStore = SimulatedMetadataStore()
     if maker == "sqlite":
         store = SqliteMetadataStore(str(tmp_path), bytes(16), 4096, 1 << 20)
     elif maker == "volatile":
-        store = VolatileMetadataStore(1 << 20)
+        store = MemoryMetadataStore(1 << 20)
     store.load()
     puts = [(5, number, timed(100 - number // 2, kind)) for number in range(20)]
     store.commit(1, 1, b"root", [*puts, (6, 1, timed(1, kind)), (5, 99, timed(7, 1 - kind)), (5, 98, b"")])

@@ -16,17 +16,17 @@ from forebay import Delivery, DestinationPolicy, Message
 from forebay.store.account import Unlimited
 from forebay.store.format.record import RETURN, RecordDamaged, Returned, decode_header, decode_returns, encode
 from forebay.store.format.record import returns_payload as payload_of
-from forebay.store.format.state import State, decode_root, decode_state, encode_root, encode_state
+from forebay.store.format.state import CountedRun, State, decode_root, decode_state, encode_root, encode_state
 from forebay.store.index.delivery_counts import (
     LANE_CHARGE_BYTES,
     RUN_CHARGE_BYTES,
     RUNS_MAX,
-    CountedRun,
     DeliveryCounts,
     DeliveryCountTable,
     runs_max,
 )
 from forebay.store.inspect.dump import dump
+from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
 FOR_EVER = {">": DestinationPolicy(max_attempts=None)}
 
@@ -412,27 +412,20 @@ def test_map_agrees_with_a_dict() -> None:
 
 
 def test_map_empties_with_the_last_ack_in_whatever_order() -> None:
-    class Lane:
-        number = 64
-
-        def __init__(self) -> None:
-            self.pending = set(range(200))
-
-        def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-            found = min((n for n in self.pending if n >= sequence), default=None)
-            return None if found is None else (found, found)
-
     for seed in range(20):
-        random, lane, table = Random(seed), Lane(), DeliveryCountTable(Unlimited())
+        random, lane, table = Random(seed), NonPersistentLane(Unlimited(), 4, 0), DeliveryCountTable(Unlimited())
+        for _ in range(200):
+            lane.add(1)
         for first in range(0, 200, 20):
-            table.put(64, first, first + random.randrange(20), random.randint(1, 3))
+            table.put(lane.number, first, first + random.randrange(20), random.randint(1, 3))
         order = random.sample(range(200), 200)
         while order:
             n = order.pop()
-            lane.pending.discard(n)
+            lane.remove(n, n)
             table.settle(lane, n, n)
             table._check()
-            assert all(run.first in lane.pending for run in table.find(64) or ()), "or what is gone is counted for ever"
+            runs = table.find(lane.number) or ()
+            assert all(lane.is_pending(run.first) for run in runs), "or what is gone is counted for ever"
         assert table.lanes == [] and table.held_bytes == 0
 
 

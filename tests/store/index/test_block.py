@@ -12,8 +12,10 @@ from extents import by_record
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.store.format.places import Extent
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
-from forebay.store.index.block import BLOCK_CHARGE_BYTES, BLOCK_MESSAGES, BLOCK_SHIFT, Block, BlockDamaged, Extent
+from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block, BlockDamaged
+from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 
 NUMBER = 3
 BASE = NUMBER << BLOCK_SHIFT

@@ -12,9 +12,10 @@ from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, Queue, Settings, SettingsError, StoreFull, TransactionError
+from forebay.store.format.identity import Identity, identity
 from forebay.store.format.properties import encode_properties, own_identity
 from forebay.store.format.record import RecordDamaged
-from forebay.store.index.deduplication import ID_CHARGE_BYTES, Deduplication, Identity, identity
+from forebay.store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 
 WINDOW = 8
 

@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import pytest
 from extents import by_record
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.account import Unlimited
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
 from forebay.store.format.state import LaneCounts, UseCounts
-from forebay.store.index.block import BLOCK_CHARGE_BYTES, BLOCK_MESSAGES, BLOCK_SHIFT, Block
+from forebay.store.index.block import BLOCK_CHARGE_BYTES, Block
 from forebay.store.index.index import Index
 from forebay.store.index.lane import Lane
-from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 
 CAPACITY_BLOCKS = 16
 QUEUE, OTHER = 1, 2
@@ -62,7 +63,7 @@ class Store:
     """An index over a metadata store in memory, with its model beside it."""
 
     def __init__(self, cache_bytes: int = CAPACITY_BLOCKS * BLOCK_CHARGE_BYTES) -> None:
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.account = Unlimited()
         self.model = Model()
         self._cache_bytes = cache_bytes

@@ -12,21 +12,22 @@ import pytest
 from journals import all_records, data_logs, power_cut, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import ATTEST, DROP, HEADER_BYTES
 from forebay.store.format.state import decode_state
-from forebay.store.journal.journal import OFFSET_BITS, OFFSET_MASK
 from forebay.store.journal.marker import read_mark
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataFull
+from forebay.store.metadata.store import MetadataFull
+from forebay.store.numbering import OFFSET_BITS, OFFSET_MASK
 
 BODY = b"x" * 1000
 NAME = "orders"
 
 
-class Metadata(MemoryMetadataStore):
+class Metadata(SimulatedMetadataStore):
     """Synced by each commit, and does as told once."""
 
     def __init__(self) -> None:

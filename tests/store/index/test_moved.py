@@ -1,4 +1,4 @@
-"""Moved: which copy has which messages of a block, however often they move."""
+"""Relocated messages: which copy has which messages of a block, however often they move."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from random import Random
 import pytest
 from extents import by_record
 
-from forebay.store.index.block import BLOCK_MESSAGES, Block, BlockDamaged, Extent
-from forebay.store.index.relocated import Moved, Stretch
+from forebay.store.format.places import Extent
+from forebay.store.index.block import Block, BlockDamaged
+from forebay.store.index.relocated import CopiedRun, RelocatedPlaces
+from forebay.store.numbering import BLOCK_MESSAGES
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -79,17 +81,17 @@ def test_a_hole_becomes_pending_where_its_copy_lies() -> None:
 @pytest.mark.parametrize(
     "stretch",
     [
-        Stretch(3, 2, 3, 1, 1, 64),
-        Stretch(3, 4, 4, 2, 1, 64),
-        Stretch(3, 5, 3, 2, 1, 64),
-        Stretch(8, 11, 8, 4, 1, 64),
+        CopiedRun(3, 2, 3, 1, 1, 64),
+        CopiedRun(3, 4, 4, 2, 1, 64),
+        CopiedRun(3, 5, 3, 2, 1, 64),
+        CopiedRun(8, 11, 8, 4, 1, 64),
     ],
 )
-def test_stretches_that_cannot_be_are_refused(stretch: Stretch) -> None:
+def test_stretches_that_cannot_be_are_refused(stretch: CopiedRun) -> None:
     block = Block(0)
     block.add_slice(1, 64, array("I", [1] * 10))
-    block.moved = Moved()
-    block.moved.put(stretch)
+    block.relocated = RelocatedPlaces()
+    block.relocated.put(stretch)
     with pytest.raises(BlockDamaged):
         Block.unpack(0, block.pack())
 

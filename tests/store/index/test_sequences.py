@@ -6,16 +6,16 @@ from random import Random
 
 import pytest
 
-from forebay.store.index.block import BLOCK_MESSAGES
-from forebay.store.index.sequence_bitmap import SequenceBitmap, bits
-from forebay.store.index.topic_lane import mask_runs
+from forebay.store.bits import ones, runs_of_ones
+from forebay.store.index.sequence_bitmap import SequenceBitmap
+from forebay.store.numbering import BLOCK_MESSAGES
 
 
 def contents(sequences: SequenceBitmap) -> set[int]:
     found: set[int] = set()
     number = sequences.next_block(0)
     while number is not None:
-        for low, high in mask_runs(sequences.mask(number)):
+        for low, high in runs_of_ones(sequences.mask(number)):
             found.update(range(number * BLOCK_MESSAGES + low, number * BLOCK_MESSAGES + high + 1))
         number = sequences.next_block(number + 1)
     return found
@@ -34,7 +34,7 @@ def test_random_operations_agree_with_a_plain_set(seed: int) -> None:
         else:
             number, low = first // BLOCK_MESSAGES, first % BLOCK_MESSAGES
             high = min(low + last - first, BLOCK_MESSAGES - 1)
-            sequences.remove(number, bits(low, high))
+            sequences.remove(number, ones(low, high))
             model.difference_update(range(first, number * BLOCK_MESSAGES + high + 1))
         sequences._check()
         assert sequences.count == len(model)
@@ -56,5 +56,5 @@ def test_ten_million_in_a_row_are_one_run() -> None:
 
 @pytest.mark.parametrize("mask, runs", [(0, []), (1, [(0, 0)]), (0b1011_0110, [(1, 2), (4, 5), (7, 7)])])
 def test_runs_of_a_mask(mask: int, runs: list[tuple[int, int]]) -> None:
-    assert list(mask_runs(mask)) == runs
-    assert sum(bits(low, high) for low, high in runs) == mask
+    assert list(runs_of_ones(mask)) == runs
+    assert sum(ones(low, high) for low, high in runs) == mask

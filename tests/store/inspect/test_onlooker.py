@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 from message_stores import OpenStore
+from simulated_disk import PowerCut
+from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, send, settle, small_bay
 
 from forebay import JournalCorrupt
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut
 from forebay.store.inspect import read_only as onlooker
 from forebay.store.inspect.read_only import _ReadOnlyDisk, look
 from forebay.store.journal.data_log import find_records
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -35,7 +35,7 @@ def test_onlooker_finds_what_opening_would_and_changes_nothing(seed: int) -> Non
         for data_log, pins in look(image).pins.all().items()
     }
     assert image.image() == before
-    opened = OpenStore(image, MemoryMetadataStore())
+    opened = OpenStore(image, SimulatedMetadataStore())
     uses = opened.store.index.uses
     assert seen == {data_log: use.pending_messages for data_log, use in uses.items() if data_log in seen}
     assert set(uses) - set(seen) <= {opened.store.journal.data_log}

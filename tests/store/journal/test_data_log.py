@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from journals import STORE_ID, FoundRecord, data_log_header, journal_on, walked
+from simulated_disk import SimulatedDisk, SimulatedFile
 
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk, SimulatedFile
 from forebay.store.format.record import (
     ACK,
     ATTEST,

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, power_cut, walked
+from simulated_disk import SimulatedDisk
 
 from forebay.store.disk.layout import JOURNAL, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.format.record import (
     ACK,
@@ -21,7 +21,9 @@ from forebay.store.format.record import (
     HEADER_BYTES,
     MAGIC,
     MESSAGE,
+    RELOCATED,
     STATE,
+    TRANSACTIONAL,
     Range,
     RecordDamaged,
     decode_ranges,
@@ -29,7 +31,8 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal import journal as journal_module
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.journal.journal import OFFSET_BITS, READERS_MAX, Journal, location_text
+from forebay.store.journal.journal import READERS_MAX, Journal, location_text
+from forebay.store.numbering import OFFSET_BITS
 
 FIRST_BYTES = DATA_LOG_HEADER_BYTES + HEADER_BYTES + len(FIRST_RECORD[2])
 FILE_BYTES = 4096
@@ -581,3 +584,35 @@ def test_begin_never_takes_over_a_file_that_exists(disk: SimulatedDisk, journal:
 
 def test_location_is_printed_as_data_log_and_offset() -> None:
     assert location_text(164 << OFFSET_BITS | 41712) == "164:41712"
+
+
+def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journal: Journal) -> None:
+    journal.set_write_stall("the limit at hand")
+    assert journal.is_write_stalled
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        send(journal, b"one")
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        journal.append_slice(4, 1, 0, 5, [(b"", b"two"), (b"", b"three")])
+    with pytest.raises(StoreFull, match="the limit at hand"):
+        journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"in a transaction")
+    assert not journal.is_full and not journal.is_refusing
+    newest = journal.data_log
+    while journal.data_log < newest + 2:  # acks go on, from data log to data log
+        journal.append_ack(4, 1, 0, 1)
+        journal.append_one(4 | RELOCATED, 1, 0, 5, b"", b"a copy")
+    with pytest.raises(StoreFull):
+        send(journal, b"one")
+    journal.is_burying = True
+    journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
+    journal.is_burying = False
+    journal.set_write_stall(None)
+    assert not journal.is_write_stalled
+    send(journal, b"one")
+
+
+def test_a_write_stall_opens_no_journal_that_was_closed(journal: Journal) -> None:
+    journal.stop()
+    journal.set_write_stall("the limit at hand")
+    journal.set_write_stall(None)
+    with pytest.raises(Closed):
+        send(journal, b"one")

@@ -6,9 +6,9 @@ import errno
 from random import Random
 
 import pytest
+from simulated_disk import PowerCut, SimulatedDisk
 
 from forebay.store.disk.layout import STATE_DIRECTORY
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.journal.marker import Mark, read_mark, write_mark
 
 NAME = f"{STATE_DIRECTORY}/mark"

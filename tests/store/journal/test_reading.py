@@ -8,12 +8,12 @@ from zlib import crc32
 
 import pytest
 from journals import journal_on
+from simulated_disk import SimulatedDisk
 
 from forebay.store.account import Unlimited
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
+from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
-from forebay.store.index.block import BLOCK_SHIFT, Extent, Singles
 from forebay.store.index.index import Index
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.journal.journal import Journal
@@ -26,6 +26,7 @@ from forebay.store.journal.reading import (
     plan_regions,
     read_regions,
 )
+from forebay.store.numbering import BLOCK_SHIFT
 
 TIMESTAMP = 1_700_000_000_000
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Message, SettingsError
@@ -17,9 +19,7 @@ from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.forebay import Forebay
 from forebay.store.disk.disk import Disk, File, OsDisk
 from forebay.store.disk.layout import ARCHIVE, JOURNAL, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.maintenance.archive import Archive
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 STORE_ID = ManualClock().random_bytes(16)
 
@@ -32,7 +32,7 @@ class Archived:
     ) -> None:
         self.disk = disk or SimulatedDisk()
         self.elsewhere = (elsewhere or SimulatedDisk()) if is_elsewhere else None
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.open()
 
     def open(self, **fields: Any) -> None:

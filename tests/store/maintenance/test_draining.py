@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulated_bay import SimulatedBay
 
-from forebay.store.index.lane import DataLogUse
+from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.maintenance.draining import SOON_SECONDS, Draining
 
 

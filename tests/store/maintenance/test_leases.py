@@ -6,10 +6,10 @@ import errno
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.inspect.read_only import look
 from forebay.store.maintenance.leases import LEASES, Lease, end_lease, read_leases, write_lease
 

@@ -11,25 +11,25 @@ from crash_workload import canonical
 from journals import all_records, data_logs
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Message
 from forebay.cache.budget import Budget
 from forebay.store.disk.disk import File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import MESSAGE, RELOCATED, SURVIVORS, decode_slice, decode_survivors
 from forebay.store.index.lane import Lane
 from forebay.store.journal.reading import Region, StoredMessage, read_regions
 from forebay.store.maintenance import relocation, relocation_scan
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
 BODY = bytes(1000)
 
 
-def opened_on(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, **fields: Any) -> OpenStore:
-    return OpenStore(disk, metadata or MemoryMetadataStore(), **({"max_file_bytes": FILE_BYTES} | fields))
+def opened_on(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None, **fields: Any) -> OpenStore:
+    return OpenStore(disk, metadata or SimulatedMetadataStore(), **({"max_file_bytes": FILE_BYTES} | fields))
 
 
 def begin_data_log(opened: OpenStore) -> int:
@@ -79,9 +79,9 @@ def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
     assert journal_bytes(disk) <= 2 * live_bytes(opened) + 3 * FILE_BYTES
 
 
-def indexes_of(metadata: Any) -> list[MemoryMetadataStore]:
+def indexes_of(metadata: Any) -> list[SimulatedMetadataStore]:
     """No index, and each that a power cut could bring back, the newest last."""
-    return [MemoryMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
+    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
 
 
 def assert_same_places(one: OpenStore, other: OpenStore) -> None:
@@ -270,7 +270,7 @@ def test_copies_keep_sequence_timestamp_headers_and_priority() -> None:
         opened.clock.advance(n % 3)
         with opened.lock:
             contents = [(b"properties %d" % m, b"body %d of %d" % (m, n)) for m in range(n % 5)]
-            opened.store.add_slice(lanes[n % 4], opened.clock.time_ms(), [(b"", b"%d" % n), *contents])
+            opened.store.append_slice(lanes[n % 4], opened.clock.time_ms(), [(b"", b"%d" % n), *contents])
     begin_data_log(opened)
     for lane in lanes:
         opened.remove(3, 5, lane)

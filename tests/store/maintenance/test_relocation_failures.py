@@ -7,6 +7,8 @@ import errno
 import pytest
 from journals import all_records
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_relocation import (
     assert_bounded,
     fill_data_log,
@@ -19,19 +21,17 @@ from test_relocation import (
 
 from forebay.cache.budget import Budget
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import StoreFailed
 from forebay.store.format.record import SURVIVORS
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
 from forebay.store.maintenance import relocation
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 MEMORY_OF_A_STEP = relocation.STEP_CHARGE_BYTES
 
 
 def reopened_with_stuck_messages(disk: SimulatedDisk, count: int) -> tuple[OpenStore, list[int]]:
     """A store that has no data log open but its newest."""
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     stuck = with_stuck_messages(opened_on(disk, metadata), count)
     return opened_on(disk, metadata), stuck
 

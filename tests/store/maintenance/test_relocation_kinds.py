@@ -7,6 +7,8 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, send, settle, small_bay
 from test_crash import POWER_CUTS, _same
 from test_dump import rows_of
@@ -14,9 +16,8 @@ from test_dump import rows_of
 from forebay import Consumer, Delivery, Forebay, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
+from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.index.topic_lane import TopicLane
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 FILLER = 30
 FILLER_BYTES = 1000
@@ -44,7 +45,9 @@ def pending_in(bay: Forebay) -> Found:
     """Read from the journal, without a consumer."""
     store = bay._engine.store
     names = {number: destination.name for number, destination in store.destinations.items()}
-    lanes = [(names[lane.destination], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)]
+    lanes: list[tuple[str, JournaledLane]] = [
+        (names[lane.destination], lane) for lane in store.index.lanes.values() if not isinstance(lane, TopicLane)
+    ]
     for subscriber in store.subscriptions.by_number.values():
         name = f"{names[subscriber.facts.topic]}/{subscriber.facts.name}"
         lanes += [(name, lane) for lane in subscriber.lanes if lane is not None]
@@ -236,7 +239,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.settings = Settings(
             background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB", sync="always"
         )
@@ -247,7 +250,7 @@ class Life:
         """Acknowledged by a call that has not returned."""
         self.number = 0
 
-    def opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self.settings, ManualClock()), None)
 
     def body(self) -> bytes:
@@ -290,9 +293,9 @@ class Life:
         if self.random.random() < 0.15:
             self._examine(self.disk.crash_process(), _same(self.metadata))
         image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
-        self._examine(image, self.random.choice((self.metadata.crash(self.random), MemoryMetadataStore())))
+        self._examine(image, self.random.choice((self.metadata.crash(self.random), SimulatedMetadataStore())))
 
-    def _examine(self, image: SimulatedDisk, metadata: MemoryMetadataStore) -> None:
+    def _examine(self, image: SimulatedDisk, metadata: SimulatedMetadataStore) -> None:
         self.states += 1
         bay = self.opened(image, metadata)
         found = pending_in(bay)
@@ -304,7 +307,7 @@ class Life:
         if self.random.random() < 0.1:
             bay.cleanup()
             assert pending_in(bay) == found
-            again = self.opened(image.crash_power(self.random, PowerCut.SYNCED), MemoryMetadataStore())
+            again = self.opened(image.crash_power(self.random, PowerCut.SYNCED), SimulatedMetadataStore())
             assert pending_in(again) == found
 
     def run(self) -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from forebay.store.index.lane import DataLogUse
+from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.maintenance.relocation_plan import Choice, choose
 from forebay.store.maintenance.removable import removable
 from forebay.store.maintenance.throttle import CREDIT_BYTES_MAX, IDLE_SECONDS, Throttle

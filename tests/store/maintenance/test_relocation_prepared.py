@@ -8,14 +8,14 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from staged_stores import roll, small_bay
 from test_crash import POWER_CUTS, _same
 from test_relocation_kinds import fill
 
 from forebay import Forebay, Message, Settings, StoreFull, TransactionError
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 Outcome = dict[str, Counter[bytes]]
 """Queue -> bodies that are there once every prepared transaction is committed."""
@@ -215,7 +215,7 @@ class Life:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         self.settings = Settings(
             background=False, memory_limit="8MiB", index_cache_size="256KiB", max_file_length="64KiB", sync="always"
         )
@@ -228,7 +228,7 @@ class Life:
         self.ending: bytes | None = None
         """The one whose outcome is being written."""
 
-    def opened(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+    def opened(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
         return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, self.settings, ManualClock()), None)
 
     def prepare(self) -> None:
@@ -262,7 +262,7 @@ class Life:
             bay = self.opened(self.disk.crash_process(), _same(self.metadata))
         else:
             image = self.disk.crash_power(self.random, self.random.choice(POWER_CUTS))
-            metadata = self.random.choice((self.metadata.crash(self.random), MemoryMetadataStore()))
+            metadata = self.random.choice((self.metadata.crash(self.random), SimulatedMetadataStore()))
             bay = self.opened(image, metadata)
         xids = {transaction.xid for transaction in bay.prepared()}
         assert xids | {self.ending} == self.waiting.keys() | {self.ending}

@@ -6,10 +6,10 @@ import errno
 
 import pytest
 from journals import all_bodies, journal_on, power_cut
+from simulated_disk import SimulatedDisk
 
 from forebay import StoreFailed
 from forebay.store.disk.layout import reserve_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.journal.reserve import Reserve
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import StoreFailed, StoreFull
-from forebay.store.metadata.sqlite import MemoryMetadataStore, MetadataDamaged, MetadataFull
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 
 @pytest.fixture
@@ -20,13 +21,13 @@ def disk() -> SimulatedDisk:
 
 
 @pytest.fixture
-def metadata() -> MemoryMetadataStore:
-    return MemoryMetadataStore()
+def metadata() -> SimulatedMetadataStore:
+    return SimulatedMetadataStore()
 
 
 @pytest.mark.parametrize("is_readable", [False, True], ids=["unreadable", "readable, but no block"])
 def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next_open(
-    disk: SimulatedDisk, metadata: MemoryMetadataStore, is_readable: bool
+    disk: SimulatedDisk, metadata: SimulatedMetadataStore, is_readable: bool
 ) -> None:
     opened = OpenStore(disk, metadata, index_cache_bytes=0)
     lane = opened.lane()
@@ -54,7 +55,7 @@ def test_index_that_is_damaged_in_use_stops_the_store_and_is_rebuilt_by_the_next
 
 
 def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
-    disk: SimulatedDisk, metadata: MemoryMetadataStore
+    disk: SimulatedDisk, metadata: SimulatedMetadataStore
 ) -> None:
     opened = OpenStore(disk, metadata)
     first = opened.add(b"gone", b"here")
@@ -72,7 +73,7 @@ def test_index_of_another_form_is_rebuilt_when_a_replay_meets_it(
 @pytest.mark.parametrize("is_at_standstill", [False, True], ids=["checkpoint", "in the middle of a commit"])
 @pytest.mark.parametrize("problem", [MetadataDamaged, MetadataFull])
 def test_checkpoint_that_the_index_refuses_is_postponed_or_stops_the_store(
-    disk: SimulatedDisk, metadata: MemoryMetadataStore, problem: type[MetadataDamaged], is_at_standstill: bool
+    disk: SimulatedDisk, metadata: SimulatedMetadataStore, problem: type[MetadataDamaged], is_at_standstill: bool
 ) -> None:
     opened = OpenStore(disk, metadata)
     opened.add(b"here")

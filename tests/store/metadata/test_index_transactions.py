@@ -14,7 +14,8 @@ from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, cha
 import forebay
 from forebay import Message
 from forebay.store.metadata import checksum as census
-from forebay.store.metadata.sqlite import MetadataDamaged, MetadataFull, SqliteMetadataStore
+from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 Transact = Callable[..., None]
 BLOCK_MESSAGES = 512

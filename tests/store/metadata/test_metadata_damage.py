@@ -20,11 +20,8 @@ from metadata_stores import (
 )
 
 from forebay.store.metadata import sqlite as metadata_store
-from forebay.store.metadata.sqlite import (
-    MetadataDamaged,
-    MetadataFull,
-    SqliteMetadataStore,
-)
+from forebay.store.metadata.sqlite import SqliteMetadataStore
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 # SQLite: what it refuses
 

@@ -21,14 +21,10 @@ from metadata_stores import (
     ready_store,
     sqlite_store,
 )
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.metadata import sqlite as metadata_store
-from forebay.store.metadata.sqlite import (
-    MemoryMetadataStore,
-    MetadataDamaged,
-    MetadataStore,
-    Snapshot,
-)
+from forebay.store.metadata.store import MetadataDamaged, MetadataStore, Snapshot
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -45,7 +41,7 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[MetadataStore,
 
     if request.param == "sqlite":
         return sqlite_store(tmp_path), reopen_sqlite
-    return MemoryMetadataStore(), reopen_memory
+    return SimulatedMetadataStore(), reopen_memory
 
 
 @pytest.fixture
@@ -295,8 +291,8 @@ def test_kill_leaves_a_checkpoint_not_older_than_the_last_confirmed(tmp_path: Pa
 # Memory: simulated crashes
 
 
-def history_of_five() -> MemoryMetadataStore:
-    store = MemoryMetadataStore()
+def history_of_five() -> SimulatedMetadataStore:
+    store = SimulatedMetadataStore()
     for position in range(1, 6):
         change_at(position).commit_to(store)
         if position == 3:

@@ -12,14 +12,14 @@ import pytest
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from metadata_stores import change_at, history_until
+from simulated_disk import SimulatedDisk
 
 import forebay
 from forebay import Forebay, Message, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.metadata.memory import ROW_BYTES, VolatileMetadataStore
-from forebay.store.metadata.sqlite import MetadataDamaged, MetadataFull
+from forebay.store.metadata.memory import ROW_BYTES, MemoryMetadataStore
+from forebay.store.metadata.store import MetadataDamaged, MetadataFull
 
 PLACES = "kr-store/data/places.db"
 
@@ -39,7 +39,7 @@ def bodies(bay: Forebay) -> list[int]:
 
 
 def test_rows_are_what_was_put_and_their_bytes_are_counted() -> None:
-    store = VolatileMetadataStore(1 << 20)
+    store = MemoryMetadataStore(1 << 20)
     assert store.load() is None
     for position in range(1, 60):
         change_at(position).commit_to(store)
@@ -54,7 +54,7 @@ def test_rows_are_what_was_put_and_their_bytes_are_counted() -> None:
 
 
 def test_a_checkpoint_above_the_capacity_changes_nothing() -> None:
-    store = VolatileMetadataStore(10 * ROW_BYTES)
+    store = MemoryMetadataStore(10 * ROW_BYTES)
     store.commit(1, 0, b"", [(0, block, b"") for block in range(7)])
     assert not store.is_filling
     store.commit(1, 0, b"", [(0, 7, b"")])
@@ -132,8 +132,8 @@ def test_its_rows_are_a_fixed_part_of_the_memory_limit(tmp_path: Path) -> None:
         assert memory.held_bytes <= memory.limit_bytes == 8 << 20
 
 
-def small(disk: SimulatedDisk, capacity_bytes: int) -> tuple[OpenStore, VolatileMetadataStore]:
-    rows = VolatileMetadataStore(capacity_bytes)
+def small(disk: SimulatedDisk, capacity_bytes: int) -> tuple[OpenStore, MemoryMetadataStore]:
+    rows = MemoryMetadataStore(capacity_bytes)
     return OpenStore(disk, rows, max_file_bytes=1 << 20), rows
 
 
@@ -196,7 +196,7 @@ def test_a_backlog_of_which_only_the_rows_have_no_room_takes_acks_and_no_message
 
 def test_the_engine_survives_a_full_index_with_its_ledger_right() -> None:
     settings = Settings(persistent_index=False, memory_limit="4MiB", sync="never", background=False)
-    engine = Engine(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
+    engine = Engine(SimulatedDisk(), lambda _, capacity: MemoryMetadataStore(capacity), settings, ManualClock(1))
     bay = Forebay(engine, None)
     orders = bay.queue("orders")
     with pytest.raises(StoreFull) as full:
@@ -216,7 +216,7 @@ def test_the_engine_survives_a_full_index_with_its_ledger_right() -> None:
 
 def test_where_the_index_is_full_a_transaction_sends_no_more_either_and_commits_what_it_has() -> None:
     settings = Settings(persistent_index=False, memory_limit="4MiB", sync="never", background=False)
-    engine = Engine(SimulatedDisk(), lambda _, capacity: VolatileMetadataStore(capacity), settings, ManualClock(1))
+    engine = Engine(SimulatedDisk(), lambda _, capacity: MemoryMetadataStore(capacity), settings, ManualClock(1))
     bay = Forebay(engine, None)
     random, sent = Random(1), 0
     with pytest.raises(StoreFull, match="persistent_index=False"):

@@ -15,17 +15,17 @@ from random import Random
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_inode import SECTOR_BYTES
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import Forebay, JournalCorrupt, Message, Settings, StoreFailed
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL, STATE_DIRECTORY, data_log_id, data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
-from forebay.store.disk.simulated_inode import SECTOR_BYTES
 from forebay.store.format.record import DIRECTORY, MESSAGE, Header, crc32, decode_slice
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
 from forebay.store.message import Headers
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync="never")
 MARK = f"{STATE_DIRECTORY}/mark"
@@ -64,7 +64,7 @@ class ClosedStore:
     """A store that was closed cleanly, and all that is pending in it. Its own disk is never changed."""
 
     disk: SimulatedDisk
-    metadata: MemoryMetadataStore
+    metadata: SimulatedMetadataStore
     contents: Contents
     records: list[Stored]
 
@@ -78,8 +78,8 @@ class ClosedStore:
             disk.remove(MARK)
         return disk
 
-    def index(self) -> MemoryMetadataStore:
-        return MemoryMetadataStore(self.metadata._history[-1])
+    def index(self) -> SimulatedMetadataStore:
+        return SimulatedMetadataStore(self.metadata._history[-1])
 
     def at(self, data_log: int, offset: int) -> Stored:
         return next(
@@ -102,9 +102,9 @@ def _size(disk: SimulatedDisk, data_log: int) -> int:
     return len(disk.image()[data_log_name(data_log)])
 
 
-def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None) -> Forebay:
+def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None) -> Forebay:
     """Without metadata the index is lost."""
-    found = metadata if metadata is not None else MemoryMetadataStore()
+    found = metadata if metadata is not None else SimulatedMetadataStore()
     return Forebay(Engine(disk, lambda store_id, cache_bytes: found, SETTINGS, ManualClock(2)), None)
 
 
@@ -175,8 +175,8 @@ def store() -> ClosedStore:
     bay.queue("audit").send(b"last", headers={"x": None})
     bay.bay.close()
     names = {destination.number: destination.name for destination in bay.engine.store.destinations.values()}
-    metadata = MemoryMetadataStore(bay._metadata._history[-1])
-    contents = contents_of(opened(bay.disk.crash_process(), MemoryMetadataStore(metadata._history[-1])))
+    metadata = SimulatedMetadataStore(bay._metadata._history[-1])
+    contents = contents_of(opened(bay.disk.crash_process(), SimulatedMetadataStore(metadata._history[-1])))
     bodies = [body for _, body, _, _ in contents.values()]
     assert bodies == [b"", b"last", b"urgent", b"kept", b"many 0", b"many 1", b"price 1", b"price 2"]
     return ClosedStore(bay.disk, metadata, contents, list(_read_records(bay.disk, names)))
@@ -189,7 +189,7 @@ def check_all_but(bay: Forebay, store: ClosedStore, data_log: int, damaged: rang
     assert found == {at: message for at, message in store.contents.items() if at not in spoilt}
 
 
-def refused(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None) -> tuple[int, int]:
+def refused(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None) -> tuple[int, int]:
     """Opening must be refused and must change nothing; returns the place that it names."""
     before = disk.image()
     with pytest.raises(JournalCorrupt) as raised:

@@ -17,12 +17,13 @@ from random import Random
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_interplay_damage import busy_store, contents, opened, records
 from test_transaction_crash import same
 
 from forebay import Forebay, Message
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.errors import ForebayError
 from forebay.store.format.record import (
     ENTRY,
@@ -38,7 +39,6 @@ from forebay.store.format.record import (
 from forebay.store.inspect.dump import dump
 from forebay.store.inspect.read_only import look
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import examine_all, judge
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
@@ -151,7 +151,7 @@ def examine(seed: int, store: SimulatedBay) -> None:
     random = Random(seed)
     disk = store.disk.crash_process()
     what = forge(random, disk)
-    metadata = MemoryMetadataStore() if random.random() < 0.6 else same(store._metadata)
+    metadata = SimulatedMetadataStore() if random.random() < 0.6 else same(store._metadata)
     mode = random.choice(("refuse", "report"))
     readers: tuple[Callable[[], object], ...] = (
         lambda: judge(list(examine_all(disk))),

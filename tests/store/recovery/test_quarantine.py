@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from simulated_bay import SimulatedBay
+from simulated_disk import SimulatedDisk
 
 from forebay import Queue, StoreFailed, Topic
 from forebay.store.disk.layout import QUARANTINE
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.record import crc32
 from forebay.store.recovery.quarantine import PART_BYTES_MAX, PARTS_MAX, set_aside
 

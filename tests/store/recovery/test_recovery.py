@@ -13,30 +13,30 @@ from journals import data_log_header, data_logs, power_cut
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.account import Unlimited
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk, SimulatedFile
 from forebay.store.errors import JournalCorrupt
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX
 
 BODY = bytes(1000)
 LIVES = iter(range(1, 1 << 30))
 
 
-def reopen(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, **fields: int) -> OpenStore:
+def reopen(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None, **fields: int) -> OpenStore:
     """The next process, with salts of its own; without metadata the index is lost."""
-    return OpenStore(disk, metadata or MemoryMetadataStore(), clock=ManualClock(next(LIVES)), **fields)
+    return OpenStore(disk, metadata or SimulatedMetadataStore(), clock=ManualClock(next(LIVES)), **fields)
 
 
 @pytest.fixture
-def metadata() -> MemoryMetadataStore:
-    return MemoryMetadataStore()
+def metadata() -> SimulatedMetadataStore:
+    return SimulatedMetadataStore()
 
 
 @pytest.fixture
-def opened(metadata: MemoryMetadataStore) -> OpenStore:
+def opened(metadata: SimulatedMetadataStore) -> OpenStore:
     return OpenStore(SimulatedDisk(), metadata)
 
 
@@ -207,7 +207,7 @@ def test_tail_that_a_later_record_knew_is_corruption(opened: OpenStore) -> None:
 # What is reported and how much is replayed.
 
 
-def test_report_of_a_clean_shutdown(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_report_of_a_clean_shutdown(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 2)
     opened.store.close()
     report = reopen(disk_of(opened), metadata).report
@@ -215,7 +215,7 @@ def test_report_of_a_clean_shutdown(opened: OpenStore, metadata: MemoryMetadataS
     assert (report.truncated_bytes, report.quarantined, report.prepared) == (0, 0, 0)
 
 
-def test_clean_open_reads_no_message(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_clean_open_reads_no_message(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 20)
     opened.store.close()
     disk = disk_of(opened)
@@ -224,7 +224,7 @@ def test_clean_open_reads_no_message(opened: OpenStore, metadata: MemoryMetadata
     assert disk.calls["read"] - reads <= len(data_logs(disk)) + 3  # headers, the mark, and the end of the newest
 
 
-def test_kill_replays_only_what_follows_the_checkpoint(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_kill_replays_only_what_follows_the_checkpoint(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 3)
     opened.store.checkpoint()
     opened.add(b"x", b"y", b"z")
@@ -237,7 +237,7 @@ def test_time_of_recovery_is_reported() -> None:
     clock = ManualClock()
     disk = SimulatedDisk()
     disk.on_call = lambda call, name: clock.advance(0.25)
-    opened = OpenStore(disk, MemoryMetadataStore(), clock=clock)
+    opened = OpenStore(disk, SimulatedMetadataStore(), clock=clock)
     assert opened.report.seconds >= 0.25 * 10
 
 
@@ -267,7 +267,7 @@ def random_work(opened: OpenStore, random: Random, steps: int) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_full_replay_and_replay_since_the_checkpoint_both_equal_the_live_index(seed: int) -> None:
     random = Random(seed)
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     opened = OpenStore(SimulatedDisk(), metadata, clock=ManualClock(next(LIVES)))
     for _ in range(3):
         random_work(opened, random, 150)
@@ -312,7 +312,7 @@ class Killed(Exception):
     """The process ended here."""
 
 
-class Metadata(MemoryMetadataStore):
+class Metadata(SimulatedMetadataStore):
     """The process is killed behind its second commit."""
 
     commits = 0
@@ -344,13 +344,13 @@ def test_crash_in_the_middle_of_a_full_replay_costs_only_time(opened: OpenStore,
         assert len(again.bodies()) == again.lane().next_sequence > 10_000
 
 
-def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     """A power cut may take the newest checkpoints, but never a data log that they did not need any more."""
     fill(opened, 3)
     opened.store.checkpoint()
     old = metadata.load()
     assert old is not None
-    stale = MemoryMetadataStore()
+    stale = SimulatedMetadataStore()
     blocks = [(lane, block) for lane, runs in old.blocks.items() for run in runs for block in range(run[0], run[1] + 1)]
     stale.commit(old.position, old.epoch, old.root, [(*place, metadata.read_block(*place)) for place in blocks])
     newest = opened.add(b"newest")
@@ -366,7 +366,7 @@ def test_index_from_before_a_cleanup_is_rebuilt(opened: OpenStore, metadata: Mem
 
 
 def test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebuilt(
-    opened: OpenStore, metadata: MemoryMetadataStore
+    opened: OpenStore, metadata: SimulatedMetadataStore
 ) -> None:
     """Its own data log remains, and what follows that says nothing of the messages that it has pending."""
     fill(opened, 1)
@@ -428,7 +428,9 @@ def test_no_order_of_unlinks_brings_back_what_was_acknowledged(opened: OpenStore
     assert states >= 2**3
 
 
-def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(
+    opened: OpenStore, metadata: SimulatedMetadataStore
+) -> None:
     fill(opened, 3)
     opened.remove(0, opened.add(b"last"))
     before = disk_of(opened).crash_process()
@@ -446,7 +448,7 @@ def test_leftovers_of_a_drop_are_unlinked_and_named_nowhere(opened: OpenStore, m
     assert reopen(disk).report.quarantined == 0
 
 
-def test_dropped_data_logs_are_forgotten_by_the_next_life(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_dropped_data_logs_are_forgotten_by_the_next_life(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 3)
     opened.remove(0, opened.add(b"last"))
     assert opened.store.cleanup().deleted == (1, 2, 3)
@@ -468,7 +470,7 @@ def test_sequences_go_on_after_all_was_consumed_cleaned_up_and_the_index_lost(op
     assert opened.add(b"next") == last + 1
 
 
-def test_missing_data_log_is_refused_unless_it_was_dropped(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_missing_data_log_is_refused_unless_it_was_dropped(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     fill(opened, 4)
     opened.remove(7, 20)
     opened.store.close()
@@ -480,7 +482,7 @@ def test_missing_data_log_is_refused_unless_it_was_dropped(opened: OpenStore, me
         assert caught.value.data_log == 3
 
 
-def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, metadata: MemoryMetadataStore) -> None:
+def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, metadata: SimulatedMetadataStore) -> None:
     """The first try must not forget what it knew."""
     fill(opened, 2)
     disk = disk_of(opened).crash_process()
@@ -527,7 +529,7 @@ def test_data_log_that_cannot_be_opened_costs_its_messages_alone_until_it_can(is
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 def test_message_larger_than_a_data_log_comes_back(is_sealed: bool) -> None:
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=4096)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=4096)
     bodies = [b"small", Random(1).randbytes(50_000), b"small too"]
     for body in bodies:
         opened.add(body)

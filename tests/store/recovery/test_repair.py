@@ -10,14 +10,14 @@ from journals import data_logs, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, STATE_DIRECTORY, data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import ACK, LOST, LOST_BYTES, MESSAGE
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.quarantine import PARTS_MAX
 from forebay.store.recovery.repair import DamagedPlace
 from forebay.store.recovery.verify import examine_all, judge
@@ -31,7 +31,7 @@ class Filled:
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk()
-        self.metadata = MemoryMetadataStore()
+        self.metadata = SimulatedMetadataStore()
         opened = OpenStore(self.disk, self.metadata, max_file_bytes=FILE_BYTES)
         lane = opened.lane()
         self.bodies: dict[int, bytes] = {}
@@ -48,8 +48,8 @@ class Filled:
     def copy(self) -> SimulatedDisk:
         return self.disk.crash_process()
 
-    def index(self) -> MemoryMetadataStore:
-        return MemoryMetadataStore(self.metadata._history[-1])
+    def index(self) -> SimulatedMetadataStore:
+        return SimulatedMetadataStore(self.metadata._history[-1])
 
     def sequences_of(self, data_log: int, begin: int, end: int) -> set[int]:
         """Messages whose record, or the ack of which, meets these bytes."""
@@ -67,10 +67,10 @@ class Filled:
 FILLED = Filled()
 
 
-def reopened(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, *, report: bool = True) -> OpenStore:
+def reopened(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None, *, report: bool = True) -> OpenStore:
     return OpenStore(
         disk,
-        metadata or MemoryMetadataStore(),
+        metadata or SimulatedMetadataStore(),
         max_file_bytes=FILE_BYTES,
         clock=ManualClock(7),
         accepts_loss=report,
@@ -92,12 +92,12 @@ def readable(opened: OpenStore) -> dict[int, bytes]:
         at = run[1] + 1
 
 
-def check(disk: SimulatedDisk, metadata: MemoryMetadataStore | None, touched: set[int]) -> tuple[DamagedPlace, ...]:
+def check(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None, touched: set[int]) -> tuple[DamagedPlace, ...]:
     """All that was not touched is there; and what the repair left opens in the other mode without another word.
 
     Where the index is there, damage that it need not look at is not noticed.
     """
-    index = metadata or MemoryMetadataStore()
+    index = metadata or SimulatedMetadataStore()
     opened = reopened(disk, index)
     found = readable(opened)
     untouched = set(FILLED.bodies) - FILLED.gone - touched
@@ -351,7 +351,7 @@ def test_newer_format_is_refused_in_either_mode_and_left_as_it_is() -> None:
 
 
 def test_torn_tail_is_no_damage() -> None:
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     assert isinstance(opened.disk, SimulatedDisk)
     opened.disk.fail("write", 1, 5, written_bytes=100)
@@ -371,7 +371,7 @@ def test_queue_whose_name_is_lost_is_served_by_its_number() -> None:
     settings = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", on_missing_data_log="report")
     damaged = bay.disk.crash_process()
     damaged.flip_bit(data_log_name(1), record.offset + 20, 1)
-    again = Forebay(Engine(damaged, lambda *_: MemoryMetadataStore(), settings, ManualClock(3)), None)
+    again = Forebay(Engine(damaged, lambda *_: SimulatedMetadataStore(), settings, ManualClock(3)), None)
     assert again.destinations() == ["recovered-1"] and len(again.recovery.damaged) == 1
     with again.queue("recovered-1").subscribe() as consumer:
         assert [delivery.body for delivery in consumer.take(10)] == [b"kept"]
@@ -379,7 +379,7 @@ def test_queue_whose_name_is_lost_is_served_by_its_number() -> None:
 
 def test_record_of_loss_has_room_in_the_smallest_record() -> None:
     """An attest record has 32 bytes."""
-    opened = OpenStore(SimulatedDisk(), MemoryMetadataStore(), max_file_bytes=FILE_BYTES)
+    opened = OpenStore(SimulatedDisk(), SimulatedMetadataStore(), max_file_bytes=FILE_BYTES)
     opened.add(BODY)
     opened.store.journal.sync()
     assert opened.store.attest()

@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 from journals import data_logs
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import JournalCorrupt
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.format.branch import Branch, encode_branch, encode_commit
 from forebay.store.format.record import (
     ACK,
@@ -39,16 +40,15 @@ from forebay.store.format.state import (
     encode_subscription,
     encode_unsubscribe,
 )
-from forebay.store.index.block import BLOCK_MESSAGES
 from forebay.store.index.lane import Lane
-from forebay.store.journal.journal import OFFSET_BITS, Journal
-from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.journal.journal import Journal
+from forebay.store.numbering import BLOCK_MESSAGES, OFFSET_BITS
 
 NUMBER = 77 << 32 | 1
 
 
 def opened_on(disk: SimulatedDisk, *, accepts_loss: bool = False) -> OpenStore:
-    return OpenStore(disk, MemoryMetadataStore(), accepts_loss=accepts_loss)
+    return OpenStore(disk, SimulatedMetadataStore(), accepts_loss=accepts_loss)
 
 
 def place(journal: Journal, offset: int) -> int:
@@ -210,7 +210,7 @@ def test_end_of_a_subscription_that_nobody_knows_means_nothing() -> None:
 
 def test_data_log_whose_header_is_damaged_while_it_is_in_use_costs_its_own_messages() -> None:
     disk = SimulatedDisk()
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     OpenStore(disk, metadata).add(b"in the first")
     opened = OpenStore(disk, metadata)
     opened.add(b"in the second")
@@ -264,7 +264,7 @@ def test_survivors_undo_what_acks_did_that_are_gone(is_committed: bool) -> None:
 def test_survivors_of_a_data_log_with_a_hole_are_refused() -> None:
     """What is missing in it may be just what must not come back."""
     disk = SimulatedDisk()
-    metadata = MemoryMetadataStore()
+    metadata = SimulatedMetadataStore()
     opened = OpenStore(disk, metadata)
     lane = opened.lane()
     for n in range(4):

@@ -12,13 +12,14 @@ import pytest
 from closed_stores import Beside, GrowingDisk, place_of, places, records, rewrite, small_bay, two_data_logs, verdict_of
 from crash_workload import Mix, Model, Workload
 from manual_clock import ManualClock
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, JournalCorrupt, Message, Settings
 from forebay.dispatch.config.settings import SyncMode
 from forebay.dispatch.engine.engine import Engine
 from forebay.store.disk.disk import Disk, File
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.record import ACK, DIRECTORY, KIND_NAMES, MAGIC, MESSAGE, encode
 from forebay.store.inspect.dump import dump
 from forebay.store.journal.data_log import (
@@ -29,7 +30,6 @@ from forebay.store.journal.data_log import (
     encode_header,
 )
 from forebay.store.journal.scan import RELISTINGS_MAX
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 from forebay.store.recovery.verify import DataLogFacts, Verdict, examine, examine_all, judge
 
 SETTINGS = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB")
@@ -155,7 +155,7 @@ def test_bytes_behind_a_seal_and_zeros_before_the_next_data_log_are_named() -> N
     killed = small_bay(sync="always")
     killed.queue().send(b"body")
     disk = killed.disk.crash_process()
-    bay = Forebay(Engine(disk, lambda store_id, cache_bytes: MemoryMetadataStore(), SETTINGS, ManualClock(1)), None)
+    bay = Forebay(Engine(disk, lambda store_id, cache_bytes: SimulatedMetadataStore(), SETTINGS, ManualClock(1)), None)
     bay.close()
     end = disk.open_for_reading(name).size()
     assert verdict_of(disk) == Verdict((), None, 0)
@@ -237,7 +237,7 @@ def test_record_of_nonsense_that_verifies_is_a_finding_or_nothing_and_never_an_e
 def test_what_a_power_cut_leaves_is_a_tail_at_most(seed: int, sync: SyncMode) -> None:
     random = Random(seed)
     settings = Settings(background=False, memory_limit="4MiB", max_file_length="64KiB", sync=sync)
-    disk, metadata, clock = SimulatedDisk(), MemoryMetadataStore(), ManualClock(seed)
+    disk, metadata, clock = SimulatedDisk(), SimulatedMetadataStore(), ManualClock(seed)
 
     def examine_crash(call: str, name: str) -> None:
         for image in (disk.crash_process(), disk.crash_power(random, random.choice(list(PowerCut)))):
@@ -276,7 +276,7 @@ def test_verify_names_a_place_wherever_opening_is_refused() -> None:
             disk.open(name).truncate(random.randrange(size))
         verdict = verdict_of(disk)
         try:
-            Engine(disk, lambda store_id, cache_bytes: MemoryMetadataStore(), SETTINGS, ManualClock())
+            Engine(disk, lambda store_id, cache_bytes: SimulatedMetadataStore(), SETTINGS, ManualClock())
         except JournalCorrupt:
             assert verdict.findings or (verdict.tail is not None and data_log == 2), f"round {n}"
 

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 from message_stores import OpenStore
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 import forebay
 from forebay import JournalCorrupt, Message
 from forebay.store.disk.layout import data_log_name
-from forebay.store.disk.simulated_disk import SimulatedDisk
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
-from forebay.store.metadata.sqlite import MemoryMetadataStore
 
 BODY = b"1 kg tea" * 100
 
@@ -22,7 +22,7 @@ class Kept:
     """Four data logs and more, closed cleanly: nothing is left to replay."""
 
     def __init__(self) -> None:
-        self.disk, self.metadata = SimulatedDisk(), MemoryMetadataStore()
+        self.disk, self.metadata = SimulatedDisk(), SimulatedMetadataStore()
         opened = OpenStore(self.disk, self.metadata)
         for _ in range(20):
             opened.add(BODY, BODY)
@@ -40,7 +40,7 @@ class Kept:
         return disk
 
     def open(self, disk: SimulatedDisk, *, verifies_all: bool = True) -> OpenStore:
-        return OpenStore(disk, MemoryMetadataStore(self.metadata._history[-1]), verifies_all=verifies_all)
+        return OpenStore(disk, SimulatedMetadataStore(self.metadata._history[-1]), verifies_all=verifies_all)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ def test_a_whole_journal_and_a_torn_tail_are_accepted(kept: Kept) -> None:
 
 def test_dropped_data_logs_that_are_still_there_are_not_looked_at(kept: Kept) -> None:
     """A crash between the drop record and the deletion leaves them, and nobody needs them."""
-    disk, metadata = SimulatedDisk(), MemoryMetadataStore()
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
     opened = OpenStore(disk, metadata)
     for _ in range(20):
         opened.add(BODY, BODY)
@@ -110,7 +110,7 @@ def test_dropped_data_logs_that_are_still_there_are_not_looked_at(kept: Kept) ->
         content = bytearray(before.image()[data_log_name(data_log)])
         content[500] ^= 1
         left.open(data_log_name(data_log), create=True).append(bytes(content))
-    again = OpenStore(left, MemoryMetadataStore(metadata._history[-1]), verifies_all=True)
+    again = OpenStore(left, SimulatedMetadataStore(metadata._history[-1]), verifies_all=True)
     assert len(again.pending()) == 9
 
 

@@ -11,7 +11,8 @@ from forebay.cache.budget import Budget
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES, ArrivalAccount, SpillAccount
 from forebay.cache.spill.buffer import BATCH_BYTES, BATCH_MESSAGES, SpillBuffer
 from forebay.store.errors import StoreFull
-from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES, NOWHERE, NonPersistentLane
+from forebay.store.numbering import NOWHERE
+from forebay.store.tmp.non_persistent_lane import BLOCK_CHARGE_BYTES, NonPersistentLane
 
 
 def full_lane(count: int, ledger: Ledger | None = None) -> NonPersistentLane:

@@ -16,7 +16,8 @@ from forebay.store.disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_numbe
 from forebay.store.errors import Closed, StoreFailed, StoreFull
 from forebay.store.journal.reading import GAP_BYTES_MAX, REGION_BYTES_MAX
 from forebay.store.tmp import chunk as tmp_chunk
-from forebay.store.tmp.file import HEAD_BYTES, TmpFile, read_regions
+from forebay.store.tmp.chunk import TmpFile
+from forebay.store.tmp.file import HEAD_BYTES, read_regions
 from forebay.store.tmp.files import BATCH_BYTES_MAX, READERS_MAX
 from forebay.store.tmp.storage import TmpStorage, TmpStorageStatistics
 

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
+from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 from test_cleanup import uses_of
 
 import forebay
 from forebay import DestinationPolicy, Forebay, JournalCorrupt, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.engine.engine import Engine
-from forebay.store.disk.simulated_disk import PowerCut, SimulatedDisk
 from forebay.store.format.branch import (
     Branch,
     decode_branch,
@@ -30,9 +31,8 @@ from forebay.store.format.branch import (
 )
 from forebay.store.format.record import RecordDamaged
 from forebay.store.inspect.dump import dump
-from forebay.store.journal.journal import OFFSET_BITS
 from forebay.store.maintenance.removable import removable
-from forebay.store.metadata.sqlite import MemoryMetadataStore
+from forebay.store.numbering import OFFSET_BITS
 from forebay.store.recovery.verify import examine_all, judge
 from forebay.store.transactions import read_lengths
 
@@ -259,7 +259,7 @@ def test_what_was_open_at_a_crash_is_forgotten() -> None:
 # ------------------------------------------------------------------ commits larger than the index
 
 
-def engine_on(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
+def engine_on(disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Forebay:
     settings = Settings(background=False, memory_limit="16MiB", index_cache_size="256KiB", sync="never")
     return Forebay(Engine(disk, lambda store_id, cache_bytes: metadata, settings, ManualClock(3)), None)
 
@@ -267,7 +267,7 @@ def engine_on(disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Forebay:
 @pytest.mark.slow
 def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_nothing() -> None:
     """23 blocks of index for 38: checkpoints are made in the middle of the commit record."""
-    disk, metadata, random = SimulatedDisk(), MemoryMetadataStore(), Random(5)
+    disk, metadata, random = SimulatedDisk(), SimulatedMetadataStore(), Random(5)
     bay = engine_on(disk, metadata)
     first, second = bay.queue("first"), bay.queue("second")
     first.send_many(Message(b"old %d" % n) for n in range(5_000))
@@ -283,9 +283,9 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
 
     def crash(call: str, name: str) -> None:
         for image, left in (
-            (disk.crash_process(), MemoryMetadataStore(metadata._history[-1])),
+            (disk.crash_process(), SimulatedMetadataStore(metadata._history[-1])),
             (disk.crash_power(random, PowerCut.ANY), metadata.crash(random)),
-            (disk.crash_power(random, PowerCut.SYNCED), MemoryMetadataStore(metadata._history[-1])),
+            (disk.crash_power(random, PowerCut.SYNCED), SimulatedMetadataStore(metadata._history[-1])),
         ):
             opened = engine_on(image, left)
             outcomes.append((opened.queue("first").depth, opened.queue("second").depth))
@@ -302,7 +302,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
     bay._engine.audit()
     memory = bay.statistics().memory
     assert memory.held_bytes_max <= memory.limit_bytes
-    rebuilt = engine_on(disk.crash_process(), MemoryMetadataStore())
+    rebuilt = engine_on(disk.crash_process(), SimulatedMetadataStore())
     assert (rebuilt.queue("first").depth, rebuilt.queue("second").depth) == after
     taken = rebuilt.queue("second").subscribe(prefetch=0)
     number = 0
@@ -315,7 +315,7 @@ def test_a_crash_in_a_commit_that_the_index_cannot_hold_leaves_all_of_it_or_noth
 
 
 def test_others_go_on_beside_a_large_commit() -> None:
-    bay = engine_on(SimulatedDisk(), MemoryMetadataStore())
+    bay = engine_on(SimulatedDisk(), SimulatedMetadataStore())
     queue, other = bay.queue("large"), bay.queue("other")
     transaction = bay.transaction()
     queue.send_many((Message(b"x") for _ in range(20_000)), transaction=transaction)

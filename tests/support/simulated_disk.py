@@ -22,8 +22,9 @@ from enum import Enum
 from random import Random
 from typing import Final, NamedTuple
 
-from .disk import is_inside
-from .simulated_inode import Arrived, Inode, Luck, always, never
+from simulated_inode import Arrived, Inode, Luck, always, never
+
+from forebay.store.disk.disk import is_inside
 
 MUTATING_CALLS: Final = frozenset(
     ("create", "write", "sync", "truncate", "preallocate", "rename", "remove", "make_directory", "sync_directory")

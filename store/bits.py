@@ -1,0 +1,37 @@
+"""Bits: whole numbers as sets of small numbers, the lowest bit for the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def ones(low: int, high: int) -> int:
+    """Return the mask of the places low to high. O(high / 64)."""
+    return ((1 << (high - low + 1)) - 1) << low
+
+
+def first_run(mask: int, most: int) -> tuple[int, int]:
+    """Return the first run of ones as (first, last), cut to `most` of them. REQUIRES: the mask is not 0."""
+    first = (mask & -mask).bit_length() - 1
+    mask >>= first
+    length = (~mask & (mask + 1)).bit_length() - 1
+    return first, first + min(length, most) - 1
+
+
+def runs_of_ones(mask: int, base: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield each run of ones as (first, last), counted from base, in order."""
+    first = (mask & -mask).bit_length() - 1
+    last = mask.bit_length() - 1
+    if mask and mask.bit_count() == last - first + 1:
+        return iter(((base + first, base + last),))
+    return _several_runs(mask, base)
+
+
+def _several_runs(mask: int, base: int) -> Iterator[tuple[int, int]]:
+    while mask:
+        first = (mask & -mask).bit_length() - 1
+        mask >>= first
+        length = (~mask & (mask + 1)).bit_length() - 1
+        yield base + first, base + first + length - 1
+        mask >>= length
+        base += first + length

@@ -1,0 +1,192 @@
+"""Decoding: what the payload of each kind of record says, as one value of a type of its own.
+
+Everything that reads whole journals matches over these types: replay, dump,
+and the facts that offline queries are made of.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .branch import Branch, Commit, decode_branch, decode_commit, decode_rollback
+from .imports import ImportMark, decode_import
+from .record import (
+    ACK,
+    ATTEST,
+    COMMIT,
+    DELETE,
+    DESTINATION,
+    DROP,
+    HEADER_BYTES,
+    IMPORT,
+    LOST,
+    MESSAGE,
+    NEEDS,
+    PREPARE,
+    RETURN,
+    ROLLBACK,
+    STATE,
+    SUBSCRIBE,
+    SURVIVORS,
+    UNSUBSCRIBE,
+    Header,
+    Range,
+    Returned,
+    Slice,
+    Survivors,
+    decode_needs,
+    decode_ranges,
+    decode_returns,
+    decode_slice,
+    decode_survivors,
+)
+from .state import (
+    Destination,
+    State,
+    Subscription,
+    decode_delete,
+    decode_destination,
+    decode_state,
+    decode_subscription,
+    decode_unsubscribe,
+)
+
+
+class Acked(NamedTuple):
+    """Messages of one lane were acknowledged."""
+
+    number: int
+    """Of a destination, or of a subscription."""
+    priority: int
+    ranges: list[Range]
+
+
+class Counted(NamedTuple):
+    """Deliveries of messages of one lane did not end with an ack."""
+
+    number: int
+    """Of a destination, or of a subscription."""
+    priority: int
+    runs: list[Returned]
+
+
+class Deleted(NamedTuple):
+    """A queue was deleted with everything in it."""
+
+    number: int
+
+
+class Unsubscribed(NamedTuple):
+    """A durable subscription has ended."""
+
+    number: int
+
+
+class Dropped(NamedTuple):
+    """Nothing needs these data logs any more."""
+
+    data_logs: list[int]
+
+
+class Lost(NamedTuple):
+    """A repair gave up records that stood here."""
+
+
+class Attested(NamedTuple):
+    """All before that position is durable."""
+
+    position: int
+
+
+class RolledBack(NamedTuple):
+    """A transaction was rolled back."""
+
+    number: int
+
+
+class Survived(NamedTuple):
+    """Of all that was written to a data log this is left."""
+
+    data_log: int
+    ranges: list[Survivors]
+
+
+class Needed(NamedTuple):
+    """What each subscription needs of some messages of a topic's lane."""
+
+    run: Survivors
+    needs: list[Survivors]
+    """`lane` is the number of a subscription."""
+
+
+class Unknown(NamedTuple):
+    """A record without a payload of its own, such as the directory of a data log, or of a kind that nobody knows."""
+
+
+Payload = (
+    Slice
+    | Acked
+    | Counted
+    | Destination
+    | State
+    | Attested
+    | Dropped
+    | Commit
+    | Branch
+    | RolledBack
+    | Survived
+    | Subscription
+    | Unsubscribed
+    | Lost
+    | Deleted
+    | ImportMark
+    | Needed
+    | Unknown
+)
+
+
+def decode(header: Header, head: bytes) -> Payload:
+    """Return what a record says of which the head was verified. RecordDamaged when it says what cannot be."""
+    kind = header.kind
+    if kind == MESSAGE:
+        return decode_slice(header, head)
+    if kind == ACK:
+        number, ranges = decode_ranges(header, head)
+        return Acked(number, header.priority, ranges)
+    if kind == RETURN:
+        number, runs = decode_returns(header, head)
+        return Counted(number, header.priority, runs)
+    if kind == SURVIVORS:
+        return Survived(*decode_survivors(header, head))
+    if kind == NEEDS:
+        return Needed(*decode_needs(header, head))
+    if kind == ATTEST:
+        return Attested(header.durable)
+    if kind == LOST:
+        return Lost()
+    return _decode_payload(kind, head[HEADER_BYTES:])
+
+
+def _decode_payload(kind: int, payload: bytes) -> Payload:
+    """Return what the payload of a record says whose kind alone tells how to read it."""
+    if kind == STATE:
+        return decode_state(payload)
+    if kind == DROP:
+        return Dropped(decode_state(payload).data_logs)
+    if kind == COMMIT:
+        return decode_commit(payload)
+    if kind == PREPARE:
+        return decode_branch(payload)[0]
+    if kind == ROLLBACK:
+        return RolledBack(decode_rollback(payload))
+    if kind == DESTINATION:
+        return decode_destination(payload)
+    if kind == DELETE:
+        return Deleted(decode_delete(payload))
+    if kind == SUBSCRIBE:
+        return decode_subscription(payload)
+    if kind == UNSUBSCRIBE:
+        return Unsubscribed(decode_unsubscribe(payload))
+    if kind == IMPORT:
+        return decode_import(payload)[0]
+    return Unknown()

@@ -1,0 +1,50 @@
+"""Places: where wanted messages lie in a data log, as the index tells it to whoever reads them."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from .record import ENTRY_BYTES, SLICE_BYTES
+
+
+class Extent(NamedTuple):
+    """Wanted messages that lie in one record, in sequence order."""
+
+    data_log: int
+    offset: int
+    record_bytes: int
+    record_messages: int
+    skip: int
+    """How many messages of the record come before the first wanted one."""
+    first_sequence: int
+    messages: int
+
+
+class Singles(NamedTuple):
+    """Consecutive messages of one data log, each a record of its own: columns, because drains are made of them."""
+
+    data_log: int
+    first_sequence: int
+    offsets: array[int]
+    lengths: array[int]
+    """Content bytes of each."""
+
+    @property
+    def offset(self) -> int:
+        return self.offsets[0]
+
+    @property
+    def record_bytes(self) -> int:
+        """From the first to behind the last, what lies between them included."""
+        return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
+
+    @property
+    def messages(self) -> int:
+        return len(self.offsets)
+
+    def part(self, first: int, behind: int) -> Singles:
+        """Those with these indexes."""
+        return Singles(
+            self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
+        )

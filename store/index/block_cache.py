@@ -1,0 +1,218 @@
+"""The block cache: which blocks of the index are in RAM, within a share of memory that is charged.
+
+A block that differs from its row in the metadata store is dirty and stays; a
+clean one may leave RAM and is read back. So the cache is bounded as long as a
+checkpoint comes before too many blocks are dirty. A crash loses all of it:
+recovery replays the journal from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cachetools import LRUCache
+
+from ..account import Account
+from ..format.times import TIMES_BLOCKS, BlockTimes
+from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
+from .pending_lane import JournaledLane
+from .relocated import RelocatedPlaces
+
+BLOCKS_MIN: Final = 16
+
+
+def capacity_blocks(cache_bytes: int) -> int:
+    """Return how many blocks a cache of that size holds."""
+    return max(cache_bytes // BLOCK_CHARGE_BYTES, BLOCKS_MIN)
+
+
+class BlockHolder(JournaledLane):
+    """A lane with blocks, as far as the cache knows it."""
+
+    __slots__ = ("tail", "resident")
+
+    def __init__(self, number: int, destination: int, priority: int) -> None:
+        super().__init__(number, destination, priority)
+        self.tail: Block | None = None
+        """The block that grows, while it is in RAM."""
+        self.resident: dict[int, Block] = {}
+        """The blocks in RAM, by number."""
+
+
+class BlockCache:
+    """The bounded set of blocks in RAM. The state lock guards it."""
+
+    def __init__(
+        self,
+        account: Account,
+        cache_bytes: int,
+        holders: Mapping[int, BlockHolder],
+        read_block: Callable[[int, int], bytes],
+        doubt: Callable[[BlockDamaged], None],
+    ) -> None:
+        """account: pays for blocks; it must grant what fits cache_bytes. holders: all lanes by number.
+
+        read_block(lane, number): the row of a block. doubt: may raise another error where a row is no block; else
+        BlockDamaged is raised.
+        """
+        self.dirty: dict[tuple[int, int], Block] = {}
+        """(lane, block) -> the blocks that differ from their rows."""
+        self.is_filling = False
+        """A checkpoint soon would keep the cache from being crowded."""
+        self._account = account
+        self._capacity_blocks = capacity_blocks(cache_bytes)
+        self._holders = holders
+        self._read_block = read_block
+        self._doubt = doubt
+        self._resident_blocks = 0
+        """Blocks in RAM. One counts as `extra_blocks` more, here and in _dirty_extra."""
+        self._dirty_extra = 0
+        self._packed_bytes = 0
+        self._clean: LRUCache[tuple[int, int], Block] = LRUCache(maxsize=1 << 60)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many blocks are dirty that a checkpoint must come before more work."""
+        return 2 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether not even the work that a checkpoint does before it writes may make more blocks dirty."""
+        return 4 * (len(self.dirty) + self._dirty_extra) >= 3 * self._capacity_blocks
+
+    def has_room_for(self, blocks: int) -> bool:
+        """Return whether that many more blocks may become dirty before a checkpoint must come."""
+        return 2 * (len(self.dirty) + self._dirty_extra + blocks) <= self._capacity_blocks
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes charged to the account."""
+        return self._resident_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
+
+    def resize(self, cache_bytes: int) -> bool:
+        """Set another capacity; clean blocks above it leave at once. REQUIRES: no checkpoint is under way.
+
+        Return False where a checkpoint must come before all that is here fits.
+        """
+        self._capacity_blocks = capacity_blocks(cache_bytes)
+        self._make_room(0)
+        self._note_filling()
+        return self._resident_blocks <= self._capacity_blocks and not self.is_crowded
+
+    def admit(self, holder: BlockHolder, block: Block) -> None:
+        """Take the block into RAM, and send clean ones away where the cache is full."""
+        self._charge(1 + block.extra_blocks)
+        holder.resident[block.number] = block
+
+    def _make_room(self, blocks: int) -> None:
+        while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
+            (number, _), old = self._clean.popitem()
+            self._drop(self._holders[number], old)
+
+    def _charge(self, blocks: int) -> None:
+        self._make_room(blocks)
+        admitted = self._account.reserve(blocks * BLOCK_CHARGE_BYTES)
+        assert admitted, "the index's share of memory is guaranteed"
+        self._resident_blocks += blocks
+
+    def widen(self, block: Block) -> None:
+        """Make room in a dirty block for the places of its first relocated messages."""
+        self._widen(block, RELOCATED_BLOCKS - 1)
+        block.relocated = RelocatedPlaces()
+
+    def widen_for_times(self, block: Block) -> None:
+        """Make room in a dirty block for the times of its first message that has any."""
+        self._widen(block, TIMES_BLOCKS)
+        block.times = BlockTimes()
+
+    def _widen(self, block: Block, extra_blocks: int) -> None:
+        self._charge(extra_blocks)
+        block.extra_blocks += extra_blocks
+        self._dirty_extra += extra_blocks
+        self._note_filling()
+
+    def _note_filling(self) -> None:
+        if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
+            self.is_filling = True
+
+    def _drop(self, holder: BlockHolder, block: Block) -> None:
+        del holder.resident[block.number]
+        if holder.tail is block:
+            holder.tail = None
+        blocks = 1 + block.extra_blocks
+        self._resident_blocks -= blocks
+        self._account.release(blocks * BLOCK_CHARGE_BYTES)
+
+    def expel(self, holder: BlockHolder, block: Block) -> None:
+        """Take the block out of RAM, dirty or not."""
+        if self.dirty.pop((holder.number, block.number), None) is not None:
+            self._dirty_extra -= block.extra_blocks
+        self._clean.pop((holder.number, block.number), None)
+        self._drop(holder, block)
+
+    def touch(self, holder: BlockHolder, block: Block) -> None:
+        """Mark a clean block dirty: it differs from its row from now on."""
+        block.is_dirty = True
+        self._clean.pop((holder.number, block.number), None)
+        self.dirty[holder.number, block.number] = block
+        self._dirty_extra += block.extra_blocks
+        if 4 * (len(self.dirty) + self._dirty_extra) >= self._capacity_blocks:
+            self.is_filling = True
+
+    def fetch(self, holder: BlockHolder, number: int) -> Block:
+        """Read a block that is not in RAM, and keep it. Raises BlockDamaged, or what `doubt` raises instead."""
+        block = self._read(holder, number)
+        self.admit(holder, block)
+        self._clean[holder.number, number] = block
+        return block
+
+    def peek(self, holder: BlockHolder, number: int) -> Block:
+        """Return a block with pending messages; where it is not in RAM, it is read and not kept."""
+        return holder.resident.get(number) or self._read(holder, number)
+
+    def _read(self, holder: BlockHolder, number: int) -> Block:
+        packed = self._read_block(holder.number, number)
+        try:
+            return Block.unpack(number, packed)
+        except BlockDamaged as damage:
+            self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
+            raise
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def take_dirty(self) -> list[tuple[int, Block, bytes]]:
+        """Pack what a checkpoint must write, as (lane, block, bytes). The blocks stay in RAM until `release_packed`."""
+        taken: list[tuple[int, Block, bytes]] = []
+        for (number, _), block in self.dirty.items():
+            block.is_dirty = False
+            taken.append((number, block, block.pack()))
+        self.dirty.clear()
+        self._dirty_extra = 0
+        self.is_filling = False
+        self._packed_bytes = sum(len(packed) for _, _, packed in taken)
+        admitted = self._account.reserve(self._packed_bytes)
+        assert admitted, "the index's share of memory is guaranteed"
+        return taken
+
+    def release_packed(self) -> None:
+        """Give back the memory of the bytes that take_dirty returned."""
+        self._account.release(self._packed_bytes)
+        self._packed_bytes = 0
+
+    def settle(self, holder: BlockHolder, block: Block, is_stored: bool) -> None:
+        """Let a block of take_dirty be clean, or dirty again if it was not stored. It is in RAM and was not touched."""
+        if is_stored:
+            self._clean[holder.number, block.number] = block
+        else:
+            self.touch(holder, block)
+
+    def _check(self) -> None:
+        blocks = [block for holder in self._holders.values() for block in holder.resident.values()]
+        assert self._resident_blocks == sum(1 + block.extra_blocks for block in blocks)
+        assert self._dirty_extra == sum(block.extra_blocks for block in self.dirty.values())
+        for block in blocks:
+            relocated_blocks = 0 if block.relocated is None else RELOCATED_BLOCKS - 1
+            assert block.extra_blocks == relocated_blocks + (0 if block.times is None else TIMES_BLOCKS)
+        for (number, block_number), block in self.dirty.items():
+            assert block.is_dirty and self._holders[number].resident[block_number] is block

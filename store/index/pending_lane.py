@@ -1,0 +1,93 @@
+"""What every lane can be asked, whoever knows where its messages are."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from ..bits import first_run, ones
+from ..format.places import Extent, Singles
+from ..format.times import DUE, NEVER, Times
+from ..numbering import BLOCK_MESSAGES
+
+PENDING_SLOTS: Final = (
+    "number",
+    "destination",
+    "priority",
+    "next_sequence",
+    "pending_messages",
+    "pending_bytes",
+    "earliest",
+)
+
+
+class PendingLane:
+    """What dispatch asks of every lane, whatever knows where its messages are. The state lock guards it."""
+
+    __slots__ = PENDING_SLOTS
+
+    def __init__(self, number: int, destination: int, priority: int) -> None:
+        self.number = number
+        self.destination = destination
+        self.priority = priority
+        self.next_sequence = 0
+        self.pending_messages = 0
+        self.pending_bytes = 0
+        self.earliest = [NEVER, NEVER]
+        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
+
+    @property
+    def depth(self) -> tuple[int, int]:
+        """Pending messages and their content bytes."""
+        return self.pending_messages, self.pending_bytes
+
+    def is_pending(self, sequence: int) -> bool:
+        raise NotImplementedError
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        raise NotImplementedError
+
+    def lengths(self, first: int, last: int) -> array[int]:
+        """Content bytes of first..last, which lie in one block and are pending."""
+        raise NotImplementedError
+
+    def times_of(self, sequence: int) -> Times:
+        """When a pending message is due, or was not long ago, and when it expires."""
+        raise NotImplementedError
+
+    def waiting(self, first: int, last: int) -> int:
+        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        raise NotImplementedError
+
+    def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        if self.earliest[DUE] == NEVER:
+            return self.pending_run(sequence, most)
+        while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
+            first, last = run
+            ready = ~self.waiting(first, last) & ones(0, last - first)
+            if ready:
+                low, high = first_run(ready, most)
+                return first + low, first + high
+            sequence = last + 1
+        return None
+
+
+class JournaledLane(PendingLane):
+    """A lane of messages in the journal: what MessageStore plans reads of and acknowledges."""
+
+    __slots__ = ()
+
+    def remove(self, first: int, last: int, ack_data_log: int) -> int:
+        """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending."""
+        raise NotImplementedError
+
+    def remove_one(self, sequence: int, ack_data_log: int) -> int:
+        """Take one sequence out; the path of every single ack."""
+        raise NotImplementedError
+
+    def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
+        """Return where first..last lie; they lie in one block and are pending."""
+        raise NotImplementedError

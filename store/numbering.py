@@ -1,0 +1,25 @@
+"""Numbering: how numbers of lanes, blocks, positions and sequences are put together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LANE_SHIFT: Final = 4
+"""A lane's number is that of its destination, or subscription, shifted by so many bits, and its priority."""
+LANE_MASK: Final = (1 << LANE_SHIFT) - 1
+PRIORITIES: Final = 10
+"""Priorities are below it, so that they fit those bits."""
+VOLATILE: Final = 1 << 48
+"""Set in numbers of lanes of non-persistent messages: no lane of the index, and no subscription's, has this bit."""
+
+BLOCK_SHIFT: Final = 9
+"""A block has the messages of which the sequences, shifted by so many bits, are its number."""
+BLOCK_MESSAGES: Final = 1 << BLOCK_SHIFT
+BLOCK_MASK: Final = BLOCK_MESSAGES - 1
+
+OFFSET_BITS: Final = 32
+"""A position in the journal is the id of a data log, shifted by so many bits, and an offset in that file."""
+OFFSET_MASK: Final = (1 << OFFSET_BITS) - 1
+
+NOWHERE: Final = (1 << 63) - 1
+"""Greater than every sequence."""

@@ -1,0 +1,31 @@
+"""The parts of a store that recovery brings up to the journal, made once and handed on together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .disk.disk import Disk
+from .index.deduplication import Deduplication
+from .index.index import Index
+from .index.subscriptions import Subscriptions
+from .metadata.store import MetadataStore
+from .transactions import Transactions
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """What a store consists of besides its journal, which is begun once recovery has found where it goes on."""
+
+    disk: Disk
+    metadata: MetadataStore
+    index: Index
+    subscriptions: Subscriptions
+    transactions: Transactions
+    duplicates: Deduplication
+
+    def reset(self) -> None:
+        """Forget all that was learnt from the journal, as before a full replay."""
+        self.index.reset()
+        self.subscriptions.reset()
+        self.transactions.clear()
+        self.duplicates.clear()

@@ -1,0 +1,96 @@
+"""The picture of imports: no circle of files inside a floor, with imports counted that only types need."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import forebay
+
+ROOT = Path(forebay.__file__).parent
+FLOORS = ("store",)
+"""Those in which no circle is left."""
+
+
+def modules_of(root: Path, package: str) -> dict[str, Path]:
+    """Every module of a package by its dotted name, a package by the name of its folder."""
+    found: dict[str, Path] = {}
+    for path in sorted((root / package).rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(name: str, path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    """Modules among those given that a file imports anywhere, whether at run time or for types alone.
+
+    A name that is taken from a package counts as its module where there is one of that name.
+    """
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name.removeprefix("forebay.") for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *((node.module or "").split(".") if node.module else [])])
+            source = source.removeprefix("forebay.")
+            targets = [f"{source}.{alias.name}" for alias in node.names]
+            targets = [target if target in modules else source for target in targets]
+        else:
+            continue
+        yield from (target for target in targets if target in modules and target != name)
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node, by Tarjan's algorithm. O(nodes + edges)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph[node]):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def graph_of(root: Path, package: str) -> dict[str, set[str]]:
+    modules = modules_of(root, package)
+    return {name: set(imported(name, path, modules)) for name, path in modules.items()}
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_no_circle_of_files(floor: str) -> None:
+    assert circles(graph_of(ROOT, floor)) == []
+
+
+def test_a_circle_is_found_also_where_only_types_close_it(tmp_path: Path) -> None:
+    files = {
+        "floor/__init__.py": "",
+        "floor/a.py": "from .room.b import B\n",
+        "floor/room/__init__.py": "",
+        "floor/room/b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from . import c\n",
+        "floor/room/c.py": "import forebay.floor.a\nimport os\n",
+        "floor/d.py": "from .a import A\nfrom .room import c\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert circles(graph_of(tmp_path, "floor")) == [["floor.a", "floor.room.b", "floor.room.c"]]

@@ -1,0 +1,119 @@
+"""A metadata store for simulated crashes: in memory, with every checkpoint that a restart may find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from forebay.store.format.times import DUE, EXPIRY, NEVER
+from forebay.store.metadata.checksum import UNBOUNDED, parts_of, row_of, survey, timed_rows
+from forebay.store.metadata.store import MetadataDamaged, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoint:
+    """What one commit of the memory store left. A block that is None was damaged, and so was all if not readable."""
+
+    position: int
+    epoch: int
+    root: bytes
+    blocks: Mapping[tuple[int, int], bytes | None]
+    is_readable: bool = True
+
+
+class SimulatedMetadataStore:
+    """The same contract for simulated crashes: `crash` gives the store that a restart would find.
+
+    Checkpoints share their blocks and are never changed, so the history costs a dict a commit.
+    """
+
+    is_persistent = True
+    is_filling = False
+
+    def __init__(self, checkpoint: _Checkpoint | None = None, *, transaction_adds: int = UNBOUNDED) -> None:
+        self._transaction_adds = transaction_adds
+        self._history = [checkpoint]
+        """The last synced state, then every newer one; None: empty."""
+
+    def load(self) -> Snapshot | None:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        if checkpoint is None:
+            return None
+        if not checkpoint.is_readable:
+            raise MetadataDamaged("simulated damage")
+        blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(checkpoint.blocks))
+        earliest: dict[int, tuple[int, int]] = {}
+        for kind in (DUE, EXPIRY):
+            for lane in blocks:
+                for time, _ in self.timed(kind, lane, (0, -1), NEVER, 1):
+                    due, expiry = earliest.get(lane, (0, 0))
+                    earliest[lane] = (time, expiry) if kind == DUE else (due, time)
+        return Snapshot(checkpoint.position, checkpoint.epoch, checkpoint.root, blocks, earliest)
+
+    def commit(
+        self,
+        position: int,
+        epoch: int,
+        root: bytes,
+        puts: Sequence[tuple[int, int, bytes]],
+        deletes: Sequence[tuple[int, int]] = (),
+        delete_lanes: Sequence[int] = (),
+    ) -> None:
+        """See MetadataStore."""
+        before = self._history[-1]
+        if before is not None and not before.is_readable:
+            raise MetadataDamaged("simulated damage")
+        if len(parts_of(puts, self._transaction_adds)) > 1:
+            # What a crash between the transactions of one checkpoint leaves.
+            self._history.append(_Checkpoint(0, 0, b"", {}, is_readable=False))
+        lanes = frozenset(delete_lanes)
+        blocks = {} if before is None else {place: old for place, old in before.blocks.items() if place[0] not in lanes}
+        for place in deletes:
+            blocks.pop(place, None)
+        blocks.update({(lane, block): packed for lane, block, packed in puts})
+        self._history.append(_Checkpoint(position, epoch, root, blocks))
+
+    def read_block(self, lane: int, block: int) -> bytes:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        packed = None if checkpoint is None else checkpoint.blocks.get((lane, block))
+        if packed is None:
+            raise MetadataDamaged(f"block {block} of lane {lane} is absent or damaged")
+        return packed
+
+    def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
+        """See MetadataStore."""
+        checkpoint = self._history[-1]
+        blocks = checkpoint.blocks if checkpoint is not None else {}
+        rows = (row_of(*place, packed) for place, packed in blocks.items() if place[0] == lane and packed is not None)
+        return timed_rows(rows, kind, behind, until_ms, most)
+
+    def resize_cache(self, cache_bytes: int) -> int:
+        """See MetadataStore. Nothing of it counts."""
+        return cache_bytes
+
+    def clear(self) -> None:
+        """As with files, a power cut may still bring back what was cleared."""
+        self._history.append(None)
+
+    def close(self) -> None:
+        """Nothing to release; the contents stay for `crash`."""
+
+    def synced(self) -> None:
+        """All that was committed is on the device: no crash goes behind it any more."""
+        del self._history[:-1]
+
+    def crash(self, random: Random, *, damaged: bool = False) -> SimulatedMetadataStore:
+        """What a restart may find: a state not older than the last synced one, or nothing.
+
+        damaged: a state that `load` refuses, or one with a block that `read_block` refuses.
+        """
+        checkpoint = random.choice([*self._history, None])
+        if damaged and checkpoint is not None and checkpoint.blocks and random.random() < 0.5:
+            place = random.choice(sorted(checkpoint.blocks))
+            checkpoint = replace(checkpoint, blocks={**checkpoint.blocks, place: None})
+        elif damaged:
+            checkpoint = _Checkpoint(0, 0, b"", {}, is_readable=False)
+        return SimulatedMetadataStore(checkpoint, transaction_adds=self._transaction_adds)
