@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import forebay
 from forebay.dispatch.config.activemq_importer import field_names
 from forebay.dispatch.config.activemq_mapping import rows
 from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings
+from forebay.store.errors import ForebayError
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = "docs/pictures/packages.svg"
@@ -77,6 +79,29 @@ def _written(value: object) -> str:
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)
+
+
+def errors_tree() -> str:
+    """Return the tree of errors, each with the first sentence of its docstring."""
+    lines = [ForebayError.__name__, *_errors_below(ForebayError, "")]
+    width = max(line.index("\0") for line in lines[1:]) + 2
+    return "\n".join(["```text", lines[0], *(_columns(line, width) for line in lines[1:]), "```"])
+
+
+def _errors_below(parent: type[ForebayError], indent: str) -> Iterator[str]:
+    """Yield a line for each error below one, with a NUL between its name and its meaning."""
+    children = [child for child in parent.__subclasses__() if child.__name__ in forebay.__all__]
+    for child in children:
+        is_last = child is children[-1]
+        documentation = inspect.cleandoc(child.__doc__ or "")
+        [meaning] = re.findall(r"\A(.*?)\.(?=\s|$)", documentation, re.DOTALL)
+        yield f"{indent}{'└─' if is_last else '├─'} {child.__name__}\0{meaning[0].lower()}{meaning[1:]}"
+        yield from _errors_below(child, indent + ("   " if is_last else "│  "))
+
+
+def _columns(line: str, width: int) -> str:
+    name, meaning = line.split("\0")
+    return f"{name:<{width}}{' '.join(meaning.split())}"
 
 
 # ------------------------------------------------------------------ packages
@@ -172,6 +197,7 @@ def _row(shapes: list[str], names: list[str], top: int) -> None:
 BLOCKS = {
     "docs/reference/settings.md": ("settings", defaults_table),
     "docs/reference/policies.md": ("policies", policies_table),
+    "docs/reference/errors.md": ("errors", errors_tree),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
     "docs/internals/overview.md": ("layers", layers_list),
 }
