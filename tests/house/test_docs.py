@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import tomllib
 from collections.abc import Callable
@@ -156,6 +157,20 @@ def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
     text = TEXTS[page]
     assert text.count("**Question.**") == 1 and "**Answer.**" in text and "**Measurement.**" in text
     assert f"({Path(page).name})" in TEXTS["docs/decisions/index.md"]
+
+
+FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
+IS_DISSOLVED = (ROOT / "dispatch" / "core" / "monitor.py").is_file()
+
+
+@pytest.mark.skipif(not IS_DISSOLVED, reason="the pages name the owners that take the place of the one engine")
+@pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
+def test_classes_and_methods_named_exist(page: str) -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, source_files(*FLOORS)))
+    for name in re.findall(r"`((?:[A-Z][a-z]+){2,}(?:\.[a-z_]+)?)(?:\(.*\))?`", FENCED.sub("", TEXTS[page])):
+        cls, _, member = name.partition(".")
+        assert re.search(rf"^(?:class {cls}\b|{cls}\b.* = )", sources, re.MULTILINE) or hasattr(builtins, cls), name
+        assert not member or re.search(rf"\b{member}\b", sources), name
 
 
 def test_every_page_is_in_the_navigation() -> None:
