@@ -201,6 +201,12 @@ def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) ->
     assert {name for row in layers.rows for name in row} == inside
 
 
+@pytest.mark.parametrize("floor", ["store", "dispatch"])
+def test_overview_names_every_package(floor: str) -> None:
+    packages = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
+    assert packages <= set(re.findall(rf"`{floor}\.(\w+)`", TEXTS["docs/internals/overview.md"]))
+
+
 # ------------------------------------------------------------------ reference and guide
 
 
