@@ -20,6 +20,7 @@ PYTEST_TARGET ?= tests
 SUITES ?=
 PEERS ?=
 PEERS_VENV := .venv-peers
+DOCS_VENV := .venv-docs
 WORKS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
@@ -58,7 +59,7 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test check lint format soak bench bench-baseline bench-peers bench-scale coverage wheel install clean
+.PHONY: help demo test check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -99,7 +100,22 @@ bench-scale: $(STAMP) ## what grows with depth, sizes, consumers, queues and sel
 coverage: $(STAMP) ## which branches no test takes
 	$(PYTEST) --cov --cov-report=term-missing:skip-covered $(PYTEST_ARGS) $(PYTEST_TARGET)
 
+# The site reads the source without importing it. It gets a copy under the package's name.
+docs: $(DOCS_VENV)/installed ## the documentation as a site in build/site; fails on a broken link
+	@rm -rf $(DOCS_VENV)/source && mkdir -p $(DOCS_VENV)/source/forebay
+	@cp -R *.py py.typed store cache dispatch pipeline $(DOCS_VENV)/source/forebay
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict --quiet
+
+docs-tables: $(STAMP) ## write the generated tables and pictures of the documentation
+	$(RUN) -P tests/support/reference.py
+
 install: $(STAMP) ## only make the environment
+
+$(DOCS_VENV)/installed: pyproject.toml | $(STAMP)
+	@$(RUN) -m venv $(DOCS_VENV)
+	@$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+	    $$($(RUN) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])')
+	@touch $@
 
 # Packages of other queues, in an environment of their own. One that pip cannot get is left out of the comparison.
 $(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
@@ -110,7 +126,7 @@ $(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
 	@touch $@
 
 clean: ## remove what make made
-	rm -rf .venv .venv-wheel .venv-compiled $(PEERS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
+	rm -rf .venv .venv-wheel .venv-compiled $(PEERS_VENV) $(DOCS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
 
 # setuptools takes whatever an earlier build left in build/, files deleted since among them.
 wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl

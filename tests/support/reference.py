@@ -1,4 +1,7 @@
-"""The reference tables of the documentation, made from the source that they describe."""
+"""The generated parts of the documentation: tables of settings, policies and ActiveMQ properties, and the packages.
+
+`make docs-tables` writes them. tests/house/test_docs.py fails where a page has another text.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,45 @@ import ast
 import dataclasses
 import inspect
 import itertools
+import re
+import textwrap
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
-from forebay import DestinationPolicy, Settings
+import forebay
 from forebay.dispatch.config.activemq_importer import field_names
 from forebay.dispatch.config.activemq_mapping import rows
+from forebay.dispatch.config.policy import DestinationPolicy
+from forebay.dispatch.config.settings import Settings
+from forebay.store.errors import ForebayError
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURE = "docs/pictures/packages.svg"
+
+# ------------------------------------------------------------------ tables
 
 
 def defaults_table() -> str:
-    """Return all fields of Settings as a Markdown table."""
+    """Return the fields of Settings as a Markdown table, made from their docstrings."""
     return _table(Settings)
 
 
 def policies_table() -> str:
-    """Return all fields of DestinationPolicy as a Markdown table."""
+    """Return the fields of DestinationPolicy as a Markdown table, made from their docstrings."""
     return _table(DestinationPolicy)
 
 
 def properties_table() -> str:
-    """Return which ActiveMQ property becomes which field, as a Markdown table."""
-    fields, policy_fields = field_names(Settings), field_names(DestinationPolicy)
+    """Return which property of an ActiveMQ configuration becomes which field, as a Markdown table."""
+    fields = {False: field_names(Settings), True: field_names(DestinationPolicy)}
     elements: dict[tuple[str, str], list[str]] = {}
     for element, row, is_policy in rows():
         if row.field:
-            field = f"`{row.field}`" + (" of the policy" if is_policy else "")
-            is_there = row.field in (policy_fields if is_policy else fields)
-            note = "; ".join(filter(None, [row.note, "" if is_there else "not honoured yet"]))
-            becomes = field + (f" ({note})" if note else "")
+            assert row.field in fields[is_policy], row
+            note = f" ({row.note})" if row.note else ""
+            becomes = f"`{row.field}`" + (" of the policy" if is_policy else "") + note
             elements.setdefault((row.property, becomes), []).append(f"`{element}`")
     lines = [f"| `{name}` | {', '.join(found)} | {becomes} |" for (name, becomes), found in elements.items()]
     return "\n".join(["| property | of | becomes |", "|---|---|---|", *lines])
@@ -42,15 +57,15 @@ def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
     defaults = {
         entry.name: {} if entry.default is dataclasses.MISSING else entry.default for entry in dataclasses.fields(kind)
     }
-    rows = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
+    lines = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
     for name, documentation in _documented_fields(kind):
         meaning, price = documentation.split("\n")
-        rows.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
-    return "\n".join(rows)
+        lines.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
+    return "\n".join(lines)
 
 
 def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
-    """Yield the fields that may be given, each with the docstring below it."""
+    """Yield each field that has a docstring below it, with that docstring."""
     definition = ast.parse(inspect.getsource(kind)).body[0]
     assert isinstance(definition, ast.ClassDef)
     for statement, following in itertools.pairwise(definition.body):
@@ -60,6 +75,150 @@ def _documented_fields(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _written(value: object) -> str:
+    """Return a value as one writes it in a call."""
     if isinstance(value, str):
         return f'"{value}"'
     return f"{value:_}" if type(value) is int else repr(value)
+
+
+def errors_tree() -> str:
+    """Return the tree of errors, each with the first sentence of its docstring."""
+    lines = [ForebayError.__name__, *_errors_below(ForebayError, "")]
+    width = max(line.index("\0") for line in lines[1:]) + 2
+    return "\n".join(["```text", lines[0], *(_columns(line, width) for line in lines[1:]), "```"])
+
+
+def _errors_below(parent: type[ForebayError], indent: str) -> Iterator[str]:
+    """Yield a line for each error below one, with a NUL between its name and its meaning."""
+    children = [child for child in parent.__subclasses__() if child.__name__ in forebay.__all__]
+    for child in children:
+        is_last = child is children[-1]
+        documentation = inspect.cleandoc(child.__doc__ or "")
+        [meaning] = re.findall(r"\A(.*?)\.(?=\s|$)", documentation, re.DOTALL)
+        yield f"{indent}{'└─' if is_last else '├─'} {child.__name__}\0{meaning[0].lower()}{meaning[1:]}"
+        yield from _errors_below(child, indent + ("   " if is_last else "│  "))
+
+
+def _columns(line: str, width: int) -> str:
+    name, meaning = line.split("\0")
+    return f"{name:<{width}}{' '.join(meaning.split())}"
+
+
+# ------------------------------------------------------------------ packages
+
+
+class Layers(NamedTuple):
+    """One contract of import-linter: packages of one container, from the top down."""
+
+    container: str
+    """The package that all of them lie in, such as "forebay.dispatch"."""
+    rows: list[list[str]]
+    """Names relative to the container. Those in one row do not import each other."""
+
+
+def layers() -> list[Layers]:
+    """Return the contracts of type "layers" in pyproject.toml, the one of the whole package first."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    found = [layer for contract in contracts if contract["type"] == "layers" for layer in _layers(contract)]
+    return sorted(found, key=lambda layer: layer.container.count("."))
+
+
+def _layers(contract: dict[str, list[str]]) -> Iterator[Layers]:
+    given = [re.split(r"\s*[|:]\s*", line.strip("() ")) for line in contract["layers"]]
+    if "containers" in contract:
+        for container in contract["containers"]:
+            yield Layers(container, [[name.strip("() ") for name in row] for row in given])
+        return
+    parts = [name.strip("() ").split(".") for row in given for name in row]
+    common = [names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, zip(*parts, strict=False))]
+    container = ".".join(common[: min(len(common), min(map(len, parts)) - 1)])
+    yield Layers(container, [[name.strip("() ").removeprefix(f"{container}.") for name in row] for row in given])
+
+
+def layers_list() -> str:
+    """Return the contracts as Markdown: for each container its layers, the top one first."""
+    parts = []
+    for container, found in layers():
+        lines = "\n".join("  ".join(row) for row in found)
+        parts.append(f"`{container}`, the top layer first:\n\n```text\n{lines}\n```")
+    return "\n\n".join(parts)
+
+
+ROW_HEIGHT = 30
+WIDTH = 900
+NAME_WIDTH = 130
+COLOURS = {"store": "#d9e8f5", "cache": "#f6e9b2", "dispatch": "#d5eee8", "pipeline": "#eadcf0"}
+
+
+def packages_picture() -> str:
+    """Return the contracts as an SVG: a band for each package of the root, and in it a row for each of its layers."""
+    whole, *inner = layers()
+    inside = {found.container.removeprefix(f"{whole.container}."): found.rows for found in inner}
+    shapes: list[str] = []
+    top = 10
+    for row in whole.rows:
+        top = _band(shapes, row, inside.get(row[0], []), top)
+    body = textwrap.indent("\n".join(shapes), "  ")
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{top + 4}" viewBox="0 0 {WIDTH} {top + 4}" '
+        'role="img" font-family="system-ui, -apple-system, \'Segoe UI\', \'DejaVu Sans\', sans-serif" font-size="13">\n'
+        "  <title>Packages in layers. Each imports only what lies below it.</title>\n"
+        f'  <rect width="{WIDTH}" height="{top + 4}" rx="8" fill="#ffffff"/>\n{body}\n</svg>\n'
+    )
+
+
+def _band(shapes: list[str], names: list[str], rows_inside: list[list[str]], top: int) -> int:
+    """Draw one layer of the whole package. Return where the next one begins."""
+    height = max(1, len(rows_inside)) * ROW_HEIGHT + 8
+    fill = COLOURS.get(names[0], "#eceff3")
+    shapes.append(f'<rect x="10" y="{top}" width="{WIDTH - 20}" height="{height}" rx="6" fill="{fill}"/>')
+    middle = top + height / 2 + 5
+    shapes.append(f'<text x="24" y="{middle:g}" fill="#24292f" font-weight="600">{", ".join(names)}</text>')
+    for number, row in enumerate(rows_inside):
+        _row(shapes, row, top + 6 + number * ROW_HEIGHT)
+    return top + height + 6
+
+
+def _row(shapes: list[str], names: list[str], top: int) -> None:
+    width = (WIDTH - NAME_WIDTH - 24) / len(names)
+    for number, name in enumerate(names):
+        left = NAME_WIDTH + number * width
+        shapes.append(
+            f'<rect x="{left:g}" y="{top}" width="{width - 6:g}" height="{ROW_HEIGHT - 4}" rx="4" fill="#ffffff" '
+            'stroke="#8c959f"/>'
+        )
+        middle = left + (width - 6) / 2
+        shapes.append(f'<text x="{middle:g}" y="{top + 18}" text-anchor="middle" fill="#24292f">{name}</text>')
+
+
+# ------------------------------------------------------------------ pages
+
+BLOCKS = {
+    "docs/reference/settings.md": ("settings", defaults_table),
+    "docs/reference/policies.md": ("policies", policies_table),
+    "docs/reference/errors.md": ("errors", errors_tree),
+    "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
+    "docs/internals/overview.md": ("layers", layers_list),
+}
+"""Page, name of the block in it, and what makes the block."""
+
+
+def block(name: str, text: str) -> str:
+    """Return a generated block as it stands in a page."""
+    return f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
+
+
+def write() -> None:
+    """Write every generated part into its page."""
+    for page, (name, make) in BLOCKS.items():
+        path = ROOT / page
+        text = path.read_text(encoding="utf-8")
+        begin = text.index(f"<!-- {name} -->")
+        end = text.index(marker := f"<!-- /{name} -->") + len(marker)
+        path.write_text(text[:begin] + block(name, make()) + text[end:], encoding="utf-8")
+    (ROOT / PICTURE).write_text(packages_picture(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

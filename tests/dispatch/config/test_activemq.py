@@ -10,7 +10,6 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pytest
-from reference import properties_table
 
 import forebay
 from forebay import DestinationPolicy, Settings, SettingsError, SettingsWarning
@@ -19,7 +18,6 @@ from forebay.dispatch.config.activemq_importer import Finding, read_activemq
 from forebay.dispatch.config.activemq_mapping import POLICY_PROPERTIES, PROPERTIES, UNKNOWN_ELEMENTS, rows
 
 SAMPLES = Path(__file__).parent / "activemq"
-README = Path(__file__).parents[3] / "README.md"
 
 FIELDS = {entry.name for entry in dataclasses.fields(Settings) if entry.init}
 POLICY_FIELDS = {entry.name for entry in dataclasses.fields(DestinationPolicy)}
@@ -218,10 +216,6 @@ def test_redelivery_of_the_plugin_becomes_a_policy(tmp_path: Path) -> None:
     for text, attempts in (("0", 1), ("-1", None)):
         path = written(tmp_path, broker(f'<redeliveryPolicy queue="orders" maximumRedeliveries="{text}"/>'))
         assert quiet(path).policies["orders"].max_attempts == attempts
-
-
-def test_readme_has_the_table() -> None:
-    assert f"<!-- activemq -->\n{properties_table()}\n<!-- /activemq -->" in README.read_text(encoding="utf-8")
 
 
 # ------------------------------------------------------------------ values

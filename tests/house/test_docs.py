@@ -1,0 +1,389 @@
+"""The documentation: what it shows runs, what it names is there, and its generated parts are those of the code."""
+
+from __future__ import annotations
+
+import builtins
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import reference
+
+import forebay
+from forebay.__main__ import main
+from forebay.benchmarks.load.scenario_file import read_scenario, shipped
+from forebay.cache import shares
+from forebay.store.format import record
+from forebay.store.format.record import ENTRY_BYTES, HEADER_BYTES, KIND_NAMES, MESSAGE, RANGE, SLICE_BYTES
+from forebay.store.journal.data_log import (
+    DATA_LOG_HEADER_BYTES,
+    DIRECTORY_MARK,
+    FORMAT_VERSION,
+    RECORDS_MAX,
+    DataLogHeader,
+    encode_header,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", *DOCS)
+TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
+
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SOURCE_NAME = re.compile(r"`([\w/]+\.(?:py|toml|yml|yaml|json))`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+LINES_MAX = {
+    "README.md": 200,
+    "docs/internals/overview.md": 300,
+    "docs/internals/": 200,
+    "docs/decisions/": 60,
+    "": 300,
+}
+"""The first that a page's name begins with holds. CHANGELOG.md grows with each version."""
+
+
+def section(text: str, heading: str) -> str:
+    """Return what stands below a heading, up to the next one of any level."""
+    match = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match is not None, f"no section {heading!r}"
+    return match[1]
+
+
+def code(text: str) -> str:
+    """Return inline code and shell examples; prose is left out."""
+    shell = [match[2] for match in FENCED.finditer(text) if match[1] == "sh"]
+    return "\n".join([*re.findall(r"`([^`\n]+)`", FENCED.sub("", text)), *shell])
+
+
+def rows(text: str) -> list[list[str]]:
+    """Return the cells of a table, without its heading. A | that is escaped divides no cells."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[2:]]
+
+
+def source_files(*folders: str) -> set[str]:
+    """Return the modules that hold any code."""
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {path.relative_to(ROOT).as_posix() for path in found if path.stat().st_size}
+
+
+def anchors(text: str) -> set[str]:
+    """Return what links to a page may name behind #: its headings, as GitHub and mkdocs write them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+# ------------------------------------------------------------------ all pages
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python\n" in TEXTS[page]])
+def test_examples_run_and_print_what_they_say(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each page by itself, in a new directory, so that it can be read alone."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    said: list[str] = []
+    for match in FENCED.finditer(TEXTS[page]):
+        if match[1] == "python":
+            line = TEXTS[page].count("\n", 0, match.start(2))
+            exec(compile("\n" * line + match[2], page, "exec"), names)
+            said += re.findall(r"print\(.*\)  # (.*)", match[2])
+    assert capsys.readouterr().out.splitlines() == said
+
+
+def test_pages_with_examples_are_those_one_would_expect() -> None:
+    """Else a mistake in a fence would switch examples off unseen."""
+    with_examples = {page for page in PAGES if "```python\n" in TEXTS[page]}
+    guide = ("getting-started", "queues", "topics", "transactions", "redelivery", "limits", "asyncio", "bulk-and-spark")
+    assert with_examples >= {"README.md", *(f"docs/guide/{name}.md" for name in guide)}
+    assert sum(text.count("  # ") for page, text in TEXTS.items() if page in with_examples) > 20
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_make_targets_named_exist(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bmake ([a-z-]+)", code(TEXTS[page])))
+    assert page != "README.md" or {"demo", "test"} <= named
+    assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_resolve(page: str) -> None:
+    for link in LINK.findall(FENCED.sub("", TEXTS[page])):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        assert target.exists(), link
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), link
+
+
+@pytest.mark.parametrize("page", DOCS)
+def test_site_has_only_links_into_itself(page: str) -> None:
+    """mkdocs knows no file outside of docs/."""
+    for link in LINK.findall(FENCED.sub("", TEXTS[page])):
+        if "://" not in link:
+            assert ((ROOT / page).parent / link.partition("#")[0]).resolve().is_relative_to(ROOT / "docs"), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_and_tests_named_exist(page: str) -> None:
+    assert [name for name in SOURCE_NAME.findall(TEXTS[page]) if not (ROOT / name).is_file()] == []
+    for file, function in re.findall(r"(tests/[\w/]+\.py)::(test_\w+)", TEXTS[page]):
+        assert f"def {function}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{function}"
+
+
+def test_reports_of_other_brokers_have_their_tests() -> None:
+    assert len(re.findall(r"tests/[\w/]+\.py::test_\w+", TEXTS["docs/other-brokers.md"])) >= 16
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "CHANGELOG.md"])
+def test_no_page_is_too_long(page: str) -> None:
+    [most, *_] = [most for begin, most in LINES_MAX.items() if page.startswith(begin)]
+    assert len(TEXTS[page].splitlines()) <= most
+
+
+def test_readme_is_short() -> None:
+    assert len(TEXTS["README.md"].encode()) <= 16 * 1024
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if re.search(r"decisions/\d", page)])
+def test_a_decision_has_one_question_and_its_measurement(page: str) -> None:
+    text = TEXTS[page]
+    assert text.count("**Question.**") == 1 and "**Answer.**" in text and "**Measurement.**" in text
+    assert f"({Path(page).name})" in TEXTS["docs/decisions/index.md"]
+
+
+FLOORS = ("store", "cache", "dispatch", "pipeline", "tests/support")
+IS_DISSOLVED = (ROOT / "dispatch" / "core" / "monitor.py").is_file()
+
+
+@pytest.mark.skipif(not IS_DISSOLVED, reason="the pages name the owners that take the place of the one engine")
+@pytest.mark.parametrize("page", [page for page in DOCS if page.startswith("docs/internals/")])
+def test_classes_and_methods_named_exist(page: str) -> None:
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in map(ROOT.joinpath, source_files(*FLOORS)))
+    for name in re.findall(r"`((?:[A-Z][a-z]+){2,}(?:\.[a-z_]+)?)(?:\(.*\))?`", FENCED.sub("", TEXTS[page])):
+        cls, _, member = name.partition(".")
+        assert re.search(rf"^(?:class {cls}\b|{cls}\b.* = )", sources, re.MULTILINE) or hasattr(builtins, cls), name
+        assert not member or re.search(rf"\b{member}\b", sources), name
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    named = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(f"docs/{name}" for name in named) == DOCS
+
+
+# ------------------------------------------------------------------ generated parts
+
+
+@pytest.mark.parametrize("page", reference.BLOCKS)
+def test_generated_part_is_the_one_that_is_generated(page: str) -> None:
+    """`make docs-tables` writes it."""
+    name, make = reference.BLOCKS[page]
+    assert reference.block(name, make()) in TEXTS[page]
+
+
+def test_picture_of_packages_is_the_one_that_is_generated() -> None:
+    """`make docs-tables` writes it."""
+    assert (ROOT / reference.PICTURE).read_text(encoding="utf-8") == reference.packages_picture()
+
+
+@pytest.mark.parametrize("layers", reference.layers()[1:], ids=lambda layers: layers.container)
+def test_layers_of_a_package_name_all_that_is_in_it(layers: reference.Layers) -> None:
+    folder = ROOT.joinpath(*layers.container.split(".")[1:])
+    inside = {path.name for path in folder.iterdir() if path.is_dir() and (path / "__init__.py").is_file()}
+    inside |= {path.stem for path in folder.glob("*.py") if path.stat().st_size and path.name != "__init__.py"}
+    assert {name for row in layers.rows for name in row} == inside
+
+
+@pytest.mark.parametrize("floor", ["store", "dispatch"])
+def test_overview_names_every_package(floor: str) -> None:
+    packages = {path.parent.name for path in (ROOT / floor).glob("*/__init__.py")}
+    assert packages <= set(re.findall(rf"`{floor}\.(\w+)`", TEXTS["docs/internals/overview.md"]))
+
+
+# ------------------------------------------------------------------ reference and guide
+
+
+def test_commands_and_scenarios_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    commands = re.findall(r"^ {4}([a-z]+)\b", capsys.readouterr().out, re.MULTILINE)
+    table = rows(TEXTS["docs/reference/command-line.md"])
+    assert [re.findall(r"forebay ([a-z]+)", row[0]) for row in table] == [[command] for command in commands]
+    assert all(f"`{name}`" in table[0][1] for name in shipped())
+    for command, row in zip(commands, table, strict=True):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        options = set(re.findall(r"--[a-z]+", capsys.readouterr().out))
+        assert set(re.findall(r"--[a-z]+", " ".join(row))) == options - {"--help"}
+
+
+def test_scenario_that_is_shown_is_one(tmp_path: Path) -> None:
+    [shown] = [match[2] for match in FENCED.finditer(TEXTS["docs/guide/load-testing.md"]) if match[1] == "toml"]
+    path = tmp_path / "shown.toml"
+    path.write_text(shown, encoding="utf-8")
+    assert read_scenario(str(path)).kills == 1
+
+
+def test_members_named_are_there(tmp_path: Path) -> None:
+    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
+        queue = bay.queue("orders")
+        queue.send(b"1 kg tea")
+        with queue.subscribe() as consumer:
+            [delivery] = consumer.take()
+            transaction = bay.transaction()
+            objects = {"Forebay": bay, "Queue": queue, "Topic": bay.topic("prices")}
+            objects |= {"Consumer": consumer, "Delivery": delivery, "Transaction": transaction}
+            for name, members in rows(section(TEXTS["docs/reference/api.md"], "API"))[1:]:
+                found = objects.pop(name.strip("`"))
+                named = set(re.findall(r"`([a-z_]+)", members))
+                public = {member for member in dir(found) if not member.startswith("_")}
+                assert named <= public
+                # Of these two, the engine uses some that are nobody else's business.
+                assert named == public or found in (consumer, transaction)
+    assert objects == {}
+
+
+def test_memory_pages_have_every_holder_and_every_share(tmp_path: Path) -> None:
+    guide, internals = TEXTS["docs/guide/memory.md"], TEXTS["docs/internals/cache.md"]
+    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as bay:
+        holders = bay.statistics().memory.holders
+    assert all(f"`{name}`" in guide and f"`{name}`" in internals for name in holders)
+    for share in (
+        shares.HEAD_QUEUE_CACHE_SHARE,
+        shares.PENDING_CACHE_SHARE,
+        shares.TARGET_LISTS_SHARE,
+        shares.DISPATCH_AREA_SHARE,
+    ):
+        assert f"{100 * share:g} %" in guide and f"{100 * share:g} %" in internals
+    assert shares.LARGE_MESSAGE_SHARE == 1 / 8 and "an eighth" in guide and "an eighth" in internals
+
+
+def test_tree_of_errors_is_whole() -> None:
+    [tree] = [match[2] for match in FENCED.finditer(TEXTS["docs/reference/errors.md"])]
+    named = re.findall(r"(\w+)  +\w", tree)
+    errors = {
+        name
+        for name in forebay.__all__
+        if isinstance(found := getattr(forebay, name), type) and issubclass(found, forebay.ForebayError)
+    }
+    assert {"ForebayError", *named} == errors
+
+
+def test_loggers_named_are_those_there_are() -> None:
+    sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in source_files("store", "cache", "dispatch"))
+    loggers = set(re.findall(r'getLogger\("(.+?)"\)', sources))
+    named = [cell for row in rows(section(TEXTS["docs/guide/diagnostics.md"], "Logs")) for cell in row[:1]]
+    assert {name.strip("`") for name in named} == loggers
+
+
+def test_changelog_begins_with_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    headings = re.findall(r"^## (\S+)", TEXTS["CHANGELOG.md"], re.MULTILINE)
+    assert headings[0] == version
+
+
+# ------------------------------------------------------------------ bytes on disk
+
+FORMAT = TEXTS["docs/internals/on-disk-format.md"]
+
+
+def table_of_bytes(heading: str) -> list[list[str]]:
+    """Return the first table of a section."""
+    table = section(FORMAT, heading)
+    begin = table.index("| offset |")
+    return rows(table[begin : table.index("\n\n", begin)])
+
+
+def bytes_of_slice() -> tuple[bytes, dict[str, int]]:
+    data = record.encode_one(
+        salt=0xA1A2A3A4,
+        word=0x0B1B2B3B4B5B << 16 | record.MAGIC,
+        epoch=0xC1C2C3C4,
+        durable=0xD1D2D3D4D5D6D7D8,
+        priority=7,
+        destination=0xE1E2E3E4,
+        sequence=0xF1F2F3F4F5F6F7F8,
+        timestamp=0x0102030405060708,
+        properties=b"properties",
+        body=b"body",
+    )
+    return data, {
+        "crc": record.crc32(data[4 : SLICE_BYTES + ENTRY_BYTES], 0xA1A2A3A4),
+        "length": len(data),
+        "kind": MESSAGE,
+        "flags": 7,
+        "count": 1,
+        "magic": record.MAGIC,
+        "log sequence": 0x0B1B2B3B4B5B,
+        "epoch": 0xC1C2C3C4,
+        "durable": 0xD1D2D3D4D5D6D7D8,
+        "destination": 0xE1E2E3E4,
+        "first sequence": 0xF1F2F3F4F5F6F7F8,
+        "timestamp": 0x0102030405060708,
+        "crc of message": record.crc32(b"propertiesbody"),
+        "content length": len(b"propertiesbody"),
+        "properties length": len(b"properties"),
+    }
+
+
+def bytes_of_ack() -> tuple[bytes, dict[str, int]]:
+    data = record.encode_ack(1, record.MAGIC, 2, 3, 4, 0xE1E2E3E4, 0xF1F2F3F4F5F6F7F8, 0xA1A2A3A4)
+    return data, {"destination": 0xE1E2E3E4, "first sequence": 0xF1F2F3F4F5F6F7F8, "messages": 0xA1A2A3A4}
+
+
+def bytes_of_data_log_header() -> tuple[bytes, dict[str, int]]:
+    header = DataLogHeader(0xA1A2A3A4, bytes(range(16)), 0xB1B2B3B4, 0xC1C2C3C4, 0xD1D2D3D4D5D6D7D8, 0xE1E2E3E4E5E6E7E8)
+    data = encode_header(header)
+    return data, {
+        "magic": int.from_bytes(b"FOREBAY1", "little"),
+        "version": FORMAT_VERSION,
+        "header bytes": DATA_LOG_HEADER_BYTES,
+        "salt": header.salt,
+        "store id": int.from_bytes(header.store_id, "little"),
+        "data log id": header.data_log,
+        "epoch": header.epoch,
+        "first log sequence": header.first_sequence,
+        "created": header.created,
+        "crc": record.crc32(data[:56]),
+        "padding": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "begin", "end", "make"),
+    [
+        ("Data log header", 0, DATA_LOG_HEADER_BYTES, bytes_of_data_log_header),
+        ("Record header", 0, HEADER_BYTES, bytes_of_slice),
+        ("Slice", HEADER_BYTES, SLICE_BYTES + ENTRY_BYTES, bytes_of_slice),
+        ("Ack", HEADER_BYTES, HEADER_BYTES + 4 + RANGE.size, bytes_of_ack),
+    ],
+)
+def test_table_of_bytes_is_what_is_written(
+    heading: str, begin: int, end: int, make: Callable[[], tuple[bytes, dict[str, int]]]
+) -> None:
+    data, values = make()
+    at = begin
+    for offset, size, name in table_of_bytes(heading):
+        assert int(offset) == at, f"{name} begins at {at}"
+        at += int(size)
+        assert int.from_bytes(data[int(offset) : at], "little") == values[name], name
+    assert at == end
+
+
+def test_kinds_of_records_are_those_there_are() -> None:
+    table = section(FORMAT, "Record header")
+    kinds = rows(table[table.index("| kind | name |") :])
+    assert {int(number): name for number, name, _ in kinds} == KIND_NAMES
+
+
+def test_numbers_of_the_format_are_those_of_the_code() -> None:
+    assert f"{RECORDS_MAX:,} records" in FORMAT
+    assert DIRECTORY_MARK.to_bytes(4, "little") == b"FDIR" and "`FDIR`" in FORMAT
+    assert record.RECORD_BYTES_MAX == (1 << 30) + (1 << 20) and "1 GiB + 1 MiB" in FORMAT
