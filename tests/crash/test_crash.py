@@ -32,7 +32,6 @@ from forebay import Delivery, Forebay, StoreFailed
 from forebay.dispatch.config.settings import SyncMode
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.metadata.checksum import UNBOUNDED
-from forebay.store.metadata.memory import MemoryMetadataStore
 
 STATES = 60_000
 """Power cuts with sync="always"; with the other modes and settings, the deletions and the kills, they are 100,000."""
@@ -137,7 +136,7 @@ class Deletions(Queues):
     def is_looked_at(self, call: str, name: str) -> bool:
         return call in ("remove", "sync_directory") and name.startswith(JOURNAL)
 
-    def crashes(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Iterator[Left]:
+    def crashes(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Iterator[Left]:
         place = self.place
         for _ in range(DELETION_CUTS):
             self.place = place

@@ -10,11 +10,11 @@ from interplay_model import QUEUES, TOPICS
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
-from forebay.store.metadata.memory import MemoryMetadataStore
 
 SELECTORS = {"third": "kind = 0"}
 
@@ -74,7 +74,7 @@ def _settle(bay: Forebay, turn: int) -> None:
     bay.queue("prices").purge()
 
 
-def opened(disk: SimulatedDisk, metadata: MemoryMetadataStore, **fields: Any) -> Forebay:
+def opened(disk: SimulatedDisk, metadata: SimulatedMetadataStore, **fields: Any) -> Forebay:
     settings = Settings(background=False, memory_limit="8MiB", max_file_length="64KiB", **fields)
     return open_forebay(disk, metadata, settings, ManualClock())
 

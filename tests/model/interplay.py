@@ -20,6 +20,7 @@ from interplay_model import QUEUES, TOPICS, UNLIMITED, Model, check_stored, end_
 from interplay_workload import PENDING_MAX, WEIGHTS, Workload
 from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Forebay, Message, Settings, StoreFailed, StoreFull
 from forebay.dispatch.config.settings import SyncMode
@@ -40,7 +41,7 @@ from forebay.store.format.record import (
 )
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, Walk, decode_data_log_header
 from forebay.store.maintenance import relocation
-from forebay.store.metadata.memory import MemoryMetadataStore, VolatileMetadataStore
+from forebay.store.metadata.memory import MemoryMetadataStore
 from forebay.store.metadata.store import MetadataStore
 
 MARK = "kr-store/state/mark"
@@ -84,7 +85,7 @@ class Interplay(CrashingWorkload[Model]):
     def open(
         self,
         disk: SimulatedDisk,
-        metadata: MemoryMetadataStore,
+        metadata: SimulatedMetadataStore,
         clock: ManualClock | None = None,
         **fields: Any,
     ) -> Forebay:
@@ -94,7 +95,7 @@ class Interplay(CrashingWorkload[Model]):
             if settings.persistent_index:
                 return metadata
             metadata.clear()
-            return VolatileMetadataStore(cache_bytes)
+            return MemoryMetadataStore(cache_bytes)
 
         clock = clock or ManualClock(self.random.getrandbits(64))
         try:
@@ -118,7 +119,7 @@ class Interplay(CrashingWorkload[Model]):
                 if disk.capacity_bytes == UNLIMITED:
                     raise
             if is_index_lost:
-                life.metadata = MemoryMetadataStore()
+                life.metadata = SimulatedMetadataStore()
                 if random.random() < 0.5:
                     on_call, disk.on_call = disk.on_call, None
                     disk.remove(MARK)
@@ -198,21 +199,21 @@ class Interplay(CrashingWorkload[Model]):
         elif fate < 0.45:
             self._damage(untouched, metadata, model)
 
-    def _recover_again(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _recover_again(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """Twice is once, and the index made from the journal is the one that was kept."""
         self.place += " again"
         fields: dict[str, Any] = {"persistent_index": True}
         kept = self.open(image.crash_process(), same(metadata), **fields)
-        rebuilt = self.open(image.crash_process(), MemoryMetadataStore(), **fields)
+        rebuilt = self.open(image.crash_process(), SimulatedMetadataStore(), **fields)
         assert described(kept) == described(rebuilt)
         for bay in (kept, rebuilt):
             model.check(self._found(bay, model), loses=False)
 
-    def _end_prepared(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _end_prepared(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """What survived is given its outcome, which holds also after a loss of the index."""
         random = self.random
         self.place += " ended"
-        bay = self.open(image, random.choice((metadata, MemoryMetadataStore())))
+        bay = self.open(image, random.choice((metadata, SimulatedMetadataStore())))
         for xid in model.prepared:
             assert end_prepared(bay, model, xid, commits=random.random() < 0.5)
         if random.random() < 0.5:
@@ -220,11 +221,11 @@ class Interplay(CrashingWorkload[Model]):
         assert not bay.prepared()
         check_stored(bay)
         model.check(self._found(bay, model), loses=False)
-        model.check(self._found(self.open(image.crash_process(), MemoryMetadataStore()), model), loses=False)
+        model.check(self._found(self.open(image.crash_process(), SimulatedMetadataStore()), model), loses=False)
 
     # ------------------------------------------------------------------ damage
 
-    def _damage(self, image: SimulatedDisk, metadata: MemoryMetadataStore, model: Model) -> None:
+    def _damage(self, image: SimulatedDisk, metadata: SimulatedMetadataStore, model: Model) -> None:
         """A data log is damaged or gone: the store opens all the same, and is an ordinary one from then on."""
         random = self.random
         disk = image.crash_process()
@@ -248,7 +249,7 @@ class Interplay(CrashingWorkload[Model]):
             file.seek(random.randrange(file.size()))
             file.append(random.randbytes(40))
             file.sync()
-        left = random.choice((same(metadata), MemoryMetadataStore()))
+        left = random.choice((same(metadata), SimulatedMetadataStore()))
         was_read = left.load() is None
         fields: dict[str, Any] = {"persistent_index": True, "verify_on_open": False, "on_missing_data_log": "report"}
         bay = self.open(disk, left, **fields)
@@ -258,7 +259,7 @@ class Interplay(CrashingWorkload[Model]):
         fields["on_missing_data_log"] = random.choice(("refuse", "report"))
         self.place += " repaired"
         # What the first open had no reason to read may still be damaged.
-        again = self.open(disk.crash_process(), MemoryMetadataStore() if was_read else same(left), **fields)
+        again = self.open(disk.crash_process(), SimulatedMetadataStore() if was_read else same(left), **fields)
         assert again.recovery.damaged == ()
         model.check(found_in(again, model, is_damaged=True), loses=False)
         self.place += " used"

@@ -20,10 +20,10 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 from inside import open_forebay
 from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay import DestinationPolicy, Forebay, Settings
 from forebay.dispatch.config.settings import SyncMode
-from forebay.store.metadata.memory import MemoryMetadataStore
 
 FIRST_SEED = int(os.environ.get("FOREBAY_SEED", "1"))
 SEEDS_APART = 1_000_000
@@ -43,9 +43,9 @@ SETTINGS = Settings(
 """A small store, in which a few messages fill a data log."""
 
 
-def same(metadata: MemoryMetadataStore) -> MemoryMetadataStore:
+def same(metadata: SimulatedMetadataStore) -> SimulatedMetadataStore:
     """What a killed process leaves of it: all that was committed, with what a power cut may still take."""
-    fork = MemoryMetadataStore(transaction_adds=metadata._transaction_adds)
+    fork = SimulatedMetadataStore(transaction_adds=metadata._transaction_adds)
     fork._history = metadata._history.copy()
     return fork
 
@@ -64,7 +64,7 @@ class Left(NamedTuple):
     """What a crash leaves."""
 
     disk: SimulatedDisk
-    metadata: MemoryMetadataStore
+    metadata: SimulatedMetadataStore
     is_kill: bool
     """Nothing that was written is lost."""
     is_damaged: bool = False
@@ -115,14 +115,14 @@ class CrashExplorer:
         raise NotImplementedError
 
     def open(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, clock: ManualClock | None = None, **fields: Any
+        self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, clock: ManualClock | None = None, **fields: Any
     ) -> Forebay:
         clock = clock or ManualClock(self.random.getrandbits(64))
         return open_forebay(disk, metadata, replace(self.settings, **fields) if fields else self.settings, clock)
 
     @contextmanager
     def crashing(
-        self, disk: SimulatedDisk, metadata: Callable[[], MemoryMetadataStore], examine: Callable[[Left], None]
+        self, disk: SimulatedDisk, metadata: Callable[[], SimulatedMetadataStore], examine: Callable[[Left], None]
     ) -> Iterator[None]:
         """Within it, calls of that disk are looked at."""
 
@@ -144,7 +144,7 @@ class CrashExplorer:
     def is_looked_at(self, call: str, name: str) -> bool:
         return self.call_share == 1.0 or self.random.random() < self.call_share
 
-    def crashes(self, disk: SimulatedDisk, metadata: MemoryMetadataStore) -> Iterator[Left]:
+    def crashes(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore) -> Iterator[Left]:
         """What crashes just now would leave."""
         random = self.random
         is_kill = random.random() < self.kill_share
@@ -171,11 +171,11 @@ class CrashExplorer:
         return is_new
 
     def _left(
-        self, disk: SimulatedDisk, metadata: MemoryMetadataStore, *, is_kill: bool, is_damaged: bool = False
+        self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, *, is_kill: bool, is_damaged: bool = False
     ) -> Left:
         if self.index_lost_share and self.random.random() < self.index_lost_share:
             self.place += " index lost"
-            return Left(disk, MemoryMetadataStore(), is_kill)
+            return Left(disk, SimulatedMetadataStore(), is_kill)
         return Left(disk, metadata, is_kill, is_damaged)
 
 
@@ -193,7 +193,7 @@ class Life(Generic[M]):
     """A store from its opening to the next crash."""
 
     disk: SimulatedDisk
-    metadata: MemoryMetadataStore
+    metadata: SimulatedMetadataStore
     model: M
     depth: int
     """1: on a new disk; one more behind each crash."""
@@ -214,10 +214,10 @@ class CrashingWorkload(CrashExplorer, Generic[M]):
     def explore(self) -> None:
         self.live(SimulatedDisk(), self.new_metadata(), self.new_model(), 1)
 
-    def new_metadata(self) -> MemoryMetadataStore:
-        return MemoryMetadataStore()
+    def new_metadata(self) -> SimulatedMetadataStore:
+        return SimulatedMetadataStore()
 
-    def live(self, disk: SimulatedDisk, metadata: MemoryMetadataStore, model: M, depth: int) -> None:
+    def live(self, disk: SimulatedDisk, metadata: SimulatedMetadataStore, model: M, depth: int) -> None:
         """Open and work, looking at calls of both. What the model has in flight is decided once the store is open."""
         random = self.random
         life = Life(disk, metadata, model, depth, ManualClock(random.getrandbits(64)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from forebay.store.bits import runs_of_ones
 from forebay.store.format.places import Extent, Singles
 from forebay.store.format.record import ENTRY_BYTES, SLICE_BYTES
-from forebay.store.index.topic_lane import SubscriptionLane, TopicLane, mask_runs
+from forebay.store.index.topic_lane import SubscriptionLane, TopicLane
 
 
 def by_record(extents: Iterable[Extent | Singles]) -> Iterator[Extent]:
@@ -27,7 +28,7 @@ def sequences(lane: TopicLane | SubscriptionLane) -> list[int]:
         lane.catch_up()
         for first, last in lane.pending.blocks:
             for number in range(first, last + 1):
-                for low, high in mask_runs(lane.pending.mask(number)):
+                for low, high in runs_of_ones(lane.pending.mask(number), 0):
                     found += range(number * 512 + low, number * 512 + high + 1)
         return found
     run = lane.pending_run(0, 1_000_000)

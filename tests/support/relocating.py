@@ -8,18 +8,18 @@ from crash_workload import canonical
 from journals import data_logs
 from message_stores import OpenStore
 from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
 
 from forebay.store.disk.layout import data_log_name
 from forebay.store.index.lane import Lane
-from forebay.store.metadata.memory import MemoryMetadataStore
 
 KIB = 1024
 FILE_BYTES = 64 * KIB
 BODY = bytes(1000)
 
 
-def opened_on(disk: SimulatedDisk, metadata: MemoryMetadataStore | None = None, **fields: Any) -> OpenStore:
-    return OpenStore(disk, metadata or MemoryMetadataStore(), **({"max_file_bytes": FILE_BYTES} | fields))
+def opened_on(disk: SimulatedDisk, metadata: SimulatedMetadataStore | None = None, **fields: Any) -> OpenStore:
+    return OpenStore(disk, metadata or SimulatedMetadataStore(), **({"max_file_bytes": FILE_BYTES} | fields))
 
 
 def begin_data_log(opened: OpenStore) -> int:
@@ -69,9 +69,9 @@ def assert_bounded(opened: OpenStore, disk: SimulatedDisk) -> None:
     assert journal_bytes(disk) <= 2 * live_bytes(opened) + 3 * FILE_BYTES
 
 
-def indexes_of(metadata: Any) -> list[MemoryMetadataStore]:
+def indexes_of(metadata: Any) -> list[SimulatedMetadataStore]:
     """No index, and each that a power cut could bring back, the newest last."""
-    return [MemoryMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
+    return [SimulatedMetadataStore(checkpoint) for checkpoint in (None, *metadata._history[1:])]
 
 
 def assert_same_places(one: OpenStore, other: OpenStore) -> None:
