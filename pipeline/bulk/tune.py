@@ -38,7 +38,7 @@ REPORT_SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LimitRow:
-    """One trace under one limit. See `forebay.dispatch.plan.PlannedLimit`."""
+    """One trace under one limit. See `forebay.dispatch.planning.plan.PlannedLimit`."""
 
     trace: str
     limit_bytes: int | None = None

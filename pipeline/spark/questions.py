@@ -33,7 +33,7 @@ def facts(
     relocated: bool = False,
     on_damage: OnDamage = "refuse",
 ) -> DataFrame:
-    """One row a message, one a run of other records, else one a record. See `forebay.store.facts.Fact`.
+    """One row a message, one a run of other records, else one a record. See `forebay.store.inspect.facts.Fact`.
 
     bodies: also headers (a JSON object) and body. relocated: also the copies that relocation made, so that a message
     may come more than once.
