@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ...store.errors import SettingsError
+from ...store.errors import ArgumentError
 from ...store.message import Message
 from ..core.queue_area import LaneState, QueueArea
 from .browse import as_message
@@ -23,10 +23,10 @@ SEQUENCE_DIGITS_MAX: Final = 18
 """Of any sequence there can be."""
 
 
-def find(engine: Engine, queue: QueueArea, message_id: str) -> Message | None:
+def find(engine: Engine, queue: QueueArea, message_id: object) -> Message | None:
     """See Queue.find. REQUIRES: no lock."""
     if not isinstance(message_id, str):
-        raise SettingsError(f"a message id is a str, not {type(message_id).__name__}")
+        raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
     with engine.lock:
         engine.raise_closed()
         place = _place(queue, message_id)

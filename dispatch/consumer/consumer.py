@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...store.errors import Closed, SettingsError, StoreFull
+from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, argument_error
 from ..config.policy import check_prefetch, policy_for
 from ..config.sizes import is_number
 from ..core.delivery import Delivery
@@ -143,8 +143,8 @@ class Consumer:
         """
         engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
-            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
-        if max_bytes is not None or (timeout and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
         if max_messages == 1:
@@ -345,7 +345,7 @@ class Consumer:
                 continue
             self._caller.after_write(position)
 
-    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def _ack_in(self, transaction: object, deliveries: object) -> None:
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         engine = self._engine
         checked = engine.transactions.checked(transaction)
@@ -384,7 +384,8 @@ class Consumer:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self._engine.lock:
             self._check_held((delivery,))
-            held = [other for other in self._held() if other._number <= delivery._number]
+            number = delivery._number
+            held = [other for other in self._held() if other._number <= number]
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
@@ -403,12 +404,12 @@ class Consumer:
             self.credit_came()
         engine.call_ready()
 
-    def _check_held(self, deliveries: Sequence[Delivery]) -> None:
+    def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
         is_ascending = True
         for delivery in deliveries:
             if type(delivery) is not Delivery:
-                raise SettingsError(f"a delivery is expected, not {type(delivery).__name__}")
+                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
@@ -536,20 +537,21 @@ def _nothing(consumer: Consumer) -> Delivery | None:
     return None
 
 
-def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
+def check_bounds(timeout: object, max_bytes: object) -> None:
     if timeout is not None:
         check_seconds("timeout", timeout)
     if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
-        raise SettingsError(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}")
+        raise argument_error(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}", max_bytes, int)
 
 
-def check_seconds(name: str, seconds: float) -> None:
+def check_seconds(name: str, seconds: object) -> None:
     if not is_number(seconds, 0, SECONDS_MAX):
-        raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
+        problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
+        raise argument_error(problem, seconds, int, float)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:
     """A copy, which nobody changes under us."""
     if not isinstance(deliveries, list | tuple):
-        raise SettingsError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
+        raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
     return tuple(deliveries)

@@ -20,7 +20,8 @@ class SubscriptionConsumer(Consumer):
             assert isinstance(self._queue, SubscriptionState)
             self._engine.topics.leave(self._queue)
 
-    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def _ack_in(self, transaction: object, deliveries: object) -> None:
+        self._engine.transactions.checked(transaction)
         raise TransactionError(f"the topic {self._queue.name!r} takes no part in transactions: acknowledge without one")
 
 

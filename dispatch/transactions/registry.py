@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
-from ...store.errors import SettingsError, StoreFull, TransactionError
+from ...store.errors import ArgumentError, SettingsError, StoreFull, TransactionError
 from ...store.format.branch import Branch
 from ...store.sequence_set import SequenceSet
 from ..core.delivery import Delivery
@@ -76,9 +76,9 @@ class TransactionRegistry:
             raise StoreFull(charge_bytes, max(self._engine.targets.budget.free_bytes, 0), "memory_limit")
 
     def checked(self, transaction: object) -> Transaction:
-        """What a call was given as its transaction. TransactionError. The lock may be free."""
+        """What a call was given as its transaction. ArgumentError, TransactionError. The lock may be free."""
         if type(transaction) is not Transaction:
-            raise TransactionError(f"a transaction is expected, not {type(transaction).__name__}")
+            raise ArgumentError(f"a transaction is expected, not {type(transaction).__name__}")
         if transaction._engine is not self._engine:
             raise TransactionError("the transaction belongs to another store")
         return transaction

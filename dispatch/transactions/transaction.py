@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from ...store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
+from ...store.errors import Closed, ForebayError, StoreFull, TransactionError, argument_error
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
@@ -400,7 +400,7 @@ class Transaction:
         acknowledged. As safe as `sync` promises when this returns.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
-            raise SettingsError(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}")
+            raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
         engine = self._engine
         with engine.lock:
             self._require(OPEN)

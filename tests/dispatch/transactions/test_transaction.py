@@ -12,9 +12,11 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import (
+    ArgumentError,
     Closed,
     Consumer,
     Delivery,
+    ForebayError,
     Message,
     Settings,
     SettingsError,
@@ -196,13 +198,16 @@ def test_what_is_no_transaction_of_this_store_is_refused() -> None:
     queue = bay.queue()
     queue.send(b"a")
     (delivery,) = queue.subscribe().take()
-    wrongs: list[tuple[Any, str]] = [(other.bay.transaction(), "another store"), ("tx", "expected, not str")]
-    for wrong, match in wrongs:
-        with pytest.raises(TransactionError, match=match):
+    wrongs: list[tuple[Any, type[ForebayError], str]] = [
+        (other.bay.transaction(), TransactionError, "another store"),
+        ("tx", ArgumentError, "expected, not str"),
+    ]
+    for wrong, error, match in wrongs:
+        with pytest.raises(error, match=match):
             queue.send(b"b", transaction=wrong)
-        with pytest.raises(TransactionError, match=match):
+        with pytest.raises(error, match=match):
             queue.send_many([Message(b"b")], transaction=wrong)
-        with pytest.raises(TransactionError, match=match):
+        with pytest.raises(error, match=match):
             delivery.ack(transaction=wrong)
     assert queue.depth == 1
     delivery.ack()
