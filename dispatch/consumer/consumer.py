@@ -283,7 +283,8 @@ class Consumer:
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
-            self._is_armed = self.consumer_group.is_armed = True
+            self._is_armed = True
+            self.consumer_group.arm(self)
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for a take that found nothing. REQUIRES: the lock."""
@@ -433,7 +434,7 @@ class Consumer:
             if targets.has_any(self.consumer_group):
                 self.become_ready(targets.ready)
             else:
-                self.consumer_group.is_armed = True
+                self.consumer_group.arm(self)
 
     def equip(self) -> None:
         """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
@@ -461,7 +462,7 @@ class Consumer:
         self.consumer_group = consumer_group
         self.equip()
         if self._is_armed:
-            consumer_group.is_armed = True
+            consumer_group.arm(self)
         if self.when_moved is not None:
             self.when_moved()
 

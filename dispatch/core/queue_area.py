@@ -52,6 +52,10 @@ class ConsumerGroup:
         """A take waits, or a callback that the next message calls."""
         return self.waiting > 0 or self.is_armed
 
+    def arm(self, consumer: Consumer) -> None:
+        """Note that this consumer waits for its on_ready callback. REQUIRES: the lock."""
+        self.is_armed = True
+
     def wake(self, ready: list[Callable[[], None]]) -> None:
         """Something may be there for its consumers. Callbacks that are due join ready. REQUIRES: the lock."""
         if self.waiting:

@@ -145,7 +145,7 @@ class UnassignedMessages(ConsumerGroup):
 class AssignedMessages(ConsumerGroup):
     """What is one consumer's own, before it has taken it."""
 
-    __slots__ = ("stock", "owner", "_is_armed", "is_hungry", "served")
+    __slots__ = ("stock", "owner", "is_hungry", "served")
     notes_groups = True
 
     def __init__(self, stock: UnassignedMessages, owner: Consumer) -> None:
@@ -158,15 +158,10 @@ class AssignedMessages(ConsumerGroup):
         self.served = 0
         """How many takes of the queue had been served when one of its own was, the last time."""
 
-    @property
-    def is_armed(self) -> bool:
-        return self._is_armed
-
-    @is_armed.setter
-    def is_armed(self, is_armed: bool) -> None:
-        self._is_armed = is_armed
-        if is_armed:
-            self.stock.is_hungry(self.owner)
+    def arm(self, consumer: Consumer) -> None:
+        """Note it where messages are dealt as well, else none would be dealt to this consumer. REQUIRES: the lock."""
+        super().arm(consumer)
+        self.stock.is_hungry(consumer)
 
     def in_turn(self) -> Iterable[TargetList]:
         return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)

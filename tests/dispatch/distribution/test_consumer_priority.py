@@ -165,3 +165,16 @@ def test_what_is_no_priority_is_refused(queue: Queue, priority: object) -> None:
     with pytest.raises(SettingsError):
         queue.subscribe(priority=priority)  # type: ignore[arg-type]
     queue.subscribe(priority=-128), queue.subscribe(priority=127)
+
+
+def test_consumer_whose_credit_came_back_is_called_for_the_next_message(queue: Queue) -> None:
+    called: list[str] = []
+    high = queue.subscribe(priority=1, prefetch=1, on_ready=lambda: called.append("high"))
+    queue.subscribe()
+    send(queue, 1)
+    (delivery,) = high.take()
+    assert high.take() == []
+    delivery.ack()
+    called.clear()
+    send(queue, 2)
+    assert called == ["high"]
