@@ -311,7 +311,7 @@ def test_argument_error_pickles() -> None:
     assert is_one_of_ours(again) and str(again) == "a body must be bytes"
 
 
-@interpreted
+@interpreted("reads the signatures of methods")
 @pytest.mark.parametrize("interface", [forebay, forebay.aio])
 def test_every_public_method_is_called_here(interface: Any) -> None:
     """Compiled classes tell nobody what they take."""

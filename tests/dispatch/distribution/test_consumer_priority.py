@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Message, Queue, SettingsError
@@ -159,7 +158,6 @@ def test_equals_share_as_without_priorities(queue: Queue) -> None:
     assert [numbers(consumer.take()) for consumer in consumers * 2] == [[number] for number in range(8)]
 
 
-@interpreted
 @pytest.mark.parametrize("priority", [-129, 128, 1.0, True, "high"])
 def test_what_is_no_priority_is_refused(queue: Queue, priority: object) -> None:
     with pytest.raises(SettingsError):

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import (
@@ -451,7 +450,6 @@ def test_timestamps_in_one_slice_are_less_than_a_second_apart() -> None:
     assert all(0 <= time - timestamp <= 1000 for time, timestamp in zip(times, found, strict=True))
 
 
-@interpreted
 def test_an_error_in_send_many_says_how_many_are_in() -> None:
     bay = SimulatedBay()
     queue = bay.queue()
