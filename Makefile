@@ -59,7 +59,7 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel install clean
+.PHONY: help demo test test-compiled check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -69,6 +69,9 @@ demo: $(STAMP) ## one short run of the load test, with its story
 
 test: $(STAMP) ## all tests that end within minutes
 	$(PYTEST) $(SHARED) $(PYTEST_ARGS) $(PYTEST_TARGET)
+
+test-compiled: ## the same tests against machine code; needs a C compiler
+	@$(MAKE) --no-print-directory test INSTALL=compiled
 
 check: lint test ## what a change must pass
 

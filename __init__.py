@@ -22,6 +22,7 @@ from forebay.dispatch.queue import Queue
 from forebay.dispatch.topic import Topic
 from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.errors import (
+    ArgumentError,
     Closed,
     ForebayError,
     JournalCorrupt,
@@ -40,6 +41,7 @@ from forebay.store.message import Message
 from forebay.store.recovery.recovery import RecoveryReport
 
 __all__ = [
+    "ArgumentError",
     "Cause",
     "CleanupReport",
     "Closed",

@@ -16,7 +16,7 @@ from ..store.metadata.sqlite import SqliteMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .config.settings import Settings, settings_from
-from .consumer.consumer import Consumer
+from .consumer.consumer import Consumer, check_bounds
 from .engine.engine import Engine
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
@@ -129,6 +129,7 @@ class Forebay:
 
         timeout: seconds to wait for each background thread; None: until it is done.
         """
+        check_bounds(timeout, None)
         try:
             self._engine.close(timeout)
         finally:

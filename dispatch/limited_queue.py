@@ -53,6 +53,8 @@ class Gate:
         if size > self._producers.max_message_bytes:
             raise self._sender._too_large(size)
         transaction = fields.get("transaction")
+        if transaction is not None:
+            transaction = self._sender._checked(transaction)
         if not self.admit((size,), self._sender._deadline(fields.get("timeout")), transaction):
             own_id = self.give_up(Message(body, **{name: fields[name] for name in fields.keys() - CALL_FIELDS}))
             if self.admission.diverts:
@@ -74,8 +76,8 @@ class Gate:
     def store(
         self,
         unlimited: Callable[..., None],
-        priority: int,
-        persistent: bool,
+        priority: object,
+        persistent: object,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
         ids: list[str],
@@ -133,24 +135,24 @@ class Gate:
         return self._give_up_content(message.priority, message.persistent, content, message.message_id)
 
     def _give_up_content(
-        self, priority: int, persistent: bool, content: tuple[bytes, bytes], message_id: str | None
+        self, priority: object, persistent: object, content: tuple[bytes, bytes], message_id: str | None
     ) -> str:
-        self._sender._lane_area(priority)
+        lane_area = self._sender._lane_area(priority)
         if persistent is not True:
             self._sender._volatile_area(persistent, priority, None)
         own_id = (
-            dead_letter_on_overflow(self._producers, self._area, priority, persistent, *content)
+            dead_letter_on_overflow(self._producers, self._area, lane_area.lane.priority, persistent is True, *content)
             if self.admission.diverts
             else None
         )
-        return own_id if own_id is not None else self._dropped_id(priority, message_id)
+        return own_id if own_id is not None else self._dropped_id(lane_area.id_prefix, message_id)
 
-    def _dropped_id(self, priority: int, message_id: str | None) -> str:
+    def _dropped_id(self, id_prefix: str, message_id: str | None) -> str:
         """The id of a message that is given up: nobody has it but its sender."""
         if message_id is not None:
             return message_id
         number = next(self._area.drop_numbers)
-        return f"{self._sender._lane_area(priority).id_prefix}dropped-{self._producers.journal.epoch}-{number}"
+        return f"{id_prefix}dropped-{self._producers.journal.epoch}-{number}"
 
     def _publish(self) -> None:
         """What was stored must be there for consumers: who waits may wait for its own messages to be acknowledged."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Final
 
-from ..store.errors import Closed, SettingsError
+from ..store.errors import ArgumentError, Closed, SettingsError, argument_error
 from ..store.message import Message
 from .config.policy import check_prefetch
 from .consumer.consumer import Consumer
@@ -21,25 +21,20 @@ CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127
 
 
-def check_subscription(
-    selector: str | None,
-    prefetch: int,
-    on_ready: Callable[[], None] | None,
-    on_slow: Callable[[Consumer], None] | None = None,
-) -> Selector | None:
+def check_subscription(selector: object, prefetch: object, on_ready: object, on_slow: object = None) -> Selector | None:
     """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
     check_prefetch(prefetch)
     if on_ready is not None and not callable(on_ready):
-        raise SettingsError(f"on_ready must be callable, not {type(on_ready).__name__}")
+        raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")
     if on_slow is not None and not callable(on_slow):
-        raise SettingsError(f"on_slow must be callable, not {type(on_slow).__name__}")
+        raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
     return compiled(selector)
 
 
-def compiled(selector: str | None) -> Selector | None:
+def compiled(selector: object) -> Selector | None:
     """SelectorError, SettingsError."""
     if selector is not None and not isinstance(selector, str):
-        raise SettingsError(f"a selector must be a str, not {type(selector).__name__}")
+        raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
 
 
@@ -80,12 +75,13 @@ class Queue(Sender):
             prefetch = self._engine.policies.of(self._area.name).prefetch
         chosen = check_subscription(selector, prefetch, on_ready, on_slow)
         if type(exclusive) is not bool:
-            raise SettingsError(f"exclusive must be True or False, not {exclusive!r}")
+            raise ArgumentError(f"exclusive must be True or False, not {exclusive!r}")
         if type(priority) is not int or not CONSUMER_PRIORITY_MIN <= priority <= CONSUMER_PRIORITY_MAX:
-            raise SettingsError(
+            problem = (
                 f"a consumer's priority must be an int from {CONSUMER_PRIORITY_MIN} to {CONSUMER_PRIORITY_MAX}, "
                 f"not {priority!r}"
             )
+            raise argument_error(problem, priority, int)
         engine, monitor, area = self._engine, self._engine.monitor, self._area
         with monitor.lock:
             monitor.raise_if_closed()
@@ -146,7 +142,7 @@ class Queue(Sender):
         """
         chosen = compiled(selector)
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise SettingsError(f"limit must be an int from 0 on, or None, not {limit!r}")
+            raise argument_error(f"limit must be an int from 0 on, or None, not {limit!r}", limit, int)
         target = (
             self._engine.destinations.queue(check_name(to), self._engine.publisher)
             if isinstance(to, str)
@@ -156,9 +152,9 @@ class Queue(Sender):
             raise SettingsError("a queue is moved to another one, not to itself")
         return self._engine.mover.move(self._area, target, chosen, limit)
 
-    def _other(self, queue: Queue) -> QueueArea:
+    def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
-            raise SettingsError(f"messages are moved to a queue of the same store, not to {queue!r}")
+            raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
         if queue._area.is_deleted:
             raise Closed("the queue")
         return queue._area

@@ -72,7 +72,8 @@ class Topic(Sender):
     def _make_volatile(self, priority: int) -> FanOut:
         return self._topic.fan_outs.get(priority) or self._engine.topics.fan_out(self._topic, priority)
 
-    def _checked(self, transaction: Transaction) -> Transaction:
+    def _checked(self, transaction: object) -> Transaction:
+        super()._checked(transaction)
         raise TransactionError(f"the topic {self.name!r} takes no part in transactions: send to it after the commit")
 
     def __repr__(self) -> str:

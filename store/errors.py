@@ -2,6 +2,7 @@
 
     ForebayError
       ├─ SettingsError        a setting, argument or name that cannot be honoured
+      │   └─ ArgumentError    an argument of a type that the call does not take; a TypeError too
       ├─ StoreLocked          another process holds the directory
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
@@ -26,6 +27,24 @@ class ForebayError(Exception):
 
 class SettingsError(ForebayError, ValueError):
     """A setting, argument or name that cannot be honoured. Nothing was changed; correct it and call again."""
+
+
+class ArgumentError(SettingsError, TypeError):
+    """An argument of a type that the call does not take. Nothing was changed; pass what the text names.
+
+    Compiled or interpreted, every public method raises it, and never a bare
+    TypeError (Python itself does that for an argument that is missing or has
+    a name that the method does not know).
+    """
+
+
+def argument_error(problem: str, value: object, *types: type) -> SettingsError:
+    """Return ArgumentError if the value is of none of these types, else SettingsError: then the value itself is wrong.
+
+    A bool counts as an int only where bool is among the types.
+    """
+    is_of_them = isinstance(value, types) and (type(value) is not bool or bool in types)
+    return SettingsError(problem) if is_of_them else ArgumentError(problem)
 
 
 class StoreLocked(ForebayError):

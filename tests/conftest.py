@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from compiled import excuse
 from hypothesis import HealthCheck, settings
 from spark_process import SMALL
 
@@ -29,17 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """See compiled.py."""
-    try:
-        return (yield)
-    except (Exception, pytest.fail.Exception) as failure:
-        if reason := excuse(failure, patches="monkeypatch" in getattr(item, "fixturenames", ())):
-            pytest.skip(reason)
-        raise
 
 
 def pytest_collection_finish() -> None:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
-from ...store.errors import SettingsError
+from ...store.errors import ArgumentError
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import Region, StoredMessage
@@ -146,14 +146,14 @@ class Browsers:
 
     # ------------------------------------------------------------------ find
 
-    def find(self, queue: QueueArea, message_id: str) -> Message | None:
+    def find(self, queue: QueueArea, message_id: object) -> Message | None:
         """Return the pending message with this id, or None. Requires: no lock.
 
         An id that the store generated carries lane and sequence, so it is found without looking at any other message.
         Every other id is a part of its message and nowhere else: it is looked for among the first messages.
         """
         if not isinstance(message_id, str):
-            raise SettingsError(f"a message id is a str, not {type(message_id).__name__}")
+            raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
         with self._monitor.lock:
             self._monitor.raise_if_closed()
             place = _place(queue, message_id)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...store.errors import Closed, SettingsError
+from ...store.errors import Closed, argument_error
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
 from ..core.model import Delivery
 from .delivery import AsyncDelivery
@@ -88,8 +88,8 @@ class AsyncConsumer:
         """
         engine = self._engine
         if type(max_messages) is not int or max_messages < 1:
-            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
-        if timeout or max_bytes is not None:
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        if timeout != 0.0 or max_bytes is not None:
             check_bounds(timeout, max_bytes)
         if self._caller.ends_turn():
             await asyncio.sleep(0)

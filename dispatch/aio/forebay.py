@@ -7,6 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from ...store.disk.layout import PathArgument
+from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..config.settings import Settings
@@ -34,6 +35,8 @@ class AsyncForebay:
     """
 
     def __init__(self, bay: Forebay, *, workers: Executor | None = None) -> None:
+        if not isinstance(bay, Forebay):
+            raise ArgumentError(f"an open Forebay is expected, not {type(bay).__name__}")
         loop = asyncio.get_running_loop()
         self._synchronous = bay
         self._workers = workers or _new_workers()

@@ -110,6 +110,8 @@ class AsyncSender:
             return self._sender.send_many(messages)  # which refuses it
         engine = self._engine
         deadline = deadline_after(timeout, engine.monitor.monotonic())
+        if transaction is not None:
+            self._sender._checked(inner_transaction(transaction))
         ids: list[str] = []
         for part in _parts(messages):
             if ids or self._caller.ends_turn():

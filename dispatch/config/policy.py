@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from ...store.errors import SettingsError
+from ...store.errors import ArgumentError, argument_error
 from .redelivery import check_redelivery, is_dead_letter_name
 from .sizes import is_number, parse_size
 
@@ -107,39 +107,45 @@ class DestinationPolicy:
     def __post_init__(self) -> None:
         check_prefetch(self.prefetch)
         if self.max_messages is not None:
-            _check_number("max_messages", self.max_messages, type(self.max_messages) is int and self.max_messages >= 1)
+            is_right = type(self.max_messages) is int and self.max_messages >= 1
+            _check_number("max_messages", self.max_messages, is_right, int)
         max_size_bytes = None if self.max_bytes is None else parse_size("max_bytes", self.max_bytes, minimum=1)
         object.__setattr__(self, "max_size_bytes", max_size_bytes)
         if self.when_full not in get_args(WhenFull):
-            raise SettingsError(f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}")
+            problem = f"when_full={reprlib.repr(self.when_full)} must be one of {get_args(WhenFull)}"
+            raise argument_error(problem, self.when_full, str)
         subscriber_max = self.subscriber_max_messages
         if subscriber_max is not None:
             is_right = type(subscriber_max) is int and subscriber_max >= 1
-            _check_number("subscriber_max_messages", subscriber_max, is_right)
+            _check_number("subscriber_max_messages", subscriber_max, is_right, int)
         if self.eviction not in get_args(Eviction):
-            raise SettingsError(f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}")
+            problem = f"eviction={reprlib.repr(self.eviction)} must be one of {get_args(Eviction)}"
+            raise argument_error(problem, self.eviction, str)
         if type(self.eviction_key) is not str or not self.eviction_key:
-            raise SettingsError(f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header")
+            problem = f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header"
+            raise argument_error(problem, self.eviction_key, str)
         if self.when_store_full not in get_args(WhenStoreFull):
-            raise SettingsError(f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"')
+            problem = f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"'
+            raise argument_error(problem, self.when_store_full, str)
         window = self.duplicate_window
         if type(window) is not int or not 0 <= window <= DUPLICATE_WINDOW_MAX:
-            raise SettingsError(
-                f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
-            )
+            problem = f"duplicate_window={reprlib.repr(window)} must be an int from 0 to {DUPLICATE_WINDOW_MAX:,}"
+            raise argument_error(problem, window, int)
         seconds = self.block_timeout_seconds
         if seconds is not None:
-            _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX))
+            _check_number("block_timeout_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX), int, float)
         seconds = self.slow_consumer_seconds
         if seconds is not None:
-            _check_number("slow_consumer_seconds", seconds, is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0)
+            is_right = is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0
+            _check_number("slow_consumer_seconds", seconds, is_right, int, float)
 
         seconds = self.expiry_sweep_seconds
         if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
             bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
-            raise SettingsError(f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}")
+            problem = f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}"
+            raise argument_error(problem, seconds, int, float)
         if type(self.expired_to_dead_letter) is not bool:
-            raise SettingsError(f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be a bool")
+            raise ArgumentError(f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be a bool")
 
         check_redelivery(
             self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
@@ -156,28 +162,30 @@ class DestinationPolicy:
         return self.max_messages is not None or self.max_bytes is not None
 
 
-def _check_number(name: str, value: object, is_right: bool) -> None:
+def _check_number(name: str, value: object, is_right: bool, *types: type) -> None:
     if not is_right:
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None")
+        raise argument_error(f"{name}={reprlib.repr(value)} must be a number from 0 or 1 on, or None", value, *types)
 
 
-def check_prefetch(prefetch: int) -> None:
+def check_prefetch(prefetch: object) -> None:
     """Raise SettingsError unless this is a prefetch."""
     if type(prefetch) is not int or not 0 <= prefetch <= PREFETCH_MAX:
-        raise SettingsError(f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}")
+        problem = f"prefetch={reprlib.repr(prefetch)} must be an int from 0 to {PREFETCH_MAX:,}"
+        raise argument_error(problem, prefetch, int)
 
 
 def check_policies(policies: object) -> None:
     """Raise SettingsError unless these are policies by pattern."""
     given = f"policies={reprlib.repr(policies)}"
     if not isinstance(policies, Mapping):
-        raise SettingsError(f"{given} must map patterns to DestinationPolicy objects")
+        raise ArgumentError(f"{given} must map patterns to DestinationPolicy objects")
     for pattern, policy in policies.items():
         problem = pattern_problem(pattern)
         if problem is None and not isinstance(policy, DestinationPolicy):
             problem = f"{reprlib.repr(pattern)} must have a DestinationPolicy, not {type(policy).__name__}"
+            raise ArgumentError(f"{given}: {problem}")
         if problem is not None:
-            raise SettingsError(f"{given}: {problem}")
+            raise argument_error(f"{given}: {problem}", pattern, str)
 
 
 def pattern_problem(pattern: object) -> str | None:

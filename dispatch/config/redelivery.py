@@ -10,7 +10,7 @@ import reprlib
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from ...store.errors import SettingsError
+from ...store.errors import SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from ...store.index.delivery_counts import ATTEMPTS_MAX
 from .sizes import is_number
@@ -66,18 +66,20 @@ def check_redelivery(max_attempts: object, delay_seconds: object, backoff: objec
     """Raise SettingsError unless these can be fields of a policy."""
     is_count = type(max_attempts) is int and 1 <= max_attempts <= ATTEMPTS_MAX
     if max_attempts is not None and not is_count:
-        raise SettingsError(f"max_attempts={reprlib.repr(max_attempts)} must be 1 to {ATTEMPTS_MAX:,}, or None")
+        problem = f"max_attempts={reprlib.repr(max_attempts)} must be 1 to {ATTEMPTS_MAX:,}, or None"
+        raise argument_error(problem, max_attempts, int)
     if not is_number(delay_seconds, 0, DELAY_SECONDS_MAX):
-        raise SettingsError(
-            f"redelivery_delay_seconds={reprlib.repr(delay_seconds)} must be a number from 0 to {DELAY_SECONDS_MAX:,}"
-        )
+        given, most = reprlib.repr(delay_seconds), f"{DELAY_SECONDS_MAX:,}"
+        problem = f"redelivery_delay_seconds={given} must be a number from 0 to {most}"
+        raise argument_error(problem, delay_seconds, int, float)
     if not is_number(backoff, 1, BACKOFF_MAX):
-        raise SettingsError(f"redelivery_backoff={reprlib.repr(backoff)} must be a number from 1 to {BACKOFF_MAX:,}")
+        problem = f"redelivery_backoff={reprlib.repr(backoff)} must be a number from 1 to {BACKOFF_MAX:,}"
+        raise argument_error(problem, backoff, int, float)
     if dead_letter_queue is None:
         return
     given = f"dead_letter_queue={reprlib.repr(dead_letter_queue)}"
     if not isinstance(dead_letter_queue, str) or not dead_letter_queue.isprintable():
-        raise SettingsError(f'{given} must be a name such as "DLQ.{NAME}", or None')
+        raise argument_error(f'{given} must be a name such as "DLQ.{NAME}", or None', dead_letter_queue, str)
     if dead_letter_queue.strip() in ("", NAME) or dead_letter_queue.count(NAME) > 1:
         raise SettingsError(f"{given} must be another name than the queue's, with {NAME} in it once or not at all")
     try:

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
-from ...store.errors import SettingsError
+from ...store.errors import ArgumentError, SettingsError, argument_error
 from ...store.numbering import BLOCK_MESSAGES
 from .policy import DestinationPolicy, check_policies
 from .sizes import GIB, KIB, MIB, format_size, parse_share, parse_size
@@ -251,7 +251,7 @@ def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Setti
     if settings is None:
         return Settings(**fields)
     if not isinstance(settings, Settings):
-        raise SettingsError(f"settings must be a Settings object, not {type(settings).__name__}: give fields by name")
+        raise ArgumentError(f"settings must be a Settings object, not {type(settings).__name__}: give fields by name")
     return dataclasses.replace(settings, **fields)
 
 
@@ -259,26 +259,29 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
     # By type too, because 1 == True.
     if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         allowed = " or ".join(_written(choice) for choice in choices)
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be {allowed}")
+        raise argument_error(f"{name}={reprlib.repr(value)} must be {allowed}", value, *map(type, choices))
 
 
 def _check_path(name: str, value: object) -> None:
     if value is not None and (not isinstance(value, str) or not value or "\0" in value):
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters")
+        problem = f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters"
+        raise argument_error(problem, value, str)
 
 
 def _check_seconds(name: str, value: object, *, minimum: float) -> None:
     # The chained comparison refuses NaN as well.
     if isinstance(value, bool) or not isinstance(value, int | float) or not minimum <= value <= _MAX_SECONDS:
-        raise SettingsError(
+        problem = (
             f"{name}={reprlib.repr(value)} must be seconds as a number such as 2.5, "
             f"from {minimum:g} to {_MAX_SECONDS:,.0f}"
         )
+        raise argument_error(problem, value, int, float)
 
 
 def _check_count(name: str, value: object, *, minimum: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise SettingsError(f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least {minimum}")
+        problem = f"{name}={reprlib.repr(value)} must be a whole number such as 1000, at least {minimum}"
+        raise argument_error(problem, value, int)
 
 
 def _index_page_size_bytes(value: object) -> int:

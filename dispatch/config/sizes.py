@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import reprlib
 
-from ...store.errors import SettingsError
+from ...store.errors import SettingsError, argument_error
 
 KIB = 2**10
 MIB = 2**20
@@ -36,10 +36,11 @@ def parse_size(name: str, value: object, *, minimum: int = 0, maximum: int | Non
     """
     size_bytes = _to_bytes(value)
     if size_bytes is None:
-        raise SettingsError(
+        problem = (
             f"{name}={reprlib.repr(value)} is not a size: give bytes as an int, "
             f'or a string such as "64MiB" (units: {", ".join(_UNIT_BYTES)})'
         )
+        raise argument_error(problem, value, int, str)
     if size_bytes < minimum or (maximum is not None and size_bytes > maximum):
         most = "" if maximum is None else f" and at most {format_size(maximum)}"
         raise SettingsError(f"{name}={reprlib.repr(value)} must be at least {format_size(minimum)}{most}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...store.errors import Closed, SettingsError, StoreFull, TransactionError
+from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
 from ...store.message_store import MessageStore
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
@@ -154,8 +154,8 @@ class Consumer(Taker):
         takes and never pauses: that loads for itself. Raises Closed.
         """
         if type(max_messages) is not int or max_messages < 1:
-            raise SettingsError(f"max_messages must be an int from 1 on, not {max_messages!r}")
-        if max_bytes is not None or (timeout and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        if max_bytes is not None or (timeout != 0.0 and not (type(timeout) is float and 0.0 < timeout <= SECONDS_MAX)):
             check_bounds(timeout, max_bytes)
         deliveries: list[Delivery]
         if max_messages == 1:
@@ -364,13 +364,13 @@ class Consumer(Taker):
         self._waits_for_credit = waits
         self._is_settling_plain = not waits and self._limits is None
 
-    def _ack_in(self, transaction: Transaction, deliveries: Delivery | Sequence[Delivery]) -> None:
+    def _ack_in(self, transaction: object, deliveries: object) -> None:
+        checked = self._transactions.checked(transaction)
         if not self.queue.takes_transactions:
             raise TransactionError(
                 f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
             )
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        checked = self._transactions.checked(transaction)
         with self.monitor.lock:
             self._check_held(batch)
             if not all(delivery.persistent for delivery in batch):
@@ -406,7 +406,8 @@ class Consumer(Taker):
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
         with self.monitor.lock:
             self._check_held((delivery,))
-            held = [other for other in self._held() if other._number <= delivery._number]
+            number = delivery._number
+            held = [other for other in self._held() if other._number <= number]
         self.ack(held)
 
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
@@ -424,12 +425,12 @@ class Consumer(Taker):
             self.credit_came()
         self.monitor.run_deferred()
 
-    def _check_held(self, deliveries: Sequence[Delivery]) -> None:
+    def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
         is_ascending = True
         for delivery in deliveries:
             if type(delivery) is not Delivery:
-                raise SettingsError(f"a delivery is expected, not {type(delivery).__name__}")
+                raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
@@ -609,20 +610,21 @@ def _nothing(consumer: Taker) -> Delivery | None:
     return None
 
 
-def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
+def check_bounds(timeout: object, max_bytes: object) -> None:
     if timeout is not None:
         check_seconds("timeout", timeout)
     if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
-        raise SettingsError(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}")
+        raise argument_error(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}", max_bytes, int)
 
 
-def check_seconds(name: str, seconds: float) -> None:
+def check_seconds(name: str, seconds: object) -> None:
     if not is_number(seconds, 0, SECONDS_MAX):
-        raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
+        problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
+        raise argument_error(problem, seconds, int, float)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:
     """A copy, which nobody changes under us."""
     if not isinstance(deliveries, list | tuple):
-        raise SettingsError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
+        raise ArgumentError(f"a delivery or a list of deliveries is expected, not {type(deliveries).__name__}")
     return tuple(deliveries)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
@@ -53,8 +53,8 @@ class Resizing:
         """Memory that came free is still to be given back to the system."""
         self.is_under_way = False
 
-    def resize(self, memory_limit: int | str | None) -> ResizeReport:
-        """See Forebay.resize. REQUIRES: no lock."""
+    def resize(self, memory_limit: Any) -> ResizeReport:
+        """See Forebay.resize; Settings checks the limit. REQUIRES: no lock."""
         engine = self._engine
         engine.monitor.raise_if_closed()
         began = engine.monitor.monotonic()

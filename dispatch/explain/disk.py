@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import MemoryStatistics
-from ...store.errors import SettingsError
+from ...store.errors import ArgumentError, SettingsError
 from ...store.format.state import QUEUE
 from ...store.maintenance.retention import (
     ACK,
@@ -101,7 +101,7 @@ def explain(engine: Engine, subject: object) -> Explanation:
         said = f"{len(blocked):,} blocked send{plural(len(blocked))}: {blocked[0][1]}."
         return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
     if type(subject) is not int:
-        raise SettingsError(
+        raise ArgumentError(
             f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"
         )
     if subject not in sizes:

@@ -8,7 +8,15 @@ from functools import partial
 from math import ceil
 from typing import Final
 
-from ...store.errors import Closed, ForebayError, MessageTooLarge, SettingsError, StoreFull
+from ...store.errors import (
+    ArgumentError,
+    Closed,
+    ForebayError,
+    MessageTooLarge,
+    SettingsError,
+    StoreFull,
+    argument_error,
+)
 from ...store.format.identity import Identity
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
@@ -38,10 +46,10 @@ UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
 
 
-def check_name(name: str, what: str = "a destination") -> str:
+def check_name(name: object, what: str = "a destination") -> str:
     """A name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
     if not isinstance(name, str) or not name:
-        raise SettingsError(f"{what}'s name must be a non-empty str, not {name!r}")
+        raise argument_error(f"{what}'s name must be a non-empty str, not {name!r}", name, str)
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -53,22 +61,20 @@ def check_name(name: str, what: str = "a destination") -> str:
     return name
 
 
-def encoded_properties(
-    headers: Headers | None, message_id: str | None, group: str | None = None, producer: str | None = None
-) -> bytes:
+def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
     """What lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
-        raise SettingsError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
+        raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
-        raise SettingsError(f"a message id must be a non-empty str, not {type(message_id).__name__}")
+        raise argument_error(f"a message id must be a non-empty str, not {type(message_id).__name__}", message_id, str)
     if group is not None and (
         not isinstance(group, str) or not 1 <= len(group.encode(errors="replace")) <= GROUP_BYTES_MAX
     ):
-        raise SettingsError(
-            f"a group must be a str of 1 to {GROUP_BYTES_MAX} bytes of UTF-8, not {reprlib.repr(group)}"
+        raise argument_error(
+            f"a group must be a str of 1 to {GROUP_BYTES_MAX} bytes of UTF-8, not {reprlib.repr(group)}", group, str
         )
     if producer is not None and (not isinstance(producer, str) or not producer):
-        raise SettingsError(f"a producer must be a non-empty str, not {type(producer).__name__}")
+        raise argument_error(f"a producer must be a non-empty str, not {type(producer).__name__}", producer, str)
     return encode_properties(headers, message_id, group, producer if message_id is not None else None)
 
 
@@ -289,7 +295,7 @@ class Sender:
         Closed; not persistent, SpillFailed (nothing stored) instead of
         StoreFailed.
         """
-        if delay or expires_in is not None:
+        if delay != 0.0 or expires_in is not None:
             return self._send_timed(
                 Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer),
                 transaction,
@@ -297,10 +303,10 @@ class Sender:
             )
         producers = self.producers
         if type(body) is not bytes:
-            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
-        if headers or message_id is not None or group is not None:
+        if headers is not None or message_id is not None or group is not None or producer is not None:
             properties = encoded_properties(headers, message_id, group, producer)
             if group is not None and not self._area.has_groups:
                 self._use_groups()
@@ -335,7 +341,7 @@ class Sender:
         self.confirmer.confirm(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
-    def _send_timed(self, message: Message, transaction: Transaction | None, timeout: float | None) -> str:
+    def _send_timed(self, message: Message, transaction: object, timeout: object) -> str:
         """As send, of a message that has times."""
         producers = self.producers
         checked = self._checked(transaction) if transaction is not None else None
@@ -352,27 +358,28 @@ class Sender:
     def _send_later(
         self,
         full: StoreFull,
-        timeout: float | None,
+        timeout: object,
         persistent: bool,
         priority: int,
         properties: bytes,
         body: bytes,
         message_id: str | None,
-        transaction: Transaction | None,
+        transaction: object,
     ) -> str:
         """One message for which there was no room: wait for it, or raise full."""
         producers = self.producers
+        checked = self._checked(transaction) if transaction is not None else None
         ids: list[str] = []
 
         def attempt() -> None:
-            self._store_now(priority, persistent, [(properties, body)], [message_id], ids, transaction)
+            self._store_now(priority, persistent, [(properties, body)], [message_id], ids, checked)
 
         self._wait_for_room(full, persistent, (len(properties) + len(body),), attempt, self._deadline(timeout))
-        if transaction is None:
+        if checked is None:
             self.confirmer.confirm(producers.publisher.position())
         return ids[0]
 
-    def _deadline(self, timeout: float | None) -> float | None:
+    def _deadline(self, timeout: object) -> float | None:
         return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
 
     def _wait_for_room(
@@ -391,12 +398,12 @@ class Sender:
 
     def _send_once(
         self,
-        priority: int,
-        persistent: bool,
+        priority: object,
+        persistent: object,
         properties: bytes,
         body: bytes,
         message_id: str,
-        timeout: float | None,
+        timeout: object,
     ) -> str:
         """Store it, unless the duplicate window knows its id."""
         if len(body) + len(properties) > self.producers.max_message_bytes:
@@ -406,7 +413,7 @@ class Sender:
         return message_id
 
     def _add_volatile(
-        self, persistent: object, priority: int, transaction: Transaction | None, properties: bytes, body: bytes
+        self, persistent: object, priority: object, transaction: object, properties: bytes, body: bytes
     ) -> tuple[int, str]:
         """Keep one non-persistent message; its sequence, and what its id begins with."""
         producers = self.producers
@@ -439,17 +446,18 @@ class Sender:
         return ids
 
     def _send_all(
-        self, messages: Iterable[Message], ids: list[str], transaction: Transaction | None, deadline: float | None
+        self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> None:
         """As send_many; ids gets those of what is in."""
         producers = self.producers
         before = len(ids)
         batch: list[tuple[bytes, bytes]] = []
         batch_ids: list[str | None] = []
-        priority, is_persistent, batch_bytes, slice_messages = DEFAULT_PRIORITY, True, 0, producers.slice_messages_max
-        was_timed = False
+        priority: object = DEFAULT_PRIORITY  # what the messages have is checked with the slice
+        is_persistent: object = True
+        batch_bytes, slice_messages, was_timed = 0, producers.slice_messages_max, False
         if not isinstance(messages, Iterable):
-            raise SettingsError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
+            raise ArgumentError(f"send_many takes an iterable of Message objects, not {type(messages).__name__}")
         checked = self._checked(transaction) if transaction is not None else None
         try:
             if type(messages) is list:
@@ -497,7 +505,7 @@ class Sender:
             part = messages[sent : sent + slice_messages]
             if set(map(type, part)) != {Message}:
                 break
-            priority = part[0].priority
+            priority: object = part[0].priority
             batch = [
                 (b"", message.body)
                 for message in part
@@ -506,7 +514,7 @@ class Sender:
                 and message.message_id is None
                 and message.group is None
                 and message.expires_in is None
-                and not message.delay
+                and message.delay == 0.0
                 and message.persistent is True
                 and message.priority == priority
             ]
@@ -517,24 +525,24 @@ class Sender:
             sent += len(batch)
         return sent
 
-    def _checked(self, transaction: Transaction) -> Transaction:
-        """TransactionError unless it is open and of this store."""
+    def _checked(self, transaction: object) -> Transaction:
+        """Return the transaction. ArgumentError unless it is one, TransactionError unless it is of this store."""
         return self.producers.transactions.checked(transaction)
 
-    def _content(self, message: Message, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
+    def _content(self, message: object, transaction: Transaction | None = None) -> tuple[bytes, bytes]:
         """Properties and body, as they are stored."""
         if not isinstance(message, Message):
-            raise SettingsError(f"send_many takes Message objects, not {type(message).__name__}")
+            raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
-            raise SettingsError(f"a body must be bytes, not {type(body).__name__}: encode it first")
-        if headers or message_id is not None or message.group is not None:
+            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+        if headers is not None or message_id is not None or message.group is not None:
             properties = encoded_properties(headers, message_id, message.group, message.producer)
             if message.group is not None and not self._area.has_groups:
                 self._use_groups()
         else:
             properties = b""
-        if message.delay or message.expires_in is not None:
+        if message.delay != 0.0 or message.expires_in is not None:
             properties = self._times(message, transaction is not None) + properties
         if len(body) + len(properties) > self.producers.max_message_bytes:
             raise self._too_large(len(body) + len(properties))
@@ -555,8 +563,8 @@ class Sender:
 
     def _store(
         self,
-        priority: int,
-        persistent: bool,
+        priority: object,
+        persistent: object,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
         ids: list[str],
@@ -574,12 +582,12 @@ class Sender:
                 self._store_now(priority, persistent, batch[done:], batch_ids[done:], ids, transaction)
 
             sizes = [len(properties) + len(body) for properties, body in batch[len(ids) - before :]]
-            self._wait_for_room(full, persistent, sizes, attempt, deadline)
+            self._wait_for_room(full, persistent is True, sizes, attempt, deadline)
 
     def _store_now(
         self,
-        priority: int,
-        persistent: bool,
+        priority: object,
+        persistent: object,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
         ids: list[str],
@@ -624,8 +632,8 @@ class Sender:
 
     def _store_volatile(
         self,
-        persistent: bool,
-        priority: int,
+        persistent: object,
+        priority: object,
         transaction: Transaction | None,
         batch: list[tuple[bytes, bytes]],
         batch_ids: list[str | None],
@@ -660,21 +668,22 @@ class Sender:
         limit = "max_message_bytes" if producers.is_limited_by_setting else "memory_limit"
         return MessageTooLarge(size, producers.max_message_bytes, limit)
 
-    def _lane_area(self, priority: int) -> PersistentLaneState:
+    def _lane_area(self, priority: object) -> PersistentLaneState:
         if type(priority) is not int or not 0 <= priority <= 9:
-            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         area = self._area.areas[priority]
         return area if area is not None else self.producers.destinations.create_lane(self._area, priority)
 
     def _volatile_area(
-        self, persistent: object, priority: int, transaction: Transaction | None
+        self, persistent: object, priority: object, transaction: object
     ) -> NonPersistentLaneState | FanOut:
         if persistent is not False:
-            raise SettingsError(f"persistent must be True or False, not {persistent!r}")
+            raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
         if transaction is not None:
-            raise SettingsError("a non-persistent message has no part in a transaction: send it without one")
+            problem = "a non-persistent message has no part in a transaction: send it without one"
+            raise argument_error(problem, transaction, Transaction)
         if type(priority) is not int or not 0 <= priority <= 9:
-            raise SettingsError(f"priority must be an int from 0 to 9, not {priority!r}")
+            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
         return self._area.non_persistent_lanes[priority] or self._make_volatile(priority)
 
     def _make_volatile(self, priority: int) -> NonPersistentLaneState | FanOut:

@@ -13,7 +13,15 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES
-from ...store.errors import Closed, ForebayError, SettingsError, StoreFull, TransactionError
+from ...store.errors import (
+    ArgumentError,
+    Closed,
+    ForebayError,
+    SettingsError,
+    StoreFull,
+    TransactionError,
+    argument_error,
+)
 from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
@@ -409,7 +417,7 @@ class Transaction:
         acknowledged. As safe as `sync` promises when this returns.
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
-            raise SettingsError(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}")
+            raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
         with self._monitor.lock:
             self._require(OPEN)
             if self._store.transactions.is_prepared(xid):
@@ -556,9 +564,9 @@ class TransactionRegistry:
             raise StoreFull(charge_bytes, max(self.targets.budget.free_bytes, 0), "memory_limit")
 
     def checked(self, transaction: object) -> Transaction:
-        """What a call was given as its transaction. TransactionError. The lock may be free."""
+        """Return what a call was given as its transaction. ArgumentError, TransactionError. The lock may be free."""
         if type(transaction) is not Transaction:
-            raise TransactionError(f"a transaction is expected, not {type(transaction).__name__}")
+            raise ArgumentError(f"a transaction is expected, not {type(transaction).__name__}")
         if transaction.registry is not self:
             raise TransactionError("the transaction belongs to another store")
         return transaction

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from ..errors import SettingsError, StoreLocked
+from ..errors import ArgumentError, SettingsError, StoreLocked, argument_error
 
 JOURNAL = "journal"
 INDEX_DIRECTORY = "kr-store/data"
@@ -121,7 +121,7 @@ PathArgument = str | os.PathLike[str]
 def validate_broker_name(name: object) -> None:
     """Raise SettingsError unless a name may become a directory of its own."""
     if not isinstance(name, str):
-        raise SettingsError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
+        raise ArgumentError(f"broker_name={reprlib.repr(name)} must be a str, not {type(name).__name__}")
     if len(name) > MAX_BROKER_NAME_CHARACTERS:
         raise SettingsError(
             f"broker_name={reprlib.repr(name)} has {len(name)} characters,"
@@ -140,9 +140,9 @@ def store_root(directory: PathArgument, broker_name: str) -> str:
     try:
         path = os.fspath(directory)
     except TypeError:
-        raise SettingsError(f"directory must be a path, not {type(directory).__name__}") from None
+        raise ArgumentError(f"directory must be a path, not {type(directory).__name__}") from None
     if not isinstance(path, str) or not path or "\0" in path:
-        raise SettingsError("directory must be a non-empty str path without NUL characters")
+        raise argument_error("directory must be a non-empty str path without NUL characters", path, str)
     return os.path.join(path, broker_name)
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import stat
 
-from ..errors import SettingsError
+from ..errors import ArgumentError, SettingsError, argument_error
 from .disk import OsDisk
 from .layout import PathArgument
 
 
 def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
     """The whole content. SettingsError where there is none to read, or more than max_bytes of it."""
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"{path!r} is not a path")
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise SettingsError(f"{path!s} can't be read ({getattr(error, 'strerror', None) or error})") from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -40,9 +42,9 @@ def user_place(path: PathArgument) -> tuple[OsDisk, str]:
     try:
         directory, name = os.path.split(os.path.abspath(os.fspath(path)))
     except (TypeError, ValueError):
-        raise SettingsError(f"{path!r} is not a path") from None
+        raise argument_error(f"{path!r} is not a path", path, str, os.PathLike) from None
     if not isinstance(name, str) or not name or "\0" in f"{directory}{name}":
-        raise SettingsError(f"{path!r} is not the path of a file")
+        raise argument_error(f"{path!r} is not the path of a file", name, str)
     return OsDisk(directory), name
 
 

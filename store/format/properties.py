@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from ..errors import SettingsError
+from ..errors import ArgumentError, SettingsError, argument_error
 from ..message import Headers, HeaderValue
 from .record import PROPERTIES_BYTES_MAX, RecordDamaged
 from .times import TIME_TAG, TIMES_BYTES
@@ -58,7 +58,7 @@ def encode_properties(
     fields: Iterable[tuple[object, object]] = (headers or {}).items()  # whatever the caller has put there
     for name, value in fields:
         if not isinstance(name, str) or not name:
-            raise SettingsError(f"a header's name must be a non-empty str, not {type(name).__name__}")
+            raise argument_error(f"a header's name must be a non-empty str, not {type(name).__name__}", name, str)
         parts += _value(name, value)
     encoded = b"".join(parts)
     if len(encoded) > PROPERTIES_BYTES_MAX:
@@ -100,7 +100,7 @@ def _value(name: str, value: object) -> list[bytes]:
         return _named(_FLOAT, name, _DOUBLE.pack(value))
     if isinstance(value, bytes):
         return _named(_BYTES, name, _LENGTH.pack(len(value)), value)
-    raise SettingsError(f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}")
+    raise ArgumentError(f"a header's value must be str, int, float, bool, bytes or None, not {type(value).__name__}")
 
 
 def own_identity(data: bytes) -> tuple[bytes, bytes] | None:

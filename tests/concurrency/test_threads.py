@@ -520,7 +520,7 @@ def test_after_a_fork_the_childs_handles_are_dead_and_the_parent_is_unharmed(tmp
     assert left == sent[10:]
 
 
-@interpreted
+@interpreted("puts other locks, conditions and threads in the place of the store's")
 def test_an_engine_whose_lock_cannot_be_made_anew_dies_as_well_and_lets_others_die() -> None:
     class PlainLock:
         """As what a host puts in the place of threading."""

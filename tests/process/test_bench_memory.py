@@ -46,7 +46,7 @@ def test_steps_are_the_same_each_time_and_take_only_what_is_there(traffic: Traff
             assert waiting[who] >= 0
 
 
-@interpreted
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("traffic", TRAFFICS, ids=each)
 def test_a_traffic_is_played_whole(traffic: Traffic, tmp_path: Path) -> None:
     steps = list(traffic.steps(TINY))
@@ -100,7 +100,7 @@ def fake_kahadb(tmp_path: Path) -> Path:
     return folder
 
 
-@interpreted
+@interpreted("replaces what compiled code has linked")
 def test_report_and_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str], fake_kahadb: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "memory.svg"

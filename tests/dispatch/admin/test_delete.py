@@ -377,7 +377,7 @@ def test_verify_and_dump_know_the_record() -> None:
     assert judge(list(examine_all(simulated.disk))).findings == ()
 
 
-@interpreted
+@interpreted("weighs Python objects")
 def test_ten_thousand_queues_that_were_deleted_leave_nothing() -> None:
     simulated = SimulatedBay(max_file_length="64KiB")
 

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
@@ -215,6 +216,7 @@ def test_message_sent_after_a_purge_is_direct_at_once() -> None:
     assert [message[2] for message in target.direct] == [b"5"] and not target.has_supply
 
 
+@interpreted("replaces what compiled code has linked")
 def test_many_runs_in_a_small_index_are_purged_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run leaves a block dirty: the index takes checkpoints on the way."""
     simulated = SimulatedBay(index_cache_size="256KiB", memory_limit="8MiB")

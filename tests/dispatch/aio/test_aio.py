@@ -46,7 +46,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     assert said.stdout.split() == ["False", "True"]
 
 
-@interpreted
+@interpreted("asks classes for the attributes of their instances")
 @pytest.mark.parametrize(
     ("kind", "twin", "missing"),
     [
@@ -176,7 +176,6 @@ BAD_CALLS: list[Callable[[Any, Any], Any]] = [
 ]
 
 
-@interpreted
 @pytest.mark.parametrize("call", BAD_CALLS)
 def test_bad_input_is_refused_in_the_same_words(call: Callable[[Any, Any], Any]) -> None:
     async def main() -> None:
@@ -273,6 +272,7 @@ def test_a_large_batch_lets_others_run_and_waits_in_ram_in_part_only() -> None:
     asyncio.run(main())
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_lazy_delivery_is_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         bay = LoopBay()

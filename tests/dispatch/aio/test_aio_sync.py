@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import open_forebay
 from loops import ByHand, Inline, LoopBay, ticks
 from manual_clock import ManualClock
@@ -192,6 +193,7 @@ def test_acks_of_many_runs_make_room_in_the_index_on_the_way() -> None:
     asyncio.run(main())
 
 
+@interpreted("replaces what compiled code has linked")
 def test_the_loop_goes_on_while_the_disk_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         bay = LoopBay(sync="always", workers=None)

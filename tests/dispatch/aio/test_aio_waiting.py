@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from delivering import bodies, numbered_messages
 from inside import inside
 from loops import ByHand, InThread, LoopBay, run_jumping, ticks
@@ -474,6 +475,7 @@ def test_threads_use_the_same_store_at_the_same_time(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_backlog_is_read_beside_the_loop_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with forebay.open(tmp_path, memory_limit="4MiB", sync="never") as before:
         before.queue("orders").send_many(Message(b"%d" % number + bytes(1024)) for number in range(20_000))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
@@ -268,7 +267,6 @@ def unsettled(bay: SimulatedBay, consumer: Consumer) -> tuple[object, ...]:
     return consumer.statistics(), statistics.destinations, statistics.store, statistics.memory.held_bytes
 
 
-@interpreted
 @pytest.mark.parametrize("call", [Consumer.ack, Consumer.nack])
 def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_nothing(
     bay: SimulatedBay, queue: Queue, call: Callable[[Consumer, Any], None]
@@ -377,7 +375,6 @@ BAD_TAKES: list[dict[str, Any]] = [
 ]
 
 
-@interpreted
 @pytest.mark.parametrize("fields", BAD_TAKES, ids=lambda fields: ascii(fields)[:40])
 @pytest.mark.parametrize("count", [0, 5])
 def test_a_bad_argument_of_take_is_refused_and_nothing_is_handed_out(
@@ -394,7 +391,6 @@ def test_a_bad_argument_of_take_is_refused_and_nothing_is_handed_out(
         bay.check()
 
 
-@interpreted
 @pytest.mark.parametrize("delay", [-1, math.nan, math.inf, "1", None, True, 10**400, [], 1e300])
 def test_a_bad_delay_is_refused_and_the_delivery_stays_in_flight(queue: Queue, delay: Any) -> None:
     queue.send(b"x")
@@ -405,7 +401,6 @@ def test_a_bad_delay_is_refused_and_the_delivery_stays_in_flight(queue: Queue, d
         delivery.ack()
 
 
-@interpreted
 @pytest.mark.parametrize("prefetch", [-1, True, 1.5, "10", None, 1_000_001, math.nan])
 def test_a_bad_prefetch_is_refused_and_the_old_one_stays(queue: Queue, prefetch: Any) -> None:
     with queue.subscribe(prefetch=7) as consumer:

@@ -106,7 +106,7 @@ def real_bytes(make: Callable[[int], object], count: int) -> int:
 COUNTS = [1_000, pytest.param(MANY, marks=pytest.mark.soak)]
 
 
-@interpreted
+@interpreted("weighs Python objects")
 @pytest.mark.parametrize("count", COUNTS)
 def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int) -> None:
     with forebay.open(tmp_path, memory_limit="64MiB", sync="never", background=False) as bay:
@@ -126,7 +126,7 @@ def test_idle_destinations_are_charged_what_they_take(tmp_path: Path, count: int
         inside(bay).audit()
 
 
-@interpreted
+@interpreted("weighs Python objects")
 @pytest.mark.parametrize("count", COUNTS)
 def test_offline_subscriptions_are_charged_what_they_take(tmp_path: Path, count: int) -> None:
     """However many messages wait for them: here some of one priority."""

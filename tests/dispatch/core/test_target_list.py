@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Message
@@ -185,6 +186,7 @@ def test_the_overflow_of_a_burst_is_delivered_again_without_a_disk_read() -> Non
     assert overflow_reads(SimulatedBay(memory_limit="64MiB")) == 0
 
 
+@interpreted("replaces what compiled code has linked")
 def test_without_the_pending_cache_the_overflow_of_a_burst_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.cache.shares.PENDING_CACHE_SHARE", 0.0)
     assert overflow_reads(SimulatedBay(memory_limit="64MiB")) > 20
@@ -208,6 +210,7 @@ def test_the_first_thousand_deliveries_of_a_late_consumer_come_without_a_disk_re
     assert late_consumer_reads(SimulatedBay(memory_limit="16MiB")) == 0
 
 
+@interpreted("replaces what compiled code has linked")
 def test_without_the_head_queue_cache_a_late_consumer_reads_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.cache.shares.HEAD_QUEUE_CACHE_SHARE", 0.0)
     assert late_consumer_reads(SimulatedBay(memory_limit="16MiB")) > 3

@@ -118,7 +118,7 @@ def test_the_rule_taken_has_few_misses_whatever_the_traffic(traffic: object) -> 
     assert miss_share(TAKEN, traffic) < 0.01  # type: ignore[arg-type]
 
 
-@interpreted
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize(
     ("other", "traffic"),
     [("equal parts", "3 steps, 5 slow"), ("same seconds", "the fast one changes"), ("fastest first", "8 equal")],

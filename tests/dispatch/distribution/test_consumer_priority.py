@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from compiled import interpreted
 from delivering import numbers
 from simulated_bay import SimulatedBay
 
@@ -146,9 +145,21 @@ def test_equals_share_as_without_priorities(queue: Queue) -> None:
     assert [numbers(consumer.take()) for consumer in consumers * 2] == [[number] for number in range(8)]
 
 
-@interpreted
 @pytest.mark.parametrize("priority", [-129, 128, 1.0, True, "high"])
 def test_what_is_no_priority_is_refused(queue: Queue, priority: object) -> None:
     with pytest.raises(SettingsError):
         queue.subscribe(priority=priority)  # type: ignore[arg-type]
     queue.subscribe(priority=-128), queue.subscribe(priority=127)
+
+
+def test_consumer_whose_credit_came_back_is_called_for_the_next_message(queue: Queue) -> None:
+    called: list[str] = []
+    high = queue.subscribe(priority=1, prefetch=1, on_ready=lambda: called.append("high"))
+    queue.subscribe()
+    send(queue, 1)
+    (delivery,) = high.take()
+    assert high.take() == []
+    delivery.ack()
+    called.clear()
+    send(queue, 2)
+    assert called == ["high"]

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, Queue, StoreFull
@@ -225,6 +226,7 @@ def test_a_hundred_consumers_of_two_priorities_cost_less_than_twice_what_two_cos
     assert calls_a_message(100) <= 2 * calls_a_message(2)
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_message_is_matched_once_for_a_hundred_consumers_with_one_selector(
     bay: SimulatedBay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +254,7 @@ def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return evaluated
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.slow
 @pytest.mark.parametrize("in_batches", [True, False])
 def test_ten_thousand_selectors_of_a_topic_are_matched_without_evaluating_equal_ones_twice(

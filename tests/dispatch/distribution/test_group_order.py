@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from compiled import interpreted
 from delivering import bodies
 from simulated_bay import SimulatedBay
 
@@ -87,6 +88,7 @@ def test_what_comes_before_the_messages_that_fill_a_list_is_loaded_without_a_tak
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_message_that_came_back_is_in_its_group_where_its_body_found_no_room(
     bay: SimulatedBay, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 import forebay
@@ -29,6 +30,7 @@ def steps_until(bay: SimulatedBay, name: str, monkeypatch: pytest.MonkeyPatch, *
     return called
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_checkpoint_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(checkpoint_interval_seconds=seconds, cleanup_interval_seconds=3600)
@@ -36,6 +38,7 @@ def test_checkpoint_comes_at_its_interval(seconds: int, monkeypatch: pytest.Monk
     assert called == list(range(seconds, 31, seconds))
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_cleanup_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(checkpoint_interval_seconds=3600, cleanup_interval_seconds=seconds)
@@ -43,6 +46,7 @@ def test_cleanup_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyP
     assert called == list(range(seconds, 31, seconds))
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("seconds", [5, 9])
 def test_sync_comes_at_its_interval(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"checkpoint_interval_seconds": 3600, "cleanup_interval_seconds": 3600}

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import inside
 from simulated_bay import SimulatedBay
 
@@ -448,6 +449,7 @@ def test_an_index_in_ram_alone_gives_back_what_its_rows_do_not_need(tmp_path: Pa
 # The system.
 
 
+@interpreted("replaces what compiled code has linked")
 def test_memory_goes_back_to_the_system_after_a_smaller_limit_and_once_more_when_it_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

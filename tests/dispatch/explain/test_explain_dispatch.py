@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import explain, queue_of
 from simulated_bay import SimulatedBay
 
@@ -361,7 +362,8 @@ def damaged() -> SimulatedBay:
     return bay
 
 
-STAGES: list[Callable[[], Staged]] = [
+REPLACES = interpreted("replaces what compiled code has linked")
+STAGES: list[Any] = [
     an_empty_queue,
     prefetch_used_up,
     prefetch_used_up_by_an_open_transaction,
@@ -385,7 +387,7 @@ STAGES: list[Callable[[], Staged]] = [
     non_persistent_messages_in_tmp_storage,
     non_persistent_messages_in_flight,
     a_closed_consumer,
-    a_damaged_message,
+    pytest.param(a_damaged_message, marks=REPLACES),
     a_subscription_that_has_read_everything,
     a_subscription_with_everything_in_flight,
     a_limit_that_falls_and_nothing_left_to_give,
@@ -397,7 +399,7 @@ STAGES: list[Callable[[], Staged]] = [
     a_queue_that_no_selector_matches,
     a_queue_that_is_to_be_read,
     a_queue_that_is_paused,
-    a_queue_with_a_damaged_message,
+    pytest.param(a_queue_with_a_damaged_message, marks=REPLACES),
 ]
 
 
@@ -434,6 +436,7 @@ def test_a_delay_says_how_long() -> None:
     assert bay.bay.explain(consumer).causes[0].reason == "loading"
 
 
+@interpreted("replaces what compiled code has linked")
 def test_messages_that_are_not_synced_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(sync="always")
     consumer = bay.queue().subscribe()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+from compiled import interpreted
 from delivering import send_equal
 from simulated_bay import SimulatedBay
 
@@ -114,6 +115,7 @@ def test_neighbouring_messages_come_in_one_read() -> None:
         assert bay.lists()[0].direct[-1][0] == 1999
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_a_load_reads_is_charged_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
     send_equal(bay.queue(), 200, BODY)
@@ -387,6 +389,7 @@ def failing_once(work: Callable[[Load], None]) -> Callable[[Load], None]:
     return fail
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_load_that_was_interrupted_leaves_no_charge_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
     ids = send_equal(bay.queue(), 50, BODY)

@@ -383,7 +383,7 @@ def taken_until_left(consumer: Consumer) -> None:
     pytest.fail("nothing was left")
 
 
-@interpreted
+@interpreted("replaces what compiled code has linked")
 def test_the_loaders_thread_feeds_a_list_that_nobody_takes_from(tmp_path: Path) -> None:
     with (
         patch.object(read_ahead, "FILLS_MAX", 0),

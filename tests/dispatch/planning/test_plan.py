@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_disk import SimulatedDisk
 
@@ -64,6 +65,7 @@ def played(file: File, limit_bytes: int) -> PlannedLimit:
     return only
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [4, 8, 16])
 @pytest.mark.parametrize(
@@ -328,6 +330,7 @@ def test_picture_shows_curve_and_recommendation(trace: str, tmp_path: Path) -> N
     assert picture(found) == picture(found) == target.read_bytes()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_each_limit_plays_the_library_s_own_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = RecordedBay(memory_limit="8MiB")
     burst(bay, Random(1))

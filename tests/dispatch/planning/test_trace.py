@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, send, steady, take
 from simulated_disk import SimulatedDisk
 
@@ -244,6 +245,7 @@ def test_full_disk_ends_the_recording_and_nothing_else(caplog: pytest.LogCapture
     assert len(list(TraceReader(bay.trace).events())) < 10
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_waits_for_housekeeping_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 3)
     bay = RecordedBay()
@@ -273,6 +275,7 @@ def test_blocks_stay_in_order_when_two_come_to_write(monkeypatch: pytest.MonkeyP
     assert reader.unread_bytes == 0
 
 
+@interpreted("replaces what compiled code has linked")
 def test_disk_that_stands_still_ends_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "UNWRITTEN_BLOCKS_MAX", 1)
     bay = RecordedBay()

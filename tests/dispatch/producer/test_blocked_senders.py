@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from loops import LoopBay, run_jumping, ticks
 from simulated_bay import SimulatedBay
 
@@ -184,7 +183,6 @@ def test_a_call_may_refuse_to_wait_where_the_policy_would() -> None:
     assert full.value.stored == 0
 
 
-@interpreted
 @pytest.mark.parametrize("timeout", [-1, "5", True, float("nan"), 1e9])
 def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
     bay = full_store()

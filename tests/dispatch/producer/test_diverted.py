@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from delivering import bodies
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
@@ -111,7 +110,6 @@ def test_what_a_full_topic_has_no_room_for_is_a_dead_letter_too() -> None:
     assert bodies(bay.queue("DLQ.prices").browse()) == [b"2", b"3"]
 
 
-@interpreted
 @pytest.mark.parametrize("wrong", [{"priority": 10}, {"persistent": 1}, {"headers": {"a": []}}, {"delay": -1.0}])
 def test_what_makes_no_sense_is_refused_also_where_there_is_no_room(wrong: dict[str, Any]) -> None:
     bay = limited(max_messages=1)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import (
@@ -265,7 +264,6 @@ BAD_SENDS: list[dict[str, Any]] = [
 ]
 
 
-@interpreted
 @pytest.mark.parametrize("fields", BAD_SENDS, ids=lambda fields: ascii(fields).split(" at 0x")[0][:60])
 def test_a_bad_argument_of_send_is_refused_and_changes_nothing(
     bay: SimulatedBay, queue: Queue, fields: dict[str, Any]
@@ -280,7 +278,6 @@ def test_a_bad_argument_of_send_is_refused_and_changes_nothing(
     assert bay.bay.statistics() == before
 
 
-@interpreted
 @pytest.mark.parametrize("timeout", [-1, -0.5, math.nan, math.inf, "1", True, b"1"], ids=ascii)
 def test_a_timeout_that_can_not_be_is_refused_also_where_there_is_room(queue: Queue, timeout: Any) -> None:
     for call in (lambda: queue.send(b"x", timeout=timeout), lambda: queue.send_many([Message(b"x")], timeout=timeout)):
@@ -305,7 +302,6 @@ BAD_SUBSCRIPTIONS: list[tuple[dict[str, Any], type[ForebayError]]] = [
 ]
 
 
-@interpreted
 @pytest.mark.parametrize(("fields", "error"), BAD_SUBSCRIPTIONS, ids=lambda value: ascii(value)[:40])
 def test_a_bad_argument_of_subscribe_is_refused_and_nobody_is_subscribed(
     bay: SimulatedBay, queue: Queue, fields: dict[str, Any], error: type[ForebayError]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from closed_stores import verdict_of
-from compiled import interpreted
 from delivering import bodies
 from simulated_bay import SimulatedBay
 
@@ -325,7 +324,6 @@ def test_delayed_messages_cost_memory_by_the_block_and_far_ahead_rows_alone() ->
     assert lane is not None and lane.lane.earliest[DUE] == NEVER
 
 
-@interpreted
 @pytest.mark.parametrize("seconds", [-1, float("nan"), 1e10, "5", True])
 def test_delay_that_cannot_be_is_refused(seconds: Any) -> None:
     simulated = SimulatedBay()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compiled import interpreted
 from delivering import bodies
 from simulated_bay import SimulatedBay
 from simulated_disk import SimulatedFile
@@ -361,7 +360,6 @@ def test_relocation_carries_times_along() -> None:
     simulated.check()
 
 
-@interpreted
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), 1e10, "5", True])
 def test_expiry_that_cannot_be_is_refused(seconds: Any) -> None:
     simulated = SimulatedBay()

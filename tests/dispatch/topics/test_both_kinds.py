@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from delivering import numbers
 from simulated_bay import SimulatedBay
 
@@ -123,6 +124,7 @@ def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
     simulated.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = filled(300)
     queue, late = simulated.queue(), simulated.queue("late")

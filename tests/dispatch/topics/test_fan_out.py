@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from delivering import numbered_body, tmp_bytes
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
@@ -164,6 +165,7 @@ def test_where_one_subscriber_has_no_room_nobody_gets_it() -> None:
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay()
     topic = bay.bay.topic("prices")

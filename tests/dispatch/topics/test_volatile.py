@@ -9,6 +9,7 @@ from itertools import islice
 from random import Random
 
 import pytest
+from compiled import interpreted
 from delivering import numbered_body, tmp_bytes
 from inside import open_forebay
 from simulated_bay import SimulatedBay
@@ -233,6 +234,7 @@ def test_much_goes_through_a_small_limit_while_the_consumer_is_slow(limit: str) 
     store.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_is_taken_before_it_makes_a_batch_is_never_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forebay.cache.shares.PENDING_CACHE_SHARE", 0.25)  # else it takes what the batch needs
     store = SimulatedBay(memory_limit="16MiB")

@@ -9,6 +9,7 @@ import pytest
 import forebay
 from forebay.store import errors
 from forebay.store.errors import (
+    ArgumentError,
     Closed,
     ForebayError,
     JournalCorrupt,
@@ -21,6 +22,7 @@ from forebay.store.errors import (
     StoreLocked,
     SubscriptionInUse,
     TransactionError,
+    argument_error,
 )
 
 SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
@@ -67,13 +69,27 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 12
+    assert len(found) == 13
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 
 
 def test_errors_of_arguments_are_value_errors_too() -> None:
     assert issubclass(SettingsError, ValueError) and issubclass(SelectorError, ValueError)
+
+
+def test_error_of_a_wrong_type_is_a_type_error_too() -> None:
+    assert issubclass(ArgumentError, SettingsError) and issubclass(ArgumentError, TypeError)
+
+
+@pytest.mark.parametrize(
+    "value, types, is_of_them",
+    [(7, (int,), True), (True, (int,), False), (True, (bool,), True), (7, (int, float), True), ("7", (int,), False)],
+)
+def test_argument_of_no_such_type_is_told_from_one_that_cannot_be(
+    value: object, types: tuple[type, ...], is_of_them: bool
+) -> None:
+    assert type(argument_error("no", value, *types)) is (SettingsError if is_of_them else ArgumentError)
 
 
 def test_every_error_is_to_be_had_from_the_front_door() -> None:

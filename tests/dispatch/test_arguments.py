@@ -1,0 +1,342 @@
+"""An argument of a wrong type is one exception, compiled or interpreted, in every public method, and changes nothing.
+
+ArgumentError is a TypeError, as Python programmers expect, and a ForebayError, as everything that the library raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compiled import interpreted
+from loops import Inline
+
+import forebay
+import forebay.aio
+from forebay import ArgumentError, DestinationPolicy, ForebayError, Message, Settings, SettingsError
+
+NONE = type(None)
+VALUES: tuple[Any, ...] = (object(), None, True, 7, 1.5, "text", "", b"body", b"", ["x"], [], ("x",), (), {1: 2}, {})
+"""Of each kind one that is true and, where there is one, one that is false: `if argument:` must not let it through."""
+
+Types = tuple[type, ...]
+
+SEND: dict[str, Types] = {
+    "body": (bytes,),
+    "headers": (dict, NONE),
+    "priority": (int,),
+    "message_id": (str, NONE),
+    "transaction": (NONE,),
+    "persistent": (bool,),
+    "group": (str, NONE),
+    "expires_in": (int, float, NONE),
+    "delay": (int, float),
+    "producer": (str, NONE),
+    "timeout": (int, float, NONE),
+}
+ITERABLES = (str, bytes, list, tuple, dict)
+SEND_MANY: dict[str, Types] = {"messages": ITERABLES, "transaction": (NONE,), "timeout": (int, float, NONE)}
+SUBSCRIBE: dict[str, Types] = {
+    "selector": (str, NONE),
+    "prefetch": (int, NONE),
+    "exclusive": (bool,),
+    "priority": (int,),
+    "on_ready": (NONE,),
+    "on_slow": (NONE,),
+}
+DURABLE: dict[str, Types] = {
+    "durable": (str, NONE),
+    "selector": (str, NONE),
+    "prefetch": (int, NONE),
+    "on_ready": (NONE,),
+}
+TAKE: dict[str, Types] = {"max_messages": (int,), "timeout": (int, float, NONE), "max_bytes": (int, NONE)}
+ACK: dict[str, Types] = {"deliveries": (list, tuple), "transaction": (NONE,)}
+NACK: dict[str, Types] = {"deliveries": (list, tuple), "delay": (int, float)}
+
+METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
+    "queue.send": ({"body": b"x"}, SEND),
+    "limited.send": ({"body": b"x"}, SEND),
+    "topic.send": ({"body": b"x"}, SEND),
+    "limited_topic.send": ({"body": b"x"}, SEND),
+    "queue.send_many": ({"messages": []}, SEND_MANY),
+    "limited.send_many": ({"messages": []}, SEND_MANY),
+    "topic.send_many": ({"messages": []}, SEND_MANY),
+    "limited_topic.send_many": ({"messages": []}, SEND_MANY),
+    "queue.subscribe": ({}, SUBSCRIBE),
+    "topic.subscribe": ({}, DURABLE),
+    "topic.unsubscribe": ({}, {"durable": (str,)}),
+    "queue.browse": ({}, {"selector": (str, NONE)}),
+    "queue.find": ({}, {"message_id": (str,)}),
+    "queue.move": ({"to": "others"}, {"to": (str,), "selector": (str, NONE), "limit": (int, NONE)}),
+    "consumer.take": ({}, TAKE),
+    "limited_consumer.take": ({}, TAKE),
+    "consumer.ack": ({"deliveries": []}, ACK),
+    "limited_consumer.ack": ({"deliveries": []}, ACK),
+    "subscriber.ack": ({"deliveries": []}, ACK),
+    "durable_subscriber.ack": ({"deliveries": []}, ACK),
+    "limited_subscriber.ack": ({"deliveries": []}, ACK),
+    "consumer.ack_up_to": ({}, {"delivery": ()}),
+    "consumer.nack": ({"deliveries": []}, NACK),
+    "consumer.prefetch": ({}, {"prefetch": (int,)}),
+    "delivery.ack": ({}, {"transaction": (NONE,)}),
+    "delivery.nack": ({}, {"delay": (int, float)}),
+    "transaction.prepare": ({}, {"xid": (bytes,)}),
+    "bay.queue": ({}, {"name": (str,)}),
+    "bay.topic": ({}, {"name": (str,)}),
+    "bay.resize": ({}, {"memory_limit": (int, str, NONE)}),
+    "bay.explain": ({}, {"subject": (int, NONE)}),
+    "bay.close": ({}, {"timeout": (int, float, NONE)}),
+}
+IN_THREADS_ONLY = {"on_ready"}
+
+
+def cases(*, in_loop: bool) -> list[Any]:
+    return [
+        pytest.param(method, parameter, id=f"{method}-{parameter}")
+        for method, (_, types) in METHODS.items()
+        for parameter in types
+        if not (in_loop and (parameter in IN_THREADS_ONLY))
+    ]
+
+
+def wrong(types: Types) -> list[Any]:
+    """What of VALUES is no argument of these types. An iterable may be right where there is nothing in it."""
+    return [
+        value
+        for value in VALUES
+        if type(value) not in types or (types in (ITERABLES, ACK["deliveries"]) and value)  # of what it should not hold
+    ]
+
+
+def is_one_of_ours(error: BaseException) -> bool:
+    return type(error) is ArgumentError and isinstance(error, TypeError) and isinstance(error, SettingsError)
+
+
+class Doors:
+    """All public objects of one store, of one of the two interfaces."""
+
+    def __init__(self, bay: Any, queue: Any, limited: Any, topic: Any, limited_topic: Any) -> None:
+        self.bay, self.queue, self.limited, self.topic, self.limited_topic = bay, queue, limited, topic, limited_topic
+        self.consumer: Any = None
+        self.limited_consumer: Any = None
+        self.subscriber: Any = None
+        self.durable_subscriber: Any = None
+        self.limited_subscriber: Any = None
+        self.delivery: Any = None
+        self.transaction: Any = None
+
+    def call(self, method: str, arguments: dict[str, Any]) -> Any:
+        door, name = method.split(".")
+        if name == "prefetch":
+            self.consumer.prefetch = arguments["prefetch"]
+            return None
+        return getattr(getattr(self, door), name)(**arguments)
+
+    def state(self) -> object:
+        statistics = self.queue.statistics()
+        return statistics.depth, self.limited.depth, self.consumer.statistics(), self.transaction.is_open
+
+
+def opened(directory: Path) -> forebay.Forebay:
+    return forebay.open(
+        directory,
+        memory_limit="16MiB",
+        sync="never",
+        background=False,
+        policies={"limited": DestinationPolicy(max_messages=1000)},
+    )
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    with opened(tmp_path_factory.mktemp("doors")) as bay:
+        found = Doors(bay, bay.queue("orders"), bay.queue("limited"), bay.topic("news"), bay.topic("limited"))
+        found.consumer = found.queue.subscribe()
+        found.limited_consumer = found.limited.subscribe()
+        found.subscriber = found.topic.subscribe()
+        found.durable_subscriber = found.topic.subscribe(durable="audit")
+        found.limited_subscriber = found.limited_topic.subscribe()
+        found.queue.send(b"x")
+        found.delivery = found.consumer.take()[0]
+        found.transaction = bay.transaction()
+        yield found
+
+
+@pytest.fixture(scope="module")
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    found = asyncio.new_event_loop()
+    yield found
+    found.run_until_complete(found.shutdown_default_executor())
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def doors_in_loop(tmp_path_factory: pytest.TempPathFactory, loop: asyncio.AbstractEventLoop) -> Iterator[Doors]:
+    inner = opened(tmp_path_factory.mktemp("doors"))
+
+    async def open_doors() -> Doors:
+        bay = forebay.aio.Forebay(inner, workers=Inline())
+        queue, limited, topic = await bay.queue("orders"), await bay.queue("limited"), await bay.topic("news")
+        found = Doors(bay, queue, limited, topic, await bay.topic("limited"))
+        found.consumer = await found.queue.subscribe()
+        found.limited_consumer = await found.limited.subscribe()
+        found.subscriber = await found.topic.subscribe()
+        found.durable_subscriber = await found.topic.subscribe(durable="audit")
+        found.limited_subscriber = await found.limited_topic.subscribe()
+        await found.queue.send(b"x")
+        found.delivery = (await found.consumer.take())[0]
+        found.transaction = bay.transaction()
+        return found
+
+    yield loop.run_until_complete(open_doors())
+    inner.close()
+
+
+@pytest.mark.parametrize(("method", "parameter"), cases(in_loop=False))
+def test_wrong_type_is_an_argument_error(doors: Doors, method: str, parameter: str) -> None:
+    base, types = METHODS[method]
+    before = doors.state()
+    for value in wrong(types[parameter]):
+        with pytest.raises(ForebayError) as caught:
+            doors.call(method, base | {parameter: value})
+        assert is_one_of_ours(caught.value), (value, caught.value)
+    assert doors.state() == before
+
+
+@pytest.mark.parametrize(("method", "parameter"), cases(in_loop=True))
+def test_wrong_type_is_an_argument_error_in_a_loop(
+    doors_in_loop: Doors, loop: asyncio.AbstractEventLoop, method: str, parameter: str
+) -> None:
+    base, types = METHODS[method]
+
+    async def call(value: object) -> None:
+        called = doors_in_loop.call(method, base | {parameter: value})
+        if inspect.isasyncgen(called):
+            await anext(called)
+        elif called is not None:
+            await called
+
+    before = doors_in_loop.state()
+    for value in wrong(types[parameter]):
+        with pytest.raises(ForebayError) as caught:
+            loop.run_until_complete(call(value))
+        assert is_one_of_ours(caught.value), (value, caught.value)
+    assert doors_in_loop.state() == before
+
+
+@pytest.mark.parametrize(
+    ("field", "types"), [(name, types) for name, types in SEND.items() if name not in ("transaction", "timeout")]
+)
+def test_wrong_type_in_a_message_is_an_argument_error(doors: Doors, field: str, types: Types) -> None:
+    before = doors.state()
+    for queue in (doors.queue, doors.limited):
+        for value in wrong(types):
+            fields: dict[str, Any] = {"body": b"x", "message_id": "7"} | {field: value}
+            for messages in ([Message(**fields)], iter([Message(**fields)])):
+                with pytest.raises(ForebayError) as caught:
+                    queue.send_many(messages)
+                assert is_one_of_ours(caught.value), (value, caught.value)
+    assert doors.state() == before
+
+
+@pytest.mark.parametrize("headers", [{7: "x"}, {None: "x"}, {"x": object()}, {"x": []}])
+def test_wrong_type_in_headers_is_an_argument_error(doors: Doors, headers: Any) -> None:
+    for call in (doors.queue.send, doors.limited.send, doors.topic.send):
+        with pytest.raises(ArgumentError):
+            call(b"x", headers=headers)
+
+
+@pytest.mark.parametrize("kind", [Settings, DestinationPolicy])
+def test_wrong_type_of_a_setting_is_an_argument_error(kind: type[Any]) -> None:
+    for entry in dataclasses.fields(kind):
+        if entry.init:
+            with pytest.raises(ForebayError) as caught:
+                kind(**{entry.name: object()})
+            assert is_one_of_ours(caught.value), (entry.name, caught.value)
+
+
+@pytest.mark.parametrize("value", [value for value in VALUES if not isinstance(value, str)])
+def test_wrong_type_of_a_path_is_an_argument_error(value: Any) -> None:
+    for call in (forebay.open, Settings.from_activemq):
+        with pytest.raises(ForebayError) as caught:
+            call(value)
+        assert is_one_of_ours(caught.value), (value, caught.value)
+
+
+def test_settings_that_are_none_are_an_argument_error(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError):
+        forebay.open(tmp_path, "16MiB")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError):
+        asyncio.run(_open_in_loop(tmp_path, "16MiB"))
+    assert not list(tmp_path.iterdir())
+
+
+async def _open_in_loop(directory: Path, settings: Any) -> None:
+    await forebay.aio.open(directory, settings)
+
+
+def test_wrong_value_of_the_right_type_is_no_type_error(doors: Doors) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: doors.queue.send(b"x", priority=10),
+        lambda: doors.queue.send(b"x", delay=-1),
+        lambda: doors.queue.send(b"x", message_id=""),
+        lambda: doors.bay.queue(""),
+        lambda: doors.consumer.take(0),
+        lambda: Settings(memory_limit="1KiB"),
+    ]
+    for call in calls:
+        with pytest.raises(SettingsError) as caught:
+            call()
+        assert not isinstance(caught.value, TypeError)
+
+
+def test_loop_opens_nothing_but_a_forebay(doors: Doors) -> None:
+    async def wrap(value: Any) -> None:
+        forebay.aio.Forebay(value)
+
+    for value in VALUES:
+        with pytest.raises(ArgumentError):
+            asyncio.run(wrap(value))
+
+
+def test_argument_error_pickles() -> None:
+    again = pickle.loads(pickle.dumps(ArgumentError("a body must be bytes")))
+    assert is_one_of_ours(again) and str(again) == "a body must be bytes"
+
+
+@interpreted("reads the signatures of methods")
+@pytest.mark.parametrize("interface", [forebay, forebay.aio])
+def test_every_public_method_is_called_here(interface: Any) -> None:
+    """Compiled classes tell nobody what they take."""
+    called = {
+        (kind, name, parameter)
+        for method, (_, types) in METHODS.items()
+        for kind, name in [(_kind(method.split(".")[0]), method.split(".")[1])]
+        for parameter in types
+    }
+    for kind in ("Forebay", "Queue", "Topic", "Consumer", "Delivery", "Transaction"):
+        for name, member in inspect.getmembers(getattr(interface, kind)):
+            function = member.fset if isinstance(member, property) else member
+            if name.startswith("_") or not inspect.isfunction(function) or name in INTERNAL:
+                continue
+            for parameter in list(inspect.signature(function).parameters)[1:]:
+                assert (kind, name, parameter) in called
+
+
+def _kind(door: str) -> str:
+    if door == "bay":
+        return "Forebay"
+    if door.endswith(("consumer", "subscriber")):
+        return "Consumer"
+    return "Topic" if door.endswith("topic") else "Queue" if door == "limited" else door.capitalize()
+
+
+INTERNAL = {"look", "take_direct", "become_ready", "move_to", "add", "keep_room", "hold", "holds", "concerns"}
+"""What only the dispatch calls, of consumers and transactions."""
