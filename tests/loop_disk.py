@@ -61,10 +61,11 @@ class LoopDisk:
         self.mount_point.mkdir()
 
     def mount(self) -> None:
-        """The kernel lets go of the loop device by itself when the file system is unmounted."""
+        """Mount it. The kernel lets go of the loop device by itself when the file system is unmounted."""
         _run("mount", "-o", "loop", str(self._image), str(self.mount_point))
 
     def write_probe(self) -> None:
+        """Write the file that `Power` reads."""
         with open(self.probe, "wb") as file:
             file.write(b"x")
             file.flush()
@@ -79,7 +80,7 @@ class LoopDisk:
             os.close(descriptor)
 
     def unmount(self) -> None:
-        """Requires: no process has a file open there. Writeback that is ending may hold it for a moment."""
+        """Unmount it, waiting a moment for writeback that is ending. Requires: no process has a file open there."""
         for _ in range(_UNMOUNT_TRIALS):
             if not _status("umount", str(self.mount_point)):
                 return
@@ -134,7 +135,7 @@ def _wait_to_be_killed() -> NoReturn:
 
 @contextmanager
 def mounted(directory: Path, image_bytes: int = IMAGE_BYTES) -> Iterator[LoopDisk]:
-    """A new LoopDisk, mounted until the block ends, however it ends. Where it fails, its image stays in the directory."""
+    """Make a LoopDisk and keep it mounted until the block ends, however it ends. Where it fails, the image stays."""
     disk = LoopDisk(directory / "image", directory / "mount")
     disk.make(image_bytes)
     disk.mount()
@@ -149,7 +150,7 @@ def mounted(directory: Path, image_bytes: int = IMAGE_BYTES) -> Iterator[LoopDis
 
 
 def what_is_missing(directory: Path) -> str | None:
-    """Why no LoopDisk can be had here, as a sentence; None: it can. Tries it once, in that directory."""
+    """Say in a sentence why no LoopDisk can be had here; None: it can. Tries it once, in that directory."""
     if sys.platform != "linux":
         return "only Linux has loop devices and ext4"
     absent = [tool for tool in _TOOLS if shutil.which(tool) is None]

@@ -86,7 +86,7 @@ def message_of(key: int) -> Message:
 
 
 def key_of(found: Message | Delivery | forebay.aio.Delivery) -> int:
-    """Which message this is. AssertionError when any of it is not as it was sent."""
+    """Return which message this is. AssertionError when any of it is not as it was sent."""
     key = int(found.body.partition(b"|")[0])
     assert found.body == body_of(key) and found.priority == priority_of(key), f"message {key} was changed"
     return key
@@ -128,7 +128,7 @@ class Life:
         self._next_number = [life * LIVES_KEYS] * MAKERS
 
     def live(self) -> NoReturn:
-        """Ends by a kill, or with FAILED in its log."""
+        """Work until a kill, or until something fails, which the log then tells."""
         faulthandler.disable()  # a mapped page that the cut took away ends the process with a signal, which is no news
         self._do(self._open_and_work)
         raise AssertionError("unreachable")
@@ -266,7 +266,7 @@ class Life:
             self._log.tell(CONFIRMED, number)
 
     def _is_stuck(self, key: int) -> bool:
-        """Nobody acknowledges this one in its first life, so that its data log has to be moved."""
+        """Whether nobody acknowledges this one in its first life, so that relocation has something to move."""
         life, number = divmod(key // MAKERS, LIVES_KEYS)
         return life == self._life and number % 97 == 0
 
@@ -461,7 +461,7 @@ class Model:
 
 
 def recorded(log: Path) -> bytes:
-    """What a life has told so far."""
+    """Return what a life has told so far."""
     with suppress(FileNotFoundError):
         return log.read_bytes()
     return b""

@@ -142,7 +142,7 @@ class Chain:
         return child
 
     def _wait_until_opened(self, child: int, log: Path) -> None:
-        """Or until it has ended, which its log explains."""
+        """Wait until the log says so, or until the process has ended, which the log explains."""
         deadline = time.monotonic() + SILENCE_SECONDS_MAX
         while f'["{OPENED}"'.encode() not in recorded(log):
             if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
@@ -164,7 +164,7 @@ def needs_loop_device(missing: str | None) -> None:
 
 
 def cut_power(cuts: int, way: Way, map_journal: bool, directory: Path) -> Tally:
-    """So many cuts, a few of each file system."""
+    """Make so many cuts, at most CUTS_MAX of each file system, and say what they showed."""
     tally = Tally()
     seed = FIRST_SEED
     while tally.cuts < cuts:
@@ -183,7 +183,7 @@ def cut_power(cuts: int, way: Way, map_journal: bool, directory: Path) -> Tally:
 @pytest.mark.parametrize("map_journal", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_power_cut_loses_nothing_confirmed_and_brings_nothing_back(way: Way, map_journal: bool, tmp_path: Path) -> None:
-    """FOREBAY_POWER_CUTS says how many; FOREBAY_SEED draws others than the last time."""
+    """FOREBAY_POWER_CUTS says how many."""
     share = max(POWER_CUTS // SHARES, 1)
     tally = cut_power(share, way, map_journal, tmp_path)
     assert tally.cuts == share
