@@ -16,8 +16,8 @@ from ..disk.layout import STATE_DIRECTORY
 
 logger = logging.getLogger("forebay.store")
 
-_NAME: Final = f"{STATE_DIRECTORY}/marker"
-_NEW_NAME: Final = f"{STATE_DIRECTORY}/marker.new"
+_NAME: Final = f"{STATE_DIRECTORY}/mark"
+_NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"
 _FORM: Final = struct.Struct("<8s16sIQB")
 _MAGIC: Final = b"FBMARK01"
 

@@ -116,10 +116,13 @@ class SimulatedFile:
         """See `File.sync`."""
         inode = self._opened()
         fault = self._disk._enter("sync", self._name)
-        if fault is not None:
-            inode.lose()
+        if fault is None:
+            inode.sync()
+            return
+        inode.lose()
+        if fault.error:
             raise _error(fault.error, self._name)
-        inode.sync()
+        self._disk.fail(None, 1, errno.EIO, sticky=True)
 
     def truncate(self, length: int) -> None:
         """See `File.truncate`."""
@@ -249,6 +252,15 @@ class SimulatedDisk:
         """
         assert nth >= 1 and (call is None or call in self.calls), f"no call {nth} of {call!r}"
         self._faults.append(_Fault(call, nth, error, sticky, written_bytes))
+
+    def stop_in_sync(self, nth: int) -> None:
+        """Let the file system stop under the nth sync of a file from now on: every call after that one fails.
+
+        The sync itself reports success, and nothing of what it was for has
+        arrived: so does ext4 of a sync that is under way in preallocated
+        space when it meets an error or is shut down.
+        """
+        self.fail("sync", nth, 0)
 
     def cure(self) -> None:
         """Forget all that `fail` ordered."""

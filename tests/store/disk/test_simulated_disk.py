@@ -480,6 +480,19 @@ def test_a_failed_sync_may_lose_the_size_too() -> None:
     assert cut(disk, PowerCut.SYNCED) == {"log": A}
 
 
+def test_a_disk_that_stops_in_a_sync_reports_success_for_what_is_lost_and_then_fails_every_call() -> None:
+    disk, file = durable(A)
+    disk.stop_in_sync(2)
+    file.append(B)
+    file.sync()
+    file.append(ZERO)
+    file.sync()
+    assert cut(disk, PowerCut.SYNCED) == {"log": A + B}
+    for call in (file.sync, lambda: file.append(A), lambda: disk.remove("log"), lambda: file.read(0, 1)):
+        with pytest.raises(OSError, match="Input/output error"):
+            call()
+
+
 def test_the_hook_sees_each_changing_call_before_it_happens() -> None:
     disk = SimulatedDisk()
     seen: list[tuple[str, str, Files]] = []
