@@ -1,9 +1,8 @@
-"""The door of the store floor: add, remove, read, checkpoint, clean up.
+"""The message store, which is the door of the store: add, remove, read, checkpoint, clean up.
 
-One lock, injected, guards the journal's appends and the index alike ("state
-lock" below). Methods say whether they want it held. What was added survives
-a kill when add returns, and a power cut when `sync` has returned for its
-position. A crash leaves what recovery/recovery.py describes.
+One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
+it held. What was added survives a kill when add returns, and a power cut when `sync` has returned for its position. A
+crash leaves what recovery/recovery.py describes.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class StoreStatistics(NamedTuple):
 
 
 class MessageStore:
-    """See the module. Construct it, then `open` it once."""
+    """A store of messages. Construct it, then `open` it once."""
 
     def __init__(
         self,
@@ -147,18 +146,18 @@ class MessageStore:
         self._accepts_loss = accepts_loss
         self._verifies_all = verifies_all
         self.checkpoint_lock = threading.Lock()
-        """The first of the three. Who has it knows that no checkpoint, cleanup or relocation is under way."""
+        """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
         self._is_postponed = False
-        """The last checkpoint found no room."""
+        """Whether the last checkpoint found no room."""
         self._store_id = b""
         self.adds = 0
         self.checkpoint_adds = max_checkpoint_adds
-        """A checkpoint is due when adds reaches this."""
+        """Value of `adds` from which on a checkpoint is due."""
         self._attest_end = 0
         self.steady = SteadyClock(clock_ms, monotonic)
         attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
@@ -243,7 +242,7 @@ class MessageStore:
         return report
 
     def _wire(self, now: float) -> None:
-        """What stands on journal and index."""
+        """Make the parts that stand on journal and index."""
         self.transactions.journal = self.journal
         self.cleaner = Cleaner(
             self.index,
@@ -321,7 +320,7 @@ class MessageStore:
             self.duplicates.forget(number)
 
     def note_groups(self, number: int) -> None:
-        """From here on a queue has messages with groups, also after a restart. REQUIRES: state lock."""
+        """Record that a queue has messages with groups from here on, also after a restart. REQUIRES: state lock."""
         if not (known := self.destinations[number]).has_groups:
             self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self.destinations[number] = known._replace(has_groups=True)
@@ -333,7 +332,7 @@ class MessageStore:
         return self._described(state)
 
     def _described(self, state: State) -> State:
-        """With destinations and subscriptions, and with what most stores have nothing of."""
+        """Complete a state with destinations, subscriptions, and what most stores have nothing of."""
         state.destinations = list(self.destinations.values())
         state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
         state.duplicates = self.duplicates.describe()
@@ -417,7 +416,7 @@ class MessageStore:
         return first
 
     def remove(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
+        """Acknowledge a run with one record; return how many were pending. REQUIRES: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
@@ -429,7 +428,7 @@ class MessageStore:
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """As remove, for one: the path of every single ack. REQUIRES: state lock."""
+        """Acknowledge one message, as `remove` does: the path of every single ack. REQUIRES: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
@@ -506,14 +505,14 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
+        """Plan to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self.journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+        """Return (messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
         return read_regions(regions)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
@@ -535,16 +534,16 @@ class MessageStore:
 
     @property
     def is_checkpoint_urgent(self) -> bool:
-        """A checkpoint must come before more work, so that replay and memory stay bounded."""
+        """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
     @property
     def is_full(self) -> bool:
-        """Sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing
 
     def id_prefix(self, destination: int, priority: int) -> str:
-        """What ids generated in this lane begin with."""
+        """Return what ids generated in this lane begin with."""
         return id_prefix(self._store_id, destination, priority)
 
     def _read_block(self, lane: int, block: int) -> bytes:
@@ -566,19 +565,22 @@ class MessageStore:
             raise
 
     def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
-        """What is stored is damaged: recovery rebuilds it at once; raises StoreFailed where it is in use."""
+        """Raise StoreFailed for damage where the index is in use; while opening, recovery rebuilds it at once."""
         if self._is_serving:
             raise self._distrust_index(damage) from damage
 
     def _distrust_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """The index on disk is damaged while it is in use: stop, and let the next open rebuild it from the journal."""
+        """Return the error for an index on disk that is damaged while in use: stop, and let the next open rebuild
+        it.
+        """
         assert self._metadata is not None
         logger.error("the index is damaged (%s); the next open rebuilds it", damage)
         self._metadata.clear()
         return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now. REQUIRES: no lock. False: postponed, the disk is full.
+        """Bring the index on disk up to now; return False where it is postponed because the disk is full. REQUIRES:
+        no lock.
 
         The journal is synced first, so the index never runs ahead of it.
         """
@@ -636,12 +638,12 @@ class MessageStore:
 
     @contextmanager
     def standstill(self) -> Iterator[None]:
-        """All three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
+        """Hold all three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
         with self.checkpoint_lock, self.journal.sync_lock, self._lock:
             yield
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """A checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
+        """Checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
 
         A replay begins with that record, and passes over what the index has of it already.
         """
@@ -666,14 +668,14 @@ class MessageStore:
         return encode_root(state, *self.index.counts(), self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
-        """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
+        """Checkpoint in the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
         try:
             self._store_index(position, epoch, state)
         except MetadataFull as full:
             raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
     def _store_index(self, position: int, epoch: int, state: State) -> None:
-        """A checkpoint while nobody else is here."""
+        """Store a checkpoint while nobody else is here."""
         assert self._metadata is not None
         taken = self.index.take_dirty()
         deletes = self.index.take_dead()
@@ -708,7 +710,7 @@ class MessageStore:
         return self.cleaner.delete_unneeded()
 
     def retention_reasons(self) -> RetentionReasons:
-        """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
+        """Return the reasons for which data logs remain. REQUIRES: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
@@ -717,11 +719,11 @@ class MessageStore:
         return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
 
     def _leases(self) -> list[Lease]:
-        """Of readers elsewhere, those that count."""
+        """Return the leases of readers elsewhere that count."""
         return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock_ms())
 
     def sizes(self) -> dict[int, int]:
-        """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        """Return the bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
         with self._lock:
             return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
@@ -746,7 +748,7 @@ class MessageStore:
 
     @property
     def wants_attest(self) -> bool:
-        """More is durable than the newest record says, other than the last attest record itself."""
+        """Whether more is durable than the newest record says, other than the last attest record itself."""
         journal = self.journal
         return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 

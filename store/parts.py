@@ -14,7 +14,7 @@ from .transactions import Transactions
 
 @dataclass(slots=True)
 class StoreParts:
-    """What a store consists of besides its journal, which is begun once recovery has found where it goes on."""
+    """The parts of a store, but for its journal, which is begun once recovery has found where it goes on."""
 
     disk: Disk
     metadata: MetadataStore

@@ -332,12 +332,12 @@ class DeadLetters:
 @contextmanager
 def accepting_dead_letters(journal: Journal) -> Iterator[None]:
     """What is written meanwhile is a dead letter: it has a right to the reserve. REQUIRES: the lock, all the time."""
-    journal.is_burying = True
+    journal.accepts_dead_letters = True
     try:
         with journal.uninterrupted():
             yield
     finally:
-        journal.is_burying = False
+        journal.accepts_dead_letters = False
 
 
 def _first_block(lane: JournaledLane) -> int:

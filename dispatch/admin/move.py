@@ -174,7 +174,7 @@ def _write(
     for part in _slices(messages, target.index_lane.slice_room, engine.slice_messages_max):
         contents = [(properties, body or b"") for _, properties, body, _ in part]
         is_timed = any(has_times(properties) for properties, _ in contents)
-        lengths = engine.store.transactions.add_slice(
+        lengths = engine.store.transactions.append_slice(
             branch, target.index_lane, part[0][3], contents, is_timed=is_timed
         )
         written.append((branch.last_position, lengths, part))

@@ -27,7 +27,7 @@ from ...store.disk.layout import after_fork_in_child
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.state import QUEUE
-from ...store.ingest.ingest import open_and_take_over
+from ...store.ingest.ingest import open_and_ingest
 from ...store.journal.reading import StoredMessage
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore
@@ -152,7 +152,7 @@ class Engine(Confirmer):
         self._load_wanted = threading.Event()
         self._housekeeping_wanted = threading.Event()
         message_bytes_max = self.max_message_bytes
-        self.recovery = open_and_take_over(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
+        self.recovery = open_and_ingest(disk, self.store, self.lock, reading, message_bytes_max=message_bytes_max)
         self._begin()
 
     def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:

@@ -201,7 +201,7 @@ class Transaction:
         engine, branch = self._engine, self._branch
         engine.transactions.charge(SLICE_CHARGE_BYTES)
         try:
-            gathered.lengths = engine.store.transactions.add_slice(
+            gathered.lengths = engine.store.transactions.append_slice(
                 branch,
                 gathered.area.index_lane,
                 gathered.timestamp,

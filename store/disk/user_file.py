@@ -15,7 +15,7 @@ from .layout import PathArgument
 
 
 def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
-    """The whole content. SettingsError where there is none to read, or more than max_bytes of it."""
+    """Return the whole content. SettingsError where there is none to read, or more than max_bytes of it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, TypeError, ValueError) as error:
@@ -36,7 +36,7 @@ def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
 
 
 def user_place(path: PathArgument) -> tuple[OsDisk, str]:
-    """The directory of that file, as a disk, and the file's name in it. SettingsError: it is no path of a file."""
+    """Return the directory of that file, as a disk, and the file's name in it. SettingsError for no path of a file."""
     try:
         directory, name = os.path.split(os.path.abspath(os.fspath(path)))
     except (TypeError, ValueError):

@@ -1,8 +1,7 @@
-"""What travels with a body besides the body: headers, a foreign message id and a group, in an encoding of our own.
+"""The encoding of what travels with a body: headers, a foreign message id, a group, a producer.
 
-Before them comes when the message is due and expires, where it does: see format/times.py.
-Empty properties are no bytes at all. Headers are decoded only when somebody
-looks at them. Nothing here trusts a length before it has seen the bytes.
+Before them comes when the message is due and expires, where it does: see format/times.py. Empty properties are no bytes
+at all. Headers are decoded only when somebody looks at them. Nothing here trusts a length before it has seen the bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ BIG_INT_BYTES_MAX: Final = 512
 def encode_properties(
     headers: Headers | None, message_id: str | None = None, group: str | None = None, producer: str | None = None
 ) -> bytes:
-    """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes).
+    """Encode each field as tag, name, value. SettingsError for a name or value that is not a header. O(bytes).
 
     The message id comes first, then group and producer, so that `group_of` and `own_identity` decode nothing else.
     """
@@ -166,7 +165,9 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 
 
 def group_of(data: bytes) -> str | None:
-    """The group of the message with these properties; None: it is in none. O(1). RecordDamaged as decode_properties."""
+    """Return the group of the message with these properties; None: it is in none. O(1). RecordDamaged as
+    decode_properties.
+    """
     at = TIMES_BYTES if data[:1] == _TIME else 0
     try:
         while at < len(data):

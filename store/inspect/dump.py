@@ -1,8 +1,7 @@
-"""Dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+"""The dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
 
-Bodies are never among them, headers only on request. What does not verify
-becomes a row of its own. Nothing is written, and a process may own the
-journal meanwhile.
+Bodies are never among them, headers only on request. What does not verify becomes a row of its own. Nothing is written,
+and a process may own the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from .facts import plain_value
 
 Row = dict[str, Any]
 Names = dict[int, str | Subscription]
-"""Of each number: the name of a destination, or a subscription."""
+"""Number -> the name of a destination, or a subscription."""
 
 _PIECE_BYTES: Final = 1 << 20
 
@@ -200,7 +199,7 @@ def _content(payload: Payload, names: Names) -> Row:
 
 
 def _named(number: int, names: Names) -> Row:
-    """A queue or topic, or a subscription and its topic."""
+    """Return the columns that name a queue or topic, or a subscription and its topic."""
     name = names.get(number, number)
     if isinstance(name, Subscription):
         return {"destination": names.get(name.topic, name.topic), "subscription": name.name}

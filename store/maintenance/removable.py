@@ -1,4 +1,4 @@
-"""Which data logs nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
+"""The data logs that nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
 
 from __future__ import annotations
 

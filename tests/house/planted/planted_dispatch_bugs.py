@@ -167,8 +167,8 @@ DISPATCH_BUGS = (
         ),
         (
             "dead letters are refused like sends",
-            "    journal.is_burying = True\n",
-            "    journal.is_burying = False\n",
+            "    journal.accepts_dead_letters = True\n",
+            "    journal.accepts_dead_letters = False\n",
             "tests/dispatch/redelivery/test_dead_letters.py",
         ),
     ),
