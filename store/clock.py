@@ -10,13 +10,13 @@ from typing import Protocol
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that only ever grow: for intervals."""
+        """Return seconds that only ever grow: for intervals."""
 
     def time_ms(self) -> int:
-        """Milliseconds since 1970 (UTC): for timestamps, never for intervals."""
+        """Return milliseconds since 1970 (UTC): for timestamps, never for intervals."""
 
     def computed_seconds(self) -> tuple[float, float]:
-        """CPU time of the calling thread, and of all threads of the process."""
+        """Return the CPU time of the calling thread, and of all threads of the process."""
 
     def random_bytes(self, count: int) -> bytes: ...
 

@@ -43,5 +43,5 @@ class Message:
     """
 
     def __repr__(self) -> str:
-        """Sizes only: a payload never reaches a log."""
+        """Show sizes only: a payload never reaches a log."""
         return f"Message({len(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"

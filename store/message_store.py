@@ -77,7 +77,7 @@ from .parts import StoreParts
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
-from .transactions import Transactions
+from .transactions import Branches, Transactions
 
 logger = logging.getLogger("forebay.store")
 
@@ -165,12 +165,12 @@ class MessageStore:
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
-        self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
-        self.transactions.acked_lane = self.subscriptions.lane_numbered
+        self.branches = Branches(self.duplicates)
         self.timetable = DueTimes(self.index, self._timed_blocks)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
+        self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
 
@@ -198,14 +198,14 @@ class MessageStore:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.transactions, self.duplicates),
+            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.branches, self.duplicates),
             marker,
             self._store_id,
             self._recovery_checkpoint,
             verifies_all=self._verifies_all,
             repair_salt=self._random_salt if self._accepts_loss else None,
         )
-        self.transactions.forget_open()
+        self.branches.forget_open()
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
         self._replay_position = found.replay_position
@@ -236,18 +236,25 @@ class MessageStore:
         self.checkpoint()
         was_clean = marker is not None and marker.is_clean
         report = found.report(
-            was_clean, self._metadata.is_persistent, len(self.transactions.prepared), self._monotonic() - began
+            was_clean, self._metadata.is_persistent, len(self.branches.prepared), self._monotonic() - began
         )
         logger.info("opened: %s", report)
         return report
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
-        self.transactions.journal = self.journal
+        self.transactions = Transactions(
+            self.branches,
+            self.journal,
+            self.index,
+            self.steady.now_ms,
+            self.duplicates,
+            self.subscriptions.lane_numbered,
+        )
         self.cleaner = Cleaner(
             self.index,
             self.journal,
-            self.transactions,
+            self.branches,
             self._archive,
             maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
@@ -259,6 +266,7 @@ class MessageStore:
         self.relocation = Relocation(
             self.index,
             self.journal,
+            self.branches,
             self.transactions,
             maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
@@ -327,8 +335,8 @@ class MessageStore:
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        state = State([], sequences, sorted(data_logs), self.transactions.prepared)
-        state.open_transactions = [branch.number for branch in self.transactions.open]
+        state = State([], sequences, sorted(data_logs), self.branches.prepared)
+        state.open_transactions = [branch.number for branch in self.branches.open]
         return self._described(state)
 
     def _described(self, state: State) -> State:
@@ -660,7 +668,7 @@ class MessageStore:
 
     def _root_state(self, next_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
-        branches = [*self.transactions.prepared, *self.transactions.open]
+        branches = [*self.branches.prepared, *self.branches.open]
         return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))
 
     def _root(self, state: State) -> bytes:
@@ -714,7 +722,7 @@ class MessageStore:
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
-            transactions = self.transactions.data_logs()
+            transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
         return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
 

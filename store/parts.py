@@ -9,7 +9,7 @@ from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.subscriptions import Subscriptions
 from .metadata.store import MetadataStore
-from .transactions import Transactions
+from .transactions import Branches
 
 
 @dataclass(slots=True)
@@ -20,12 +20,12 @@ class StoreParts:
     metadata: MetadataStore
     index: Index
     subscriptions: Subscriptions
-    transactions: Transactions
+    branches: Branches
     duplicates: Deduplication
 
     def reset(self) -> None:
         """Forget all that was learnt from the journal, as before a full replay."""
         self.index.reset()
         self.subscriptions.reset()
-        self.transactions.clear()
+        self.branches.clear()
         self.duplicates.clear()

@@ -48,28 +48,16 @@ from .journal.journal import Journal
 from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 
 
-class Transactions:
-    """The transactions without an outcome, and the writer of their records. The state lock guards it."""
+class Branches:
+    """The transactions that have no outcome yet, by number. The state lock guards it."""
 
-    journal: Journal
-
-    def __init__(
-        self, index: Index, now_ms: Callable[[], int] = lambda: 0, duplicates: Deduplication | None = None
-    ) -> None:
-        """now_ms: the store's time, for delays that count from a commit; where nothing is committed there is none."""
-        self._index = index
-        self._now_ms = now_ms
+    def __init__(self, duplicates: Deduplication | None = None) -> None:
         self._duplicates = duplicates or Deduplication()
         self._branches: dict[int, Branch] = {}
         self._open_slices: Counter[int] = Counter()
         """Data log -> slices in it of branches that are not prepared."""
         self._prepared_bytes: Counter[int] = Counter()
         """Data log -> bytes of slices in it of prepared branches."""
-        self._begun = 0
-        self.acked_lane: Callable[[int], JournaledLane] = index.lane_numbered
-        """Number of a lane that a branch acknowledges in -> the lane: of a queue, or of a subscription."""
-
-    # ------------------------------------------------------------------ which there are
 
     @property
     def undecided_data_logs(self) -> Collection[int]:
@@ -129,9 +117,9 @@ class Transactions:
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
-        self._note(branch)
+        self.count(branch)
 
-    def _note(self, branch: Branch) -> None:
+    def count(self, branch: Branch) -> None:
         """Count the slices of a branch, which keep their data logs. O(slices)."""
         for placed in branch:
             if branch.is_prepared:
@@ -139,8 +127,8 @@ class Transactions:
             else:
                 self._open_slices[placed.position >> OFFSET_BITS] += 1
 
-    def _let_go(self, branch: Branch) -> None:
-        """Undo _note."""
+    def uncount(self, branch: Branch) -> None:
+        """Undo `count`."""
         counter = self._prepared_bytes if branch.is_prepared else self._open_slices
         for placed in branch:
             data_log = placed.position >> OFFSET_BITS
@@ -154,7 +142,7 @@ class Transactions:
         if branch is None:
             return
         self._duplicates.let_go(branch.identities)
-        self._let_go(branch)
+        self.uncount(branch)
 
     def agree_with(self, state: State) -> None:
         """Forget the transactions that a state record does not name, and take those it tells."""
@@ -174,14 +162,40 @@ class Transactions:
         self._open_slices.clear()
         self._prepared_bytes.clear()
 
-    # ------------------------------------------------------------------ records
+    def begin(self, number: int) -> Branch:
+        """Add a branch of that number, which no other ever had."""
+        branch = self._branches[number] = Branch(number)
+        return branch
+
+
+class Transactions:
+    """The writer of what transactions do. The state lock guards it."""
+
+    def __init__(
+        self,
+        branches: Branches,
+        journal: Journal,
+        index: Index,
+        now_ms: Callable[[], int],
+        duplicates: Deduplication,
+        acked_lane: Callable[[int], JournaledLane],
+    ) -> None:
+        """now_ms: the store's time, for delays that count from a commit.
+
+        acked_lane: number of a lane that a branch acknowledges in -> the lane: of a queue, or of a subscription.
+        """
+        self._branches = branches
+        self._journal = journal
+        self._index = index
+        self._now_ms = now_ms
+        self._duplicates = duplicates
+        self._acked_lane = acked_lane
+        self._begun = 0
 
     def begin(self) -> Branch:
         """Begin a transaction. Its number is given once in the life of the store."""
         self._begun += 1
-        number = self.journal.epoch << 32 | self._begun
-        branch = self._branches[number] = Branch(number)
-        return branch
+        return self._branches.begin(self._journal.epoch << 32 | self._begun)
 
     def append_slice(
         self,
@@ -197,13 +211,13 @@ class Transactions:
         is_timed: some of the properties say when their message is due or expires.
         At most what a slice may hold. StoreFull: nothing was written.
         """
-        journal = self.journal
+        journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
             offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
-            self.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
+            self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
         except ForebayError:
             raise
         except BaseException:
@@ -213,31 +227,31 @@ class Transactions:
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
         """Make a branch survive, so that it waits for its outcome. StoreFull: it is as it was."""
-        self._let_go(branch)
+        self._branches.uncount(branch)
         branch.xid = xid
         try:
-            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
         except ForebayError:
             branch.xid = b""
             raise
         finally:
-            self._note(branch)
+            self._branches.count(branch)
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
         """Let slices of a prepared branch lie where they were copied to. StoreFull: it is as it was."""
         # The room first: the state record of a data log that begins here must not tell of what is not said yet.
-        self.journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
-        with self.journal.uninterrupted():
-            self._let_go(branch)
+        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
+        with self._journal.uninterrupted():
+            self._branches.uncount(branch)
             branch.move(places)
-            self._note(branch)
-            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
+            self._branches.count(branch)
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
 
     def rollback(self, branch: Branch) -> None:
         """End a branch as if its messages never were. StoreFull: it is as it was."""
-        with self.journal.uninterrupted():
-            self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
-            self.forget(branch.number)
+        with self._journal.uninterrupted():
+            self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
+            self._branches.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
         """Return whether the index has room for all of it at once."""
@@ -255,7 +269,7 @@ class Transactions:
         lengths: of the messages of slices by position, as far as they are at hand; others are read. relieve(position,
         log sequence of the commit record): makes room in the index; None: it is small.
         """
-        journal, index = self.journal, self._index
+        journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
         with journal.uninterrupted():
             time_ms = self._now_ms()
@@ -276,28 +290,28 @@ class Transactions:
                         raise self._half_done("the disk is too full for the index") from full
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
-            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
-            self.forget(branch.number)
+            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
+            self._branches.forget(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
-            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_lengths(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
         try:
-            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_slice_times(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
         """Return the error for a commit record that the index does not follow: the journal alone is right."""
-        return self.journal.fail(reason)
+        return self._journal.fail(reason)
 
 
 def apply_commit(

@@ -149,7 +149,7 @@ def commit_move(engine: Engine, area: LaneState, target: PersistentLaneState, me
     except ForebayError:
         with suppress(ForebayError):  # a crash would leave no more of it
             transactions.rollback(branch)
-        transactions.forget(branch.number)
+        engine.store.branches.forget(branch.number)
         raise
     engine.store.adds += branch.messages
     for first, last in gone if not is_recorded else ():

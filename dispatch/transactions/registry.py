@@ -53,7 +53,7 @@ class TransactionRegistry:
         SettingsError when memory_limit is smaller than they need.
         """
         engine = self._engine
-        for branch in engine.store.transactions.prepared:
+        for branch in engine.store.branches.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
             if not self.holder.reserve(charge):

@@ -286,7 +286,7 @@ class Transaction:
                 lengths = {written.position: written.lengths for written in self._written}
                 store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
             else:
-                store.transactions.forget(branch.number)
+                store.branches.forget(branch.number)
             store.adds += branch.messages
             for lane, holes in branch.holes.items():
                 engine.lane_area(lane).first_sequence += holes  # nobody enqueued them
@@ -373,7 +373,7 @@ class Transaction:
                 engine.store.transactions.rollback(branch)
         except ForebayError:
             pass  # a crash would leave no more of it than this does
-        engine.store.transactions.forget(branch.number)
+        engine.store.branches.forget(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
         returned = self.held
@@ -404,7 +404,7 @@ class Transaction:
         engine = self._engine
         with engine.lock:
             self._require(OPEN)
-            if engine.store.transactions.is_prepared(xid):
+            if engine.store.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
             self._write_all()
             for written in self._written:

@@ -101,13 +101,13 @@ def import_part_name(set_id: bytes, number: int, nonce: int) -> str:
 
 
 def import_part(base_name: str) -> tuple[bytes, int, int] | None:
-    """(set id, number, nonce) of a base name as import_part_name makes it; None for any other file."""
+    """Return (set id, number, nonce) of a base name that import_part_name made; None for any other file."""
     match = _PART.fullmatch(base_name)
     return (bytes.fromhex(match[1]), int(match[2]), int(match[3], 16)) if match is not None else None
 
 
 def validate_load_id(load_id: object) -> str:
-    """SettingsError unless a load id may become the name of a file."""
+    """Return a load id that may become the name of a file; SettingsError for any other."""
     if isinstance(load_id, str) and _LOAD_ID.fullmatch(load_id):
         return load_id
     raise SettingsError(

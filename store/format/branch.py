@@ -84,7 +84,7 @@ class Commit(NamedTuple):
 
 
 class Branch:
-    """One transaction as the store sees it. The state lock guards it."""
+    """A transaction as the store sees it. The state lock guards it."""
 
     __slots__ = (
         "number",
@@ -228,7 +228,7 @@ def _runs(runs: Iterable[LaneRun]) -> bytes:
 
 
 def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
-    """REQUIRES: its messages have their sequences."""
+    """Encode a commit record. REQUIRES: its messages have their sequences."""
     return b"".join(
         (
             _NUMBER.pack(branch.number),

@@ -79,7 +79,7 @@ def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
 
 
 class Imports:
-    """All loads that are remembered. The state lock guards it."""
+    """The loads that are remembered. The state lock guards it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, ImportMark] = {}

@@ -103,9 +103,9 @@ def _value(name: str, value: object) -> list[bytes]:
 
 
 def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
-    """(producer, foreign message id) of a message's properties; the producer is empty where there is none. O(1).
+    """Return (producer, foreign message id) of a message's properties; None: they have no id. O(1).
 
-    None: they have no id. RecordDamaged when the bytes are not what encode_properties made.
+    The producer is empty where there is none. RecordDamaged when the bytes are not what encode_properties made.
     """
     at = TIMES_BYTES if data[:1] == _TIME else 0
     message_id: bytes | None = None
@@ -129,7 +129,7 @@ def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
-    """(headers, foreign message id or None). RecordDamaged when the bytes are not what encode_properties made."""
+    """Return (headers, foreign message id or None). RecordDamaged when encode_properties can't have made the bytes."""
     headers: dict[str, HeaderValue] = {}
     message_id: str | None = None
     at, end = 0, len(data)

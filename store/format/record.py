@@ -140,7 +140,7 @@ PLAIN_ACKS: Final = frozenset(1 << 16 | priority << 8 | ACK for priority in rang
 
 
 class RecordDamaged(Exception):
-    """These bytes are not a record of this data log. Internal: the journal decides what it means."""
+    """Bytes that are not a record of this data log. Internal: the journal decides what it means."""
 
 
 class Header(NamedTuple):

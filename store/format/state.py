@@ -139,7 +139,7 @@ class UseCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What a durable subscription has not acknowledged of one lane, by blocks."""
+    """The messages of one lane, by blocks, that a durable subscription has not acknowledged."""
 
     lane: int
     """subscription number << 4 | priority."""

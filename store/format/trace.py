@@ -61,7 +61,7 @@ Event = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """Those of the settings that decide about memory."""
+    """The settings that decide about memory."""
 
     memory_limit_bytes: int
     index_cache_bytes: int

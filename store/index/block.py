@@ -251,7 +251,7 @@ class Block:
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> Block:
-        """Raises BlockDamaged when these can't be the bytes that pack made."""
+        """Return the block in these bytes. Raises BlockDamaged when pack can't have made them."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
         messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)

@@ -1,10 +1,10 @@
-"""Why each data log is needed, as exact counts: what decides whether cleanup may delete it."""
+"""The uses of data logs: why each one is needed, as exact counts, so that cleanup knows what it may delete."""
 
 from __future__ import annotations
 
 
 class DataLogUse:
-    """Why a data log is needed, as exact counts."""
+    """The exact counts of what needs a data log."""
 
     __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 

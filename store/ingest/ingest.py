@@ -53,7 +53,9 @@ class _Waits(Exception):
 def open_and_ingest(
     disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
-    """Open the store, and take over what waits for it. As `MessageStore.open` and `ingest_sets`."""
+    """Open the store, and ingest the sets that wait for it. Errors are those of `MessageStore.open` and
+    `ingest_sets`.
+    """
     recovery = store.open()
     try:
         imports = ingest_sets(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
@@ -66,10 +68,10 @@ def open_and_ingest(
 def ingest_sets(
     disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
-    """Take over all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
+    """Ingest all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
 
-    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused.
-    A set that cannot be taken is named, and does not keep the others. StoreFailed: the journal failed.
+    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that cannot
+    be taken is named, and does not keep the others. StoreFailed: the journal failed.
     """
     try:
         names = disk.list(IMPORT)

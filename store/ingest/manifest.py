@@ -71,7 +71,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, load_id: str) -> Manifest:
-    """RecordDamaged unless these are the bytes of the manifest of that load."""
+    """Return the manifest of that load. RecordDamaged unless these are its bytes."""
     if len(data) < _HEAD.size + _CRC.size or crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise RecordDamaged("the manifest does not verify")
     magic, version, set_id, messages, count, id_bytes = _HEAD.unpack_from(data)
@@ -95,7 +95,7 @@ def decode_manifest(data: bytes, load_id: str) -> Manifest:
 
 
 def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
-    """RecordDamaged where it does not verify; FileNotFoundError without one."""
+    """Return the manifest of a load. RecordDamaged where it does not verify; FileNotFoundError without one."""
     file = disk.open_for_reading(import_name(load_id, state))
     try:
         if file.size() > _BYTES_MAX:
@@ -111,7 +111,9 @@ def published(disk: Disk) -> list[str]:
 
 
 def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
-    """(PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or refused by the store."""
+    """Return (PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or the store
+    refused it.
+    """
     for state in (PUBLISHED, TAKEN):
         with suppress(FileNotFoundError):
             return state, read_manifest(disk, load_id, state)

@@ -55,14 +55,14 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
-    """Every record in journal order. A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live
-    process may leave at the end of the journal.
+    """Yield every record in journal order.
 
+    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal.
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
     names, or numbers where no record before names them. A message that was moved has a row for each place where it
     still lies, all but the first with `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or
-    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats
-    that JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
+    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats that
+    JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: Names = {}
     torn: list[Row] = []

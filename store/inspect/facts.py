@@ -89,7 +89,7 @@ _NAMING_KINDS: Final = frozenset((DESTINATION, SUBSCRIBE, STATE))
 
 
 class Names:
-    """What the numbers of destinations and subscriptions stand for, as far as a data log told."""
+    """The names that the numbers of destinations and subscriptions stand for, as far as a data log told."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -109,7 +109,7 @@ class Names:
                 self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
 
     def of(self, number: int) -> tuple[str, str | None]:
-        """(destination, subscription or None); the number itself where no name was told."""
+        """Return (destination, subscription or None); the number itself where no name was told."""
         subscription = self._subscriptions.get(number)
         if subscription is not None:
             return self._names.get(subscription.topic, str(subscription.topic)), subscription.name

@@ -33,7 +33,7 @@ from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
-from ..transactions import Transactions
+from ..transactions import Branches
 
 TRIES_MAX: Final = 4
 """Attempts while the owner deletes data logs meanwhile; then the one that is gone is named."""
@@ -77,9 +77,10 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
-        transactions, subscriptions = Transactions(index), Subscriptions(index)
+        subscriptions = Subscriptions(index)
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
-        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, transactions, duplicates)
+        branches = Branches(duplicates)
+        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates)
         recovery = Recovery(parts, None, find_store_id(disk) or b"", _no_checkpoint, tail=_ForeignTail(held))
         found = recovery.run()
     finally:
@@ -92,7 +93,7 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:
         index.use(data_log)
-    lock, undecided = threading.Lock(), transactions.data_logs()
+    lock, undecided = threading.Lock(), branches.data_logs()
     leases = read_leases(disk, now_ms)
     retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)

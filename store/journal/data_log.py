@@ -79,7 +79,9 @@ def encode_header(header: DataLogHeader) -> bytes:
 
 
 def decode_data_log_header(data: bytes) -> DataLogHeader:
-    """RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion when of a newer format."""
+    """Return the header. RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion for a
+    newer format.
+    """
     if len(data) < DATA_LOG_HEADER_BYTES:
         raise RecordDamaged("the data log's header is incomplete")
     magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
@@ -95,7 +97,7 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
 
 
 def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
-    """offsets: of all records before it, as array("I"). O(1) objects, however many."""
+    """Encode a directory. offsets: of all records before it, as array("I"). O(1) objects, however many."""
     if sys.byteorder == "big":
         offsets = offsets[:]
         offsets.byteswap()
@@ -139,7 +141,7 @@ class Walk:
         """Offset of the chunk."""
 
     def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
-        """Yields (offset, header, head): all bytes of the record but a slice's messages."""
+        """Yield (offset, header, head): all bytes of the record but a slice's messages."""
         while not self.is_sealed:
             chunk, at = self._chunk, self.end - self._base
             if at + HEADER_BYTES > len(chunk):
@@ -269,7 +271,7 @@ class Walk:
 
 
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
-    """(offset, header) of each record with an intact head at or behind offset, wherever it begins.
+    """Yield (offset, header) of each record with an intact head at or behind offset, wherever it begins.
 
     What lies inside a record that is whole is not looked at. Cost: reads the
     rest of the file once, those records' messages twice, and 2 KiB more for

@@ -86,7 +86,7 @@ def _times(factor: int, other: int) -> int:
 
 
 def _powers() -> list[int]:
-    """x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
+    """Return x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
     powers = [_TOP >> 8]
     for _ in range(31):
         powers.append(_times(powers[-1], powers[-1]))

@@ -182,7 +182,7 @@ def _read_singles(
     messages: list[StoredMessage],
     unreadable: list[tuple[int, str]],
 ) -> None:
-    """Records of one message each. The loop is as flat as it is because every backlog is drained through it."""
+    """Read records of one message each. The loop is as flat as it is because every backlog is drained through it."""
     unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
     for offset, length in zip(extent.offsets, extent.lengths, strict=True):
         sequence += 1

@@ -13,7 +13,7 @@ from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..transactions import Transactions
+from ..transactions import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import removable, trace
@@ -41,7 +41,7 @@ class Cleaner:
         self,
         index: Index,
         journal: Journal,
-        transactions: Transactions,
+        branches: Branches,
         archive: Archive | None,
         *,
         maintenance_lock: threading.Lock,
@@ -57,7 +57,7 @@ class Cleaner:
         """
         self._index = index
         self._journal = journal
-        self._transactions = transactions
+        self._branches = branches
         self._archive = archive
         self._maintenance_lock = maintenance_lock
         self._lock = state_lock
@@ -91,7 +91,7 @@ class Cleaner:
         with self._maintenance_lock:
             with self._lock:
                 newest = self._replayed_data_log
-                undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+                undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
                 doomed = removable(self._index.uses, newest, undecided)
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
@@ -135,7 +135,7 @@ class Cleaner:
         if self._archive is None:
             return None
         with self._lock:
-            undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+            undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
@@ -162,7 +162,7 @@ class Cleaner:
             newest,
             unready,
             last_update=self._replay_position(),
-            first_transaction=self._transactions.first_position,
+            first_transaction=self._branches.first_position,
             destinations=destinations,
         )[0]
 

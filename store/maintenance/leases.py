@@ -46,7 +46,7 @@ class Lease(NamedTuple):
 
 
 def validate_lease_name(name: str) -> None:
-    """SettingsError unless a file may be called so."""
+    """Raise SettingsError unless a file may be called so."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"lease={name!r} must be 1 to 64 letters, digits, '-', '_' and '.'")
 

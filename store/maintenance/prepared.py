@@ -15,7 +15,7 @@ from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..transactions import Transactions, read_contents
+from ..transactions import Branches, Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
 PREPARE_SHARE: Final = 2
@@ -38,12 +38,14 @@ class PreparedMoving:
 
     def __init__(
         self,
+        branches: Branches,
         transactions: Transactions,
         journal: Journal,
         state_lock: threading.Lock,
         account: Account,
     ) -> None:
         """account: pays for slices that are not small."""
+        self._branches = branches
         self._transactions = transactions
         self._journal = journal
         self._lock = state_lock
@@ -53,7 +55,7 @@ class PreparedMoving:
         """Move them out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
         messages = appended_bytes = 0
         with self._lock:
-            branches = self._transactions.prepared if data_log in self._transactions.prepared_bytes else []
+            branches = self._branches.prepared if data_log in self._branches.prepared_bytes else []
         for branch in branches:
             with self._lock:
                 slices = [placed for placed in branch if placed.position >> OFFSET_BITS == data_log]
@@ -87,7 +89,7 @@ class PreparedMoving:
 
     def _waits(self, branch: Branch) -> bool:
         """Return whether the branch still waits for its outcome. REQUIRES: state lock."""
-        return self._transactions.find(branch.number) is branch
+        return self._branches.find(branch.number) is branch
 
     def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:
         """Return the position of the copy; None: the branch has its outcome."""

@@ -48,7 +48,7 @@ from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
-from ..transactions import Transactions
+from ..transactions import Branches, Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
@@ -123,6 +123,7 @@ class Relocation:
         self,
         index: Index,
         journal: Journal,
+        branches: Branches,
         transactions: Transactions,
         *,
         maintenance_lock: threading.Lock,
@@ -134,14 +135,14 @@ class Relocation:
     ) -> None:
         """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
         self._index = index
-        self._transactions = transactions
+        self._branches = branches
         self._journal = journal
         self._maintenance_lock = maintenance_lock
         self._lock = state_lock
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
-        self._prepared_moving = PreparedMoving(transactions, journal, state_lock, account)
+        self._prepared_moving = PreparedMoving(branches, transactions, journal, state_lock, account)
         self._source: _Source | None = None
         self._kept: set[int] = set()
         """Data logs with messages that cannot be read: to copy the others would free nothing."""
@@ -180,7 +181,7 @@ class Relocation:
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
-        prepared_bytes = sum(self._transactions.prepared_bytes.values())
+        prepared_bytes = sum(self._branches.prepared_bytes.values())
         live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
         under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
         if not self._is_busy:
@@ -197,7 +198,7 @@ class Relocation:
         )
 
     def _removable(self) -> list[int]:
-        return removable(self._index.uses, self._journal.data_log, self._transactions.undecided_data_logs)
+        return removable(self._index.uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """Relocate all that is worth it, whatever the traffic; what fills meanwhile is left to the next round.
@@ -268,8 +269,8 @@ class Relocation:
             uses,
             sizes,
             [data_log for data_log in remaining if data_log <= end],
-            prepared_bytes=self._transactions.prepared_bytes,
-            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.open_data_logs),
+            prepared_bytes=self._branches.prepared_bytes,
+            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._branches.open_data_logs),
             passed_over=self._passed_over,
             only_sparse=not is_above,
         )
@@ -538,7 +539,9 @@ class Relocation:
         return is_noted
 
     def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
-        """REQUIRES: state lock, so that nothing is acknowledged between the last look and the record."""
+        """Append the survivors record. REQUIRES: state lock, so that nothing is acknowledged between the last look
+        and it.
+        """
         ranges = [
             Survivors(lane, first, last - first + 1) for lane, runs in source.survivors.items() for first, last in runs
         ]

@@ -24,7 +24,10 @@ class Throttle:
         self._busy_at = now
 
     def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
-        """appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load."""
+        """Note how much traffic there is.
+
+        appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load.
+        """
         since = appended_bytes - self._appended_bytes
         self._appended_bytes = appended_bytes
         if since >= IDLE_BYTES:

@@ -162,7 +162,7 @@ class Recovery:
         self._index = parts.index
         self._subscriptions = parts.subscriptions
         self._metadata = parts.metadata
-        self._transactions = parts.transactions
+        self._branches = parts.branches
         self._tail = tail or JournalTail()
         self._marker = marker
         self._store_id = store_id
@@ -309,7 +309,7 @@ class Recovery:
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
         numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
-        numbers |= {placed.lane >> LANE_SHIFT for branch in self._transactions.prepared for placed in branch}
+        numbers |= {placed.lane >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:
                 replay.register((Destination(number, QUEUE, f"recovered-{number}"),))

@@ -86,7 +86,7 @@ class Repair:
     """A repair of one directory. REQUIRES: nobody else uses the disk."""
 
     def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
-        """durable: the greatest position that index or mark knew to be durable."""
+        """durable: the greatest position that index or marker knew to be durable."""
         self._disk = disk
         self._store_id = store_id
         self.durable = durable

@@ -83,7 +83,7 @@ class Replay:
         self._disk = parts.disk
         self._index = parts.index
         self._subscriptions = parts.subscriptions
-        self._transactions = parts.transactions
+        self._branches = parts.branches
         self._duplicates = parts.duplicates
         self._headers = headers
         self._is_gone = is_gone
@@ -142,9 +142,9 @@ class Replay:
                 self.expected.add(data_log)
                 index.use(data_log)
             case Branch():
-                self._transactions.adopt(payload)
+                self._branches.adopt(payload)
             case RolledBack():
-                self._transactions.forget(payload.number)
+                self._branches.forget(payload.number)
             case Commit():
                 self._apply_commit(file, position, record, payload)
             case ImportMark():
@@ -231,7 +231,7 @@ class Replay:
         state = State(
             list(self.destinations.values()),
             data_logs=sorted(self.expected),
-            branches=[*self._transactions.prepared, *self._transactions.open],
+            branches=[*self._branches.prepared, *self._branches.open],
             next_log_sequence=next_log_sequence,
             imports=list(self.imports),
             attempts=self._index.attempts.describe(),
@@ -247,7 +247,7 @@ class Replay:
         """Note a slice of a transaction, of which the commit may follow."""
         lengths = part.lengths
         is_timed = bool(record.flags & TIMED)
-        self._transactions.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
+        self._branches.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
         self._recent_messages += len(lengths)
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
@@ -256,7 +256,7 @@ class Replay:
 
     def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
         """Bring the index up to a commit. Its slices are read again where their lengths are not at hand."""
-        branch = self._transactions.find(commit.number)
+        branch = self._branches.find(commit.number)
         known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
 
@@ -286,7 +286,7 @@ class Replay:
             apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
         finally:
             reader.close()
-        self._transactions.forget(commit.number)
+        self._branches.forget(commit.number)
         for found in commit.identities:
             self._duplicates.note(found)
 
@@ -299,7 +299,7 @@ class Replay:
         reader = _Reader(self._disk, self._headers)
         numbers = self.destinations.keys() | self._subscriptions.by_number.keys()
         try:
-            for branch in self._transactions.prepared:
+            for branch in self._branches.prepared:
                 left = Branch(branch.number, branch.xid)
                 left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
                 left.identities = branch.identities
@@ -307,7 +307,7 @@ class Replay:
                     if not self._is_lost(reader, branch.number, placed):
                         left.add(*placed, is_timed=placed.position in branch.timed)
                 if (len(left), len(left.acks)) < (len(branch), len(branch.acks)):
-                    self._transactions.adopt(left)
+                    self._branches.adopt(left)
         finally:
             reader.close()
 
@@ -462,7 +462,7 @@ class Replay:
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)
-        self._transactions.agree_with(state)
+        self._branches.agree_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
         self._index.attempts.apply(state.attempts)

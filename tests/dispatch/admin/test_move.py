@@ -248,7 +248,7 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
     moved = full.value.stored
     assert moved == (256 if nth > 2 else 0)
     assert numbers(late) == list(range(-1, moved)) and numbers(orders) == list(range(moved, 600))
-    assert not simulated.engine.store.transactions.open
+    assert not simulated.engine.store.branches.open
     simulated.check()
     simulated.reopen()
     assert simulated.queue().move("late") == 600 - moved

@@ -42,8 +42,8 @@ FEATURE_BUGS = (
         ),
         (
             "a moved branch is not written down",
-            "            self._note(branch)\n            self.journal.append(PREPARE, 0, 0, encode_branch(branch))\n",
-            "            self._note(branch)\n",
+            "            self._branches.count(branch)\n            self._journal.append(PREPARE, 0, 0, encode_branch(branch))\n",
+            "            self._branches.count(branch)\n",
             "tests/store/maintenance/test_relocation_prepared.py",
         ),
         (
@@ -66,7 +66,7 @@ FEATURE_BUGS = (
         ),
         (
             "a rollback of a prepared branch is not written",
-            "            self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))\n",
+            "            self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))\n",
             "",
             "tests/crash/test_transaction_crash.py",
         ),
@@ -81,7 +81,7 @@ FEATURE_BUGS = (
         "store/maintenance/prepared.py",
         (
             "a branch that has its outcome is moved",
-            "        return self._transactions.find(branch.number) is branch\n",
+            "        return self._branches.find(branch.number) is branch\n",
             "        return True\n",
             "tests/store/maintenance/test_relocation_prepared.py",
         ),
@@ -117,19 +117,19 @@ FEATURE_BUGS = (
         "store/message_store.py",
         (
             "a prepared branch is not restated",
-            "sorted(data_logs), self.transactions.prepared)\n",
+            "sorted(data_logs), self.branches.prepared)\n",
             "sorted(data_logs))\n",
             "tests/store/transactions/test_transaction_store.py",
         ),
         (
             "an open transaction is not restated",
-            "        state.open_transactions = [branch.number for branch in self.transactions.open]\n",
+            "        state.open_transactions = [branch.number for branch in self.branches.open]\n",
             "",
             "tests/crash/test_transaction_crash.py",
         ),
         (
             "a checkpoint forgets transactions",
-            "        branches = [*self.transactions.prepared, *self.transactions.open]\n",
+            "        branches = [*self.branches.prepared, *self.branches.open]\n",
             "        branches: list[Branch] = []\n",
             "tests/store/transactions/test_transaction_store.py",
         ),
