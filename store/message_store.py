@@ -11,10 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .account import Account, Unlimited
-from .clock import SteadyClock
+from .clock import Clock, SteadyClock
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
@@ -99,6 +100,24 @@ class StoreStatistics(NamedTuple):
     pending_messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """The sizes and choices with which a store is opened."""
+
+    index_cache_bytes: int
+    """Memory for the blocks of the index."""
+    max_file_bytes: int
+    """Size of a data log."""
+    max_checkpoint_adds: int
+    """Messages added between two checkpoints."""
+    verifies_all: bool = False
+    """Whether opening reads every byte of the journal and refuses damage."""
+    store_limit: int | float | None = None
+    """Bytes of the journal above which nothing is added; a float is the share of what the disk has for it at open."""
+    accepts_loss: bool = False
+    """Whether damage to what was durable is repaired and reported instead of refused."""
+
+
 class MessageStore:
     """A store of messages. Construct it, then `open` it once."""
 
@@ -106,45 +125,30 @@ class MessageStore:
         self,
         disk: Disk,
         metadata: Callable[[bytes], MetadataStore],
+        options: StoreOptions,
+        clock: Clock,
         *,
         state_lock: threading.Lock,
         account: Account,
-        index_cache_bytes: int,
-        max_file_bytes: int,
-        max_checkpoint_adds: int,
-        verifies_all: bool = False,
-        clock_ms: Callable[[], int],
-        monotonic: Callable[[], float],
-        random_bytes: Callable[[int], bytes],
-        store_limit: int | float | None = None,
-        accepts_loss: bool = False,
-        archive: Archive | None = None,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
+        archive: Archive | None = None,
         duplicates: Deduplication | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
-        verifies_all: opening reads every byte of the journal and refuses damage.
-        store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
-        for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
-        archive: keeps what cleanup discards; None: it is deleted.
-        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
-        counts of returned messages, likewise. duplicates: the ids that must not be stored again; None: there are none.
+        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
+        counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
+        be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._relocation_account = relocation_account or Unlimited()
-        self._clock_ms = clock_ms
-        self._monotonic = monotonic
-        self._random_bytes = random_bytes
-        self._max_file_bytes = max_file_bytes
-        self._max_checkpoint_adds = max_checkpoint_adds
-        self._store_limit = store_limit
-        self._accepts_loss = accepts_loss
-        self._verifies_all = verifies_all
+        self._options = options
+        self._clock = clock
+        self._max_checkpoint_adds = options.max_checkpoint_adds
         self.checkpoint_lock = threading.Lock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
@@ -156,12 +160,12 @@ class MessageStore:
         """Whether the last checkpoint found no room."""
         self._store_id = b""
         self.adds = 0
-        self.checkpoint_adds = max_checkpoint_adds
+        self.checkpoint_adds = options.max_checkpoint_adds
         """Value of `adds` from which on a checkpoint is due."""
         self._attest_end = 0
-        self.steady = SteadyClock(clock_ms, monotonic)
-        attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
-        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index, attempts)
+        self.steady = SteadyClock(clock.time_ms, clock.monotonic)
+        attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
+        self.index = Index(account, options.index_cache_bytes, self._read_block, self._doubt_index, attempts)
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
@@ -181,7 +185,7 @@ class MessageStore:
 
         Raises JournalCorrupt (nothing was changed) or StoreFailed.
         """
-        began = self._monotonic()
+        began = self._clock.monotonic()
         try:
             return self._open(began)
         except OSError as error:
@@ -193,7 +197,7 @@ class MessageStore:
         Reserve(self._disk, 0).clear()
         marker = read_marker(self._disk)
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
-        self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
+        self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
@@ -202,8 +206,8 @@ class MessageStore:
             marker,
             self._store_id,
             self._recovery_checkpoint,
-            verifies_all=self._verifies_all,
-            repair_salt=self._random_salt if self._accepts_loss else None,
+            verifies_all=self._options.verifies_all,
+            repair_salt=self._random_salt if self._options.accepts_loss else None,
         )
         self.branches.forget_open()
         self.steady.advance_to(self.index.latest_ms)
@@ -213,12 +217,12 @@ class MessageStore:
             self._disk,
             self._lock,
             self._store_id,
-            max_file_bytes=self._max_file_bytes,
-            clock_ms=self._clock_ms,
+            max_file_bytes=self._options.max_file_bytes,
+            clock_ms=self._clock.time_ms,
             random_salt=self._random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=limit_bytes(self._store_limit, self._disk, sum(found.sizes.values())),
+            store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
         self._wire(began)
         self.journal.sizes.update(found.sizes)
@@ -236,7 +240,7 @@ class MessageStore:
         self.checkpoint()
         was_clean = marker is not None and marker.is_clean
         report = found.report(
-            was_clean, self._metadata.is_persistent, len(self.branches.prepared), self._monotonic() - began
+            was_clean, self._metadata.is_persistent, len(self.branches.prepared), self._clock.monotonic() - began
         )
         logger.info("opened: %s", report)
         return report
@@ -271,13 +275,13 @@ class MessageStore:
             maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,
-            data_log_bytes=self._max_file_bytes,
+            data_log_bytes=self._options.max_file_bytes,
             sealed=self.cleaner.sealed,
             now=now,
         )
 
     def _random_salt(self) -> int:
-        return int.from_bytes(self._random_bytes(4), "little")
+        return int.from_bytes(self._clock.random_bytes(4), "little")
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once."""
@@ -728,7 +732,7 @@ class MessageStore:
 
     def _leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count."""
-        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock_ms())
+        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock.time_ms())
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""

@@ -30,7 +30,7 @@ from ...store.format.state import QUEUE
 from ...store.ingest.ingest import open_and_ingest
 from ...store.journal.reading import StoredMessage
 from ...store.maintenance.archive import Archive
-from ...store.message_store import MessageStore
+from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ...store.numbering import LANE_SHIFT
 from ...store.sequence_set import SequenceSet
@@ -112,17 +112,17 @@ class Engine(Confirmer):
         self.store = MessageStore(
             disk,
             make_metadata_store,
+            StoreOptions(
+                index_cache_bytes=shares.index_cache_bytes,
+                max_file_bytes=settings.max_file_length_bytes,
+                max_checkpoint_adds=settings.max_checkpoint_adds,
+                verifies_all=settings.verify_on_open,
+                store_limit=settings.store_limit_share or settings.store_limit_bytes,
+                accepts_loss=settings.on_missing_data_log == "report",
+            ),
+            clock,
             state_lock=self.lock,
             account=index_holder,
-            index_cache_bytes=shares.index_cache_bytes,
-            max_file_bytes=settings.max_file_length_bytes,
-            max_checkpoint_adds=settings.max_checkpoint_adds,
-            verifies_all=settings.verify_on_open,
-            clock_ms=clock.time_ms,
-            monotonic=clock.monotonic,
-            random_bytes=clock.random_bytes,
-            store_limit=settings.store_limit_share or settings.store_limit_bytes,
-            accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from ..account import Unlimited
 from ..disk.disk import Disk, File
@@ -110,7 +110,7 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
 class _ForeignTail(JournalTail):
     """The end of a journal that another process may be writing: nothing is changed there."""
 
-    may_cut = False
+    may_cut: ClassVar[bool] = False
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

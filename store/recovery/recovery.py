@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
@@ -129,7 +129,7 @@ class JournalEnd(NamedTuple):
 class JournalTail:
     """What recovery does with the end of the journal, for the process that owns the store: it cuts what is torn."""
 
-    may_cut = True
+    may_cut: ClassVar[bool] = True
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
         """Return whether another process is writing there, so that nothing at the end is damage."""

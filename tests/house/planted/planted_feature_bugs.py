@@ -42,7 +42,8 @@ FEATURE_BUGS = (
         ),
         (
             "a moved branch is not written down",
-            "            self._branches.count(branch)\n            self._journal.append(PREPARE, 0, 0, encode_branch(branch))\n",
+            "            self._branches.count(branch)\n"
+            "            self._journal.append(PREPARE, 0, 0, encode_branch(branch))\n",
             "            self._branches.count(branch)\n",
             "tests/store/maintenance/test_relocation_prepared.py",
         ),

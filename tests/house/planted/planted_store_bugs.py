@@ -398,7 +398,7 @@ STORE_BUGS = (
         ),
         (
             "each data log has the same salt",
-            '        return int.from_bytes(self._random_bytes(4), "little")\n',
+            '        return int.from_bytes(self._clock.random_bytes(4), "little")\n',
             "        return 1\n",
             "tests/store/recovery/test_recovery.py",
         ),
