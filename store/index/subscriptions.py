@@ -70,7 +70,7 @@ class Subscriptions:
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
                 if known is not None:  # the record that told of the topic was lost, and messages came before this one
                     lane = self._make_lane(destination.number, priority)
-                    lane.take_over(known)
+                    lane.replace(known)
                     self._index.lanes[lane.number] = lane
 
     def _note_number(self, number: int) -> None:

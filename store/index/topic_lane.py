@@ -48,7 +48,7 @@ class TopicLane(Lane):
         self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
 
-    def take_over(self, lane: Lane) -> None:
+    def replace(self, lane: Lane) -> None:
         """Become that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))

@@ -152,8 +152,8 @@ class RetentionReasons:
         if not reasons or not is_brief:
             kept_for: dict[str, list[RetentionReason]] = {}
             for root in self._roots(data_log):
-                for pin in (*pending.get(root, ()), *self._bound(root)):
-                    kept_for.setdefault(pin.holder, []).append(pin)
+                for reason in (*pending.get(root, ()), *self._bound(root)):
+                    kept_for.setdefault(reason.holder, []).append(reason)
             reasons += [_ack_reason(holder, parts) for holder, parts in kept_for.items()]
         return reasons
 
@@ -261,10 +261,10 @@ def _ack_reason(holder: str, parts: list[RetentionReason]) -> RetentionReason:
     return RetentionReason(
         ACK,
         holder,
-        messages=sum(pin.messages for pin in parts),
-        bytes=sum(pin.bytes for pin in parts),
-        oldest_ms=min((pin.oldest_ms for pin in parts if pin.oldest_ms is not None), default=None),
-        data_logs=tuple(sorted({data_log for pin in parts for data_log in pin.data_logs})),
+        messages=sum(reason.messages for reason in parts),
+        bytes=sum(reason.bytes for reason in parts),
+        oldest_ms=min((reason.oldest_ms for reason in parts if reason.oldest_ms is not None), default=None),
+        data_logs=tuple(sorted({data_log for reason in parts for data_log in reason.data_logs})),
     )
 
 

@@ -153,7 +153,7 @@ class TmpStorage:
         except BaseException as error:
             self._account.release(charge_bytes + buffer_bytes)
             if isinstance(error, OSError):
-                raise self._refusal(error, needed_bytes) from error
+                raise self._write_error(error, needed_bytes) from error
             raise
         self._account.release(buffer_bytes)
         for owner in owners:
@@ -235,7 +235,7 @@ class TmpStorage:
     def _shares(self, owners: Iterable[int]) -> int:
         return sum([len(self._owners[owner]) for owner in owners])
 
-    def _refusal(self, error: OSError, needed_bytes: int) -> ForebayError:
+    def _write_error(self, error: OSError, needed_bytes: int) -> ForebayError:
         if error.errno not in NO_SPACE:
             return SpillFailed(needed_bytes, error.strerror or str(error))
         free_bytes = 0
