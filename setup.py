@@ -34,6 +34,7 @@ INTERPRETED = (
     "disk/disk.py",
     "store/errors.py",
     "store/message.py",
+    "metadata/store.py",
     "metadata/sqlite.py",
     "metadata/memory.py",
     "inspect/facts.py",  # what these two hold crosses to other processes, which a frozen class of machine code can't

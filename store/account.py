@@ -1,4 +1,4 @@
-"""Account: how the store asks for memory. The budget of the cache floor implements it."""
+"""The account through which the store asks for memory. The budget of the cache implements it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Account(Protocol):
-    """One named holder in the ledger of charges. The owner's lock guards it."""
+    """A named holder in the ledger of charges. The owner's lock guards it."""
 
     def reserve(self, charge_bytes: int) -> bool:
         """Charge that many bytes, or say False and charge nothing. Call before the memory is taken."""

@@ -1,4 +1,4 @@
-"""Bits: whole numbers as sets of small numbers, the lowest bit for the first."""
+"""Sets of small numbers as bits of whole numbers, the lowest bit for the first."""
 
 from __future__ import annotations
 

@@ -10,13 +10,13 @@ from typing import Protocol
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds that only ever grow: for intervals."""
+        """Return seconds that only ever grow: for intervals."""
 
     def time_ms(self) -> int:
-        """Milliseconds since 1970 (UTC): for timestamps, never for intervals."""
+        """Return milliseconds since 1970 (UTC): for timestamps, never for intervals."""
 
     def computed_seconds(self) -> tuple[float, float]:
-        """CPU time of the calling thread, and of all threads of the process."""
+        """Return the CPU time of the calling thread, and of all threads of the process."""
 
     def random_bytes(self, count: int) -> bytes: ...
 
@@ -24,7 +24,7 @@ class Clock(Protocol):
 class SteadyClock:
     """Milliseconds since 1970 that never go back and never jump, by which messages become due and expire.
 
-    It begins with the clock's time and then counts intervals, so that whoever sets the system's clock meanwhile
+    The clock begins with the system's time and then counts intervals, so that setting the system's clock meanwhile
     moves nothing. Time in which the machine sleeps may be missing.
     """
 
@@ -37,12 +37,12 @@ class SteadyClock:
         return self._base_ms + int((self._monotonic() - self._began) * 1000)
 
     def advance_to(self, time_ms: int) -> None:
-        """So late it was already, by an earlier process: the system's clock was set back since."""
+        """Never report a time before this one: an earlier process saw it, and the system's clock was set back since."""
         self._base_ms += max(time_ms - self.now_ms(), 0)
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of the machine."""
 
     monotonic = staticmethod(time.monotonic)
     random_bytes = staticmethod(os.urandom)
@@ -53,5 +53,5 @@ class SystemClock:
 
     @staticmethod
     def computed_seconds() -> tuple[float, float]:
-        """See Clock. Two system calls."""
+        """Return the CPU time of the calling thread, and of all threads of the process. Two system calls."""
         return time.thread_time(), time.process_time()

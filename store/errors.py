@@ -122,7 +122,7 @@ class JournalCorrupt(ForebayError):
         self.offset = offset
         self.problem = problem
         self.behind_bytes = behind_bytes
-        """Of the place on, in this data log and those after it."""
+        """Bytes from the place on, in this data log and in those after it."""
 
 
 class MessageTooLarge(ForebayError):

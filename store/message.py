@@ -1,4 +1,4 @@
-"""Message: what a producer sends and a browser sees. The values that everybody passes around."""
+"""The values that everybody passes around: what a producer sends and a browser sees."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEFAULT_PRIORITY = 4
 
 
 def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
-    """What the ids that a store generates in one lane begin with; the sequence follows."""
+    """Return what the ids that a store generates in one lane begin with; the sequence follows."""
     return f"{store_id[:4].hex()}-{destination}-{priority}-"
 
 
 @dataclass(slots=True)
 class Message:
-    """One message to send with `send_many`. Nothing is copied: do not change it before it is stored.
+    """A message to send with `send_many`. Nothing is copied: do not change it before it is stored.
 
     Not frozen, because that would double what making one costs.
     """
@@ -28,7 +28,7 @@ class Message:
     headers: Headers | None = None
     priority: int = DEFAULT_PRIORITY
     message_id: str | None = None
-    """None: the store generates one, which `Queue.find` resolves at once."""
+    """The message's own id; None: the store generates one, which `Queue.find` resolves at once."""
     persistent: bool = True
     """False: it is not journaled. It ends with the process, however that ends."""
     group: str | None = None
@@ -38,8 +38,10 @@ class Message:
     delay: float = 0.0
     """Seconds from its send or its commit on before which nobody is handed it."""
     producer: str | None = None
-    """Who gave the message_id: where the policy has a duplicate_window, each producer has its own."""
+    """Name of the producer that gave the message_id: where the policy has a duplicate_window, each producer has its
+    own.
+    """
 
     def __repr__(self) -> str:
-        """Sizes only: a payload never reaches a log."""
+        """Show sizes only: a payload never reaches a log."""
         return f"Message({len(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"

@@ -1,9 +1,8 @@
-"""The door of the store floor: add, remove, read, checkpoint, clean up.
+"""The message store, which is the door of the store: add, remove, read, checkpoint, clean up.
 
-One lock, injected, guards the journal's appends and the index alike ("state
-lock" below). Methods say whether they want it held. What was added survives
-a kill when add returns, and a power cut when `sync` has returned for its
-position. A crash leaves what recovery/recovery.py describes.
+One lock, injected, guards the journal's appends and the index alike ("state lock" below). Methods say whether they want
+it held. What was added survives a kill when add returns, and a power cut when `sync` has returned for its position. A
+crash leaves what recovery/recovery.py describes.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from .account import Account, Unlimited
-from .clock import SteadyClock
+from .clock import Clock, SteadyClock
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
 from .errors import Closed, ForebayError, StoreFailed, StoreFull
@@ -78,7 +78,7 @@ from .parts import StoreParts
 from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
-from .transactions import Transactions
+from .transactions import Branches, Transactions
 
 logger = logging.getLogger("forebay.store")
 
@@ -100,78 +100,81 @@ class StoreStatistics(NamedTuple):
     pending_messages: int
 
 
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """The sizes and choices with which a store is opened."""
+
+    index_cache_bytes: int
+    """Memory for the blocks of the index."""
+    max_file_bytes: int
+    """Size of a data log."""
+    max_checkpoint_adds: int
+    """Messages added between two checkpoints."""
+    verifies_all: bool = False
+    """Whether opening reads every byte of the journal and refuses damage."""
+    store_limit: int | float | None = None
+    """Bytes of the journal above which nothing is added; a float is the share of what the disk has for it at open."""
+    accepts_loss: bool = False
+    """Whether damage to what was durable is repaired and reported instead of refused."""
+
+
 class MessageStore:
-    """See the module. Construct it, then `open` it once."""
+    """A store of messages. Construct it, then `open` it once."""
 
     def __init__(
         self,
         disk: Disk,
         metadata: Callable[[bytes], MetadataStore],
+        options: StoreOptions,
+        clock: Clock,
         *,
         state_lock: threading.Lock,
         account: Account,
-        index_cache_bytes: int,
-        max_file_bytes: int,
-        max_checkpoint_adds: int,
-        verifies_all: bool = False,
-        clock_ms: Callable[[], int],
-        monotonic: Callable[[], float],
-        random_bytes: Callable[[int], bytes],
-        store_limit: int | float | None = None,
-        accepts_loss: bool = False,
-        archive: Archive | None = None,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
+        archive: Archive | None = None,
         duplicates: Deduplication | None = None,
     ) -> None:
         """metadata: makes the metadata store for a store id. account: pays for the index's blocks.
 
-        verifies_all: opening reads every byte of the journal and refuses damage.
-        store_limit: bytes of the journal above which nothing is added; a float is the share of what the disk has
-        for the journal at open. accepts_loss: damage to what was durable is repaired and reported, not refused.
-        archive: keeps what cleanup discards; None: it is deleted.
-        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for the
-        counts of returned messages, likewise. duplicates: the ids that must not be stored again; None: there are none.
+        relocation_account: pays for what relocation reads; None: nobody counts it. attempts_account: pays for delivery
+        counts, likewise. archive: keeps what cleanup discards; None: it is deleted. duplicates: the ids that must not
+        be stored again; None: there are none.
         """
         self._disk = disk
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
         self._relocation_account = relocation_account or Unlimited()
-        self._clock_ms = clock_ms
-        self._monotonic = monotonic
-        self._random_bytes = random_bytes
-        self._max_file_bytes = max_file_bytes
-        self._max_checkpoint_adds = max_checkpoint_adds
-        self._store_limit = store_limit
-        self._accepts_loss = accepts_loss
-        self._verifies_all = verifies_all
+        self._options = options
+        self._clock = clock
+        self._max_checkpoint_adds = options.max_checkpoint_adds
         self.checkpoint_lock = threading.Lock()
-        """The first of the three. Who has it knows that no checkpoint, cleanup or relocation is under way."""
+        """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
         self._is_postponed = False
-        """The last checkpoint found no room."""
+        """Whether the last checkpoint found no room."""
         self._store_id = b""
         self.adds = 0
-        self.checkpoint_adds = max_checkpoint_adds
-        """A checkpoint is due when adds reaches this."""
+        self.checkpoint_adds = options.max_checkpoint_adds
+        """Value of `adds` from which on a checkpoint is due."""
         self._attest_end = 0
-        self.steady = SteadyClock(clock_ms, monotonic)
-        attempts = DeliveryCountTable(attempts_account, runs_max(max_file_bytes))
-        self.index = Index(account, index_cache_bytes, self._read_block, self._doubt_index, attempts)
+        self.steady = SteadyClock(clock.time_ms, clock.monotonic)
+        attempts = DeliveryCountTable(attempts_account, runs_max(options.max_file_bytes))
+        self.index = Index(account, options.index_cache_bytes, self._read_block, self._doubt_index, attempts)
         self._uses = self.index.uses
         self.subscriptions = Subscriptions(self.index)
         self.duplicates = duplicates or Deduplication()
-        self.transactions = Transactions(self.index, self.steady.now_ms, self.duplicates)
-        self.transactions.acked_lane = self.subscriptions.lane_numbered
+        self.branches = Branches(self.duplicates)
         self.timetable = DueTimes(self.index, self._timed_blocks)
         self.destinations: dict[int, Destination] = {}
         self.imports: Imports
         self.journal: Journal
+        self.transactions: Transactions
         self.cleaner: Cleaner
         self.relocation: Relocation
 
@@ -182,7 +185,7 @@ class MessageStore:
 
         Raises JournalCorrupt (nothing was changed) or StoreFailed.
         """
-        began = self._monotonic()
+        began = self._clock.monotonic()
         try:
             return self._open(began)
         except OSError as error:
@@ -194,19 +197,19 @@ class MessageStore:
         Reserve(self._disk, 0).clear()
         marker = read_marker(self._disk)
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
-        self._store_id = found_id or self._random_bytes(STORE_ID_BYTES)
+        self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
             self._archive.prepare(self._store_id)
         self._metadata = metadata = self._make_metadata(self._store_id)
         found = recover(
-            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.transactions, self.duplicates),
+            StoreParts(self._disk, metadata, self.index, self.subscriptions, self.branches, self.duplicates),
             marker,
             self._store_id,
             self._recovery_checkpoint,
-            verifies_all=self._verifies_all,
-            repair_salt=self._random_salt if self._accepts_loss else None,
+            verifies_all=self._options.verifies_all,
+            repair_salt=self._random_salt if self._options.accepts_loss else None,
         )
-        self.transactions.forget_open()
+        self.branches.forget_open()
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
         self._replay_position = found.replay_position
@@ -214,12 +217,12 @@ class MessageStore:
             self._disk,
             self._lock,
             self._store_id,
-            max_file_bytes=self._max_file_bytes,
-            clock_ms=self._clock_ms,
+            max_file_bytes=self._options.max_file_bytes,
+            clock_ms=self._clock.time_ms,
             random_salt=self._random_salt,
             first_record=self._first_record,
             has_reserve=True,
-            store_limit_bytes=limit_bytes(self._store_limit, self._disk, sum(found.sizes.values())),
+            store_limit_bytes=limit_bytes(self._options.store_limit, self._disk, sum(found.sizes.values())),
         )
         self._wire(began)
         self.journal.sizes.update(found.sizes)
@@ -237,18 +240,25 @@ class MessageStore:
         self.checkpoint()
         was_clean = marker is not None and marker.is_clean
         report = found.report(
-            was_clean, self._metadata.is_persistent, len(self.transactions.prepared), self._monotonic() - began
+            was_clean, self._metadata.is_persistent, len(self.branches.prepared), self._clock.monotonic() - began
         )
         logger.info("opened: %s", report)
         return report
 
     def _wire(self, now: float) -> None:
-        """What stands on journal and index."""
-        self.transactions.journal = self.journal
+        """Make the parts that stand on journal and index."""
+        self.transactions = Transactions(
+            self.branches,
+            self.journal,
+            self.index,
+            self.steady.now_ms,
+            self.duplicates,
+            self.subscriptions.lane_numbered,
+        )
         self.cleaner = Cleaner(
             self.index,
             self.journal,
-            self.transactions,
+            self.branches,
             self._archive,
             maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
@@ -260,17 +270,18 @@ class MessageStore:
         self.relocation = Relocation(
             self.index,
             self.journal,
+            self.branches,
             self.transactions,
             maintenance_lock=self.checkpoint_lock,
             state_lock=self._lock,
             account=self._relocation_account,
-            data_log_bytes=self._max_file_bytes,
+            data_log_bytes=self._options.max_file_bytes,
             sealed=self.cleaner.sealed,
             now=now,
         )
 
     def _random_salt(self) -> int:
-        return int.from_bytes(self._random_bytes(4), "little")
+        return int.from_bytes(self._clock.random_bytes(4), "little")
 
     def close(self) -> None:
         """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once."""
@@ -321,19 +332,19 @@ class MessageStore:
             self.duplicates.forget(number)
 
     def note_groups(self, number: int) -> None:
-        """From here on a queue has messages with groups, also after a restart. REQUIRES: state lock."""
+        """Record that a queue has messages with groups from here on, also after a restart. REQUIRES: state lock."""
         if not (known := self.destinations[number]).has_groups:
             self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self.destinations[number] = known._replace(has_groups=True)
 
     def _state(self, data_logs: Iterable[int]) -> State:
         sequences = {number: lane.next_sequence for number, lane in self.index.lanes.items()}
-        state = State([], sequences, sorted(data_logs), self.transactions.prepared)
-        state.open_transactions = [branch.number for branch in self.transactions.open]
+        state = State([], sequences, sorted(data_logs), self.branches.prepared)
+        state.open_transactions = [branch.number for branch in self.branches.open]
         return self._described(state)
 
     def _described(self, state: State) -> State:
-        """With destinations and subscriptions, and with what most stores have nothing of."""
+        """Complete a state with destinations, subscriptions, and what most stores have nothing of."""
         state.destinations = list(self.destinations.values())
         state.imports, state.attempts = list(self.imports), self.index.attempts.describe()
         state.duplicates = self.duplicates.describe()
@@ -417,7 +428,7 @@ class MessageStore:
         return first
 
     def remove(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; returns how many were pending. REQUIRES: state lock."""
+        """Acknowledge a run with one record; return how many were pending. REQUIRES: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
@@ -429,7 +440,7 @@ class MessageStore:
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """As remove, for one: the path of every single ack. REQUIRES: state lock."""
+        """Acknowledge one message, as `remove` does: the path of every single ack. REQUIRES: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
@@ -506,14 +517,14 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """How to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
+        """Plan to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self.journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+        """Return (messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
         return read_regions(regions)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
@@ -535,16 +546,16 @@ class MessageStore:
 
     @property
     def is_checkpoint_urgent(self) -> bool:
-        """A checkpoint must come before more work, so that replay and memory stay bounded."""
+        """Whether a checkpoint must come before more work, so that replay and memory stay bounded."""
         return self.adds >= self.checkpoint_adds + self._max_checkpoint_adds or self.index.is_crowded
 
     @property
     def is_full(self) -> bool:
-        """Sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
+        """Whether sends are refused: the disk has no space left but the reserve, or the last one met a limit."""
         return self.journal.is_full or self.journal.is_refusing
 
     def id_prefix(self, destination: int, priority: int) -> str:
-        """What ids generated in this lane begin with."""
+        """Return what ids generated in this lane begin with."""
         return id_prefix(self._store_id, destination, priority)
 
     def _read_block(self, lane: int, block: int) -> bytes:
@@ -566,19 +577,22 @@ class MessageStore:
             raise
 
     def _doubt_index(self, damage: MetadataDamaged | BlockDamaged) -> None:
-        """What is stored is damaged: recovery rebuilds it at once; raises StoreFailed where it is in use."""
+        """Raise StoreFailed for damage where the index is in use; while opening, recovery rebuilds it at once."""
         if self._is_serving:
             raise self._distrust_index(damage) from damage
 
     def _distrust_index(self, damage: MetadataDamaged | BlockDamaged) -> StoreFailed:
-        """The index on disk is damaged while it is in use: stop, and let the next open rebuild it from the journal."""
+        """Return the error for an index on disk that is damaged while in use: stop, and let the next open rebuild
+        it.
+        """
         assert self._metadata is not None
         logger.error("the index is damaged (%s); the next open rebuilds it", damage)
         self._metadata.clear()
         return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now. REQUIRES: no lock. False: postponed, the disk is full.
+        """Bring the index on disk up to now; return False where it is postponed because the disk is full. REQUIRES:
+        no lock.
 
         The journal is synced first, so the index never runs ahead of it.
         """
@@ -636,7 +650,7 @@ class MessageStore:
 
     @contextmanager
     def standstill(self) -> Iterator[None]:
-        """All three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
+        """Hold all three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
         with self.checkpoint_lock, self.journal.sync_lock, self._lock:
             yield
 
@@ -646,7 +660,7 @@ class MessageStore:
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """A checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
+        """Checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
 
         A replay begins with that record, and passes over what the index has of it already.
         """
@@ -663,7 +677,7 @@ class MessageStore:
 
     def _root_state(self, next_sequence: int) -> State:
         data_logs = sorted(set(self.journal.sizes) - self.cleaner.dropped)
-        branches = [*self.transactions.prepared, *self.transactions.open]
+        branches = [*self.branches.prepared, *self.branches.open]
         return self._described(State([], {}, data_logs, branches, next_log_sequence=next_sequence))
 
     def _root(self, state: State) -> bytes:
@@ -671,14 +685,14 @@ class MessageStore:
         return encode_root(state, *self.index.counts(), self.subscriptions.backlogs())
 
     def _recovery_checkpoint(self, position: int, epoch: int, state: State) -> None:
-        """In the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
+        """Checkpoint in the middle of a replay, so that the index stays bounded. No lock: nobody else is here."""
         try:
             self._store_index(position, epoch, state)
         except MetadataFull as full:
             raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
     def _store_index(self, position: int, epoch: int, state: State) -> None:
-        """A checkpoint while nobody else is here."""
+        """Store a checkpoint while nobody else is here."""
         assert self._metadata is not None
         taken = self.index.take_dirty()
         deletes = self.index.take_dead()
@@ -713,20 +727,20 @@ class MessageStore:
         return self.cleaner.delete_unneeded()
 
     def retention_reasons(self) -> RetentionReasons:
-        """A look at what the data logs are needed for. REQUIRES: no lock. O(data logs); asking it costs more."""
+        """Return the reasons for which data logs remain. REQUIRES: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
-            transactions = self.transactions.data_logs()
+            transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
         return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
 
     def _leases(self) -> list[Lease]:
-        """Of readers elsewhere, those that count."""
-        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock_ms())
+        """Return the leases of readers elsewhere that count."""
+        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock.time_ms())
 
     def sizes(self) -> dict[int, int]:
-        """Bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        """Return the bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
         with self._lock:
             return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
@@ -751,7 +765,7 @@ class MessageStore:
 
     @property
     def wants_attest(self) -> bool:
-        """More is durable than the newest record says, other than the last attest record itself."""
+        """Whether more is durable than the newest record says, other than the last attest record itself."""
         journal = self.journal
         return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 

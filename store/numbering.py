@@ -1,4 +1,4 @@
-"""Numbering: how numbers of lanes, blocks, positions and sequences are put together."""
+"""How numbers of lanes, blocks, positions and sequences are put together."""
 
 from __future__ import annotations
 

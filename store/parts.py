@@ -9,23 +9,23 @@ from .index.deduplication import Deduplication
 from .index.index import Index
 from .index.subscriptions import Subscriptions
 from .metadata.store import MetadataStore
-from .transactions import Transactions
+from .transactions import Branches
 
 
 @dataclass(slots=True)
 class StoreParts:
-    """What a store consists of besides its journal, which is begun once recovery has found where it goes on."""
+    """The parts of a store, but for its journal, which is begun once recovery has found where it goes on."""
 
     disk: Disk
     metadata: MetadataStore
     index: Index
     subscriptions: Subscriptions
-    transactions: Transactions
+    branches: Branches
     duplicates: Deduplication
 
     def reset(self) -> None:
         """Forget all that was learnt from the journal, as before a full replay."""
         self.index.reset()
         self.subscriptions.reset()
-        self.transactions.clear()
+        self.branches.clear()
         self.duplicates.clear()

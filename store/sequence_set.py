@@ -1,9 +1,8 @@
-"""Runs: a set of whole numbers as sorted, disjoint, never touching runs.
+"""A set of whole numbers, such as sequences, as sorted, disjoint runs that never touch.
 
-Sixteen bytes a run however long it is, so ten million consecutive numbers
-cost what one costs. Taking from the front, adding at the end and asking are
-O(log runs); adding or removing in the middle moves the arrays, O(runs) of
-plain memory copy.
+A run takes sixteen bytes however long it is, so ten million consecutive numbers cost what one costs. Taking from the
+front, adding at the end and asking are O(log runs); adding or removing in the middle moves the arrays, O(runs) of plain
+memory copy.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ RUN_BYTES = 16
 
 
 class SequenceSet:
-    """Whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
+    """A set of whole numbers from 0 to 2**63 - 1. Not thread-safe: the owner's lock guards it."""
 
     __slots__ = ("_firsts", "_lasts", "count")
 
@@ -24,17 +23,17 @@ class SequenceSet:
         self._firsts = array("q")
         self._lasts = array("q")
         self.count = 0
-        """How many numbers, not runs."""
+        """Numbers in the set; not runs."""
 
     def __bool__(self) -> bool:
         return bool(self._firsts)
 
     def __len__(self) -> int:
-        """How many runs."""
+        """Return how many runs there are."""
         return len(self._firsts)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Each run as (first, last), in order."""
+        """Yield each run as (first, last), in order."""
         return zip(self._firsts, self._lasts, strict=True)
 
     def __contains__(self, number: int) -> bool:
@@ -110,7 +109,7 @@ class SequenceSet:
         return first, last
 
     def next_from(self, number: int) -> tuple[int, int] | None:
-        """The part at or behind number of the first run that reaches it, or None."""
+        """Return the part at or behind `number` of the first run that reaches it; None where there is none."""
         at = bisect_right(self._lasts, number - 1)
         if at == len(self._lasts):
             return None

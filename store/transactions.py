@@ -1,10 +1,9 @@
 """Transactions: messages that are in the journal and do not count yet, until one record decides.
 
-Sends of a transaction are written at once, as slices that nothing else sees.
-The commit record names them all, gives them their sequences and says what is
-acknowledged: it is there whole, or not at all, so a crash leaves everything
-of a transaction or nothing. What has neither a commit nor a prepare record
-after a crash is forgotten; a prepared branch waits for its outcome.
+Sends of a transaction are written at once, as slices that nothing else sees. The commit record names them all, gives
+them their sequences and says what is acknowledged: it is there whole, or not at all, so a crash leaves everything of a
+transaction or nothing. What has neither a commit nor a prepare record after a crash is forgotten; a prepared branch
+waits for its outcome.
 """
 
 from __future__ import annotations
@@ -50,28 +49,16 @@ from .numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from .sequence_set import SequenceSet
 
 
-class Transactions:
-    """Those that have no outcome yet, and what writes their records. The state lock guards it."""
+class Branches:
+    """The transactions that have no outcome yet, by number. The state lock guards it."""
 
-    journal: Journal
-
-    def __init__(
-        self, index: Index, now_ms: Callable[[], int] = lambda: 0, duplicates: Deduplication | None = None
-    ) -> None:
-        """now_ms: the store's time, for delays that count from a commit; where nothing is committed there is none."""
-        self._index = index
-        self._now_ms = now_ms
+    def __init__(self, duplicates: Deduplication | None = None) -> None:
         self._duplicates = duplicates or Deduplication()
         self._branches: dict[int, Branch] = {}
         self._open_slices: Counter[int] = Counter()
         """Data log -> slices in it of branches that are not prepared."""
         self._prepared_bytes: Counter[int] = Counter()
-        """Data log -> bytes of slices in it of those that are."""
-        self._begun = 0
-        self.acked_lane: Callable[[int], JournaledLane] = index.lane_numbered
-        """The lane of a number that a branch acknowledges in: of a queue, or of a subscription."""
-
-    # ------------------------------------------------------------------ which there are
+        """Data log -> bytes of slices in it of prepared branches."""
 
     @property
     def undecided_data_logs(self) -> Collection[int]:
@@ -80,7 +67,7 @@ class Transactions:
 
     @property
     def open_data_logs(self) -> Collection[int]:
-        """Those of them with messages of transactions that are not prepared."""
+        """Data logs with messages of transactions that are not prepared."""
         return self._open_slices.keys()
 
     @property
@@ -89,7 +76,7 @@ class Transactions:
         return self._prepared_bytes
 
     def data_logs(self) -> dict[str, set[int]]:
-        """For each undecided transaction, by its number in hexadecimal, where its messages lie. O(slices)."""
+        """Return, by the hexadecimal number of each undecided transaction, where its messages lie. O(slices)."""
         return {
             f"{number:x}": {placed.position >> OFFSET_BITS for placed in branch}
             for number, branch in self._branches.items()
@@ -97,12 +84,12 @@ class Transactions:
 
     @property
     def first_position(self) -> int | None:
-        """Of the first slice that may still be committed."""
+        """Position of the first slice that may still be committed; None where there is none."""
         return min((placed.position for branch in self._branches.values() for placed in branch), default=None)
 
     @property
     def prepared(self) -> list[Branch]:
-        """In the order in which they were begun."""
+        """The prepared branches, in the order in which they were begun."""
         prepared = [branch for branch in self._branches.values() if branch.is_prepared]
         return sorted(prepared, key=lambda branch: branch.number)
 
@@ -127,7 +114,7 @@ class Transactions:
     def place(
         self, number: int, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False
     ) -> None:
-        """A slice of that transaction lies there. A transaction begins with its first slice."""
+        """Note that a slice of a transaction lies there. A transaction begins with its first slice."""
         branch = self._branches.get(number)
         if branch is None:
             branch = self._branches[number] = Branch(number)
@@ -135,22 +122,22 @@ class Transactions:
         self._open_slices[position >> OFFSET_BITS] += 1
 
     def adopt(self, branch: Branch) -> None:
-        """The branch is as a record says, whatever was known of it."""
+        """Take a branch as a record tells it, whatever was known of it."""
         self.forget(branch.number)
         self._branches[branch.number] = branch
         self._duplicates.hold(branch.identities, branch.number)
-        self._note(branch)
+        self.count(branch)
 
-    def _note(self, branch: Branch) -> None:
-        """Its slices keep their data logs. O(slices)."""
+    def count(self, branch: Branch) -> None:
+        """Count the slices of a branch, which keep their data logs. O(slices)."""
         for placed in branch:
             if branch.is_prepared:
                 self._prepared_bytes[placed.position >> OFFSET_BITS] += placed.length
             else:
                 self._open_slices[placed.position >> OFFSET_BITS] += 1
 
-    def _let_go(self, branch: Branch) -> None:
-        """Undo _note."""
+    def uncount(self, branch: Branch) -> None:
+        """Undo `count`."""
         counter = self._prepared_bytes if branch.is_prepared else self._open_slices
         for placed in branch:
             data_log = placed.position >> OFFSET_BITS
@@ -159,15 +146,15 @@ class Transactions:
                 del counter[data_log]
 
     def forget(self, number: int) -> None:
-        """It has an outcome, or can have none any more."""
+        """Forget a transaction that has an outcome, or can have none any more."""
         branch = self._branches.pop(number, None)
         if branch is None:
             return
         self._duplicates.let_go(branch.identities)
-        self._let_go(branch)
+        self.uncount(branch)
 
     def agree_with(self, state: State) -> None:
-        """Only those that a state record names can still have an outcome."""
+        """Forget the transactions that a state record does not name, and take those it tells."""
         stated = {branch.number for branch in state.branches}
         for number in set(self._branches) - stated - set(state.open_transactions):
             self.forget(number)
@@ -175,7 +162,7 @@ class Transactions:
             self.adopt(branch)  # it may lie elsewhere by now
 
     def forget_open(self) -> None:
-        """Whoever could have committed them is gone: those that were not prepared vanish."""
+        """Forget the transactions that were not prepared: whoever could have committed them is gone."""
         for branch in self.open:
             self.forget(branch.number)
 
@@ -184,16 +171,42 @@ class Transactions:
         self._open_slices.clear()
         self._prepared_bytes.clear()
 
-    # ------------------------------------------------------------------ records
-
-    def begin(self) -> Branch:
-        """A new one. Its number is given once in the life of the store."""
-        self._begun += 1
-        number = self.journal.epoch << 32 | self._begun
+    def begin(self, number: int) -> Branch:
+        """Add a branch of that number, which no other ever had."""
         branch = self._branches[number] = Branch(number)
         return branch
 
-    def add_slice(
+
+class Transactions:
+    """The writer of what transactions do. The state lock guards it."""
+
+    def __init__(
+        self,
+        branches: Branches,
+        journal: Journal,
+        index: Index,
+        now_ms: Callable[[], int],
+        duplicates: Deduplication,
+        acked_lane: Callable[[int], JournaledLane],
+    ) -> None:
+        """now_ms: the store's time, for delays that count from a commit.
+
+        acked_lane: number of a lane that a branch acknowledges in -> the lane: of a queue, or of a subscription.
+        """
+        self._branches = branches
+        self._journal = journal
+        self._index = index
+        self._now_ms = now_ms
+        self._duplicates = duplicates
+        self._acked_lane = acked_lane
+        self._begun = 0
+
+    def begin(self) -> Branch:
+        """Begin a transaction. Its number is given once in the life of the store."""
+        self._begun += 1
+        return self._branches.begin(self._journal.epoch << 32 | self._begun)
+
+    def append_slice(
         self,
         branch: Branch,
         lane: Lane,
@@ -207,13 +220,13 @@ class Transactions:
         is_timed: some of the properties say when their message is due or expires.
         At most what a slice may hold. StoreFull: nothing was written.
         """
-        journal = self.journal
+        journal = self._journal
         flags = lane.priority | TRANSACTIONAL | (TIMED if is_timed else 0)
         try:
             offset, lengths = journal.append_slice(flags, lane.destination, branch.number, timestamp, contents)
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
-            self.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
+            self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
         except ForebayError:
             raise
         except BaseException:
@@ -222,35 +235,35 @@ class Transactions:
         return lengths
 
     def prepare(self, branch: Branch, xid: bytes) -> None:
-        """From here on it survives, and waits for its outcome. StoreFull: it is as it was."""
-        self._let_go(branch)
+        """Make a branch survive, so that it waits for its outcome. StoreFull: it is as it was."""
+        self._branches.uncount(branch)
         branch.xid = xid
         try:
-            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
         except ForebayError:
             branch.xid = b""
             raise
         finally:
-            self._note(branch)
+            self._branches.count(branch)
 
     def move(self, branch: Branch, places: Mapping[int, int]) -> None:
-        """The slices of a prepared branch at these positions were copied to others. StoreFull: it is as it was."""
+        """Let slices of a prepared branch lie where they were copied to. StoreFull: it is as it was."""
         # The room first: the state record of a data log that begins here must not tell of what is not said yet.
-        self.journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
-        with self.journal.uninterrupted():
-            self._let_go(branch)
+        self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
+        with self._journal.uninterrupted():
+            self._branches.uncount(branch)
             branch.move(places)
-            self._note(branch)
-            self.journal.append(PREPARE, 0, 0, encode_branch(branch))
+            self._branches.count(branch)
+            self._journal.append(PREPARE, 0, 0, encode_branch(branch))
 
     def rollback(self, branch: Branch) -> None:
-        """Its messages never were. StoreFull: it is as it was."""
-        with self.journal.uninterrupted():
-            self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
-            self.forget(branch.number)
+        """End a branch as if its messages never were. StoreFull: it is as it was."""
+        with self._journal.uninterrupted():
+            self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
+            self._branches.forget(branch.number)
 
     def is_small(self, branch: Branch) -> bool:
-        """The index has room for all of it at once."""
+        """Return whether the index has room for all of it at once."""
         blocks = len(branch) + TIMES_BLOCKS * len(branch.timed) + 2 * sum(map(len, branch.acks.values()))
         return self._index.has_room_for(blocks)
 
@@ -260,12 +273,12 @@ class Transactions:
         lengths: Mapping[int, Sequence[int]],
         relieve: Callable[[int, int], None] | None = None,
     ) -> None:
-        """All of it counts from here on; `branch.committed()` says with which sequences. StoreFull: it is as it was.
+        """Let all of a branch count; `branch.committed()` says with which sequences. StoreFull: it is as it was.
 
-        lengths: of the messages of slices by position, as far as they are at hand; others are read.
-        relieve(position, log sequence of the commit record): makes room in the index; None: it is small.
+        lengths: of the messages of slices by position, as far as they are at hand; others are read. relieve(position,
+        log sequence of the commit record): makes room in the index; None: it is small.
         """
-        journal, index = self.journal, self._index
+        journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
         with journal.uninterrupted():
             time_ms = self._now_ms()
@@ -286,28 +299,28 @@ class Transactions:
                         raise self._half_done("the disk is too full for the index") from full
 
             commit = Commit(branch.number, branch.committed(), branch.runs(), time_ms)
-            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self.acked_lane)
-            self.forget(branch.number)
+            apply_commit(index, commit, journal.data_log, lengths_of, times_of, make_room, self._acked_lane)
+            self._branches.forget(branch.number)
             for found in branch.identities:
                 self._duplicates.note(found)
 
     def _read_lengths(self, number: int, placed: CommittedSlice) -> Sequence[int]:
         try:
-            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_lengths(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _read_times(self, number: int, placed: CommittedSlice) -> list[Times]:
         try:
-            file, salt = self.journal.reader(placed.position >> OFFSET_BITS)
+            file, salt = self._journal.reader(placed.position >> OFFSET_BITS)
             return read_slice_times(file, salt, number, placed)
         except (OSError, RecordDamaged) as error:
             raise self._half_done(f"a slice of a transaction can't be read again ({error})") from error
 
     def _half_done(self, reason: str) -> StoreFailed:
-        """The commit record is there and the index does not follow: the journal alone is right."""
-        return self.journal.fail(reason)
+        """Return the error for a commit record that the index does not follow: the journal alone is right."""
+        return self._journal.fail(reason)
 
 
 def apply_commit(
@@ -321,8 +334,8 @@ def apply_commit(
 ) -> None:
     """Bring the index up to a commit record in data_log. Once it is there, again changes nothing.
 
-    lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step.
-    acked_lane: by the number that a run names.
+    lengths_of: None where a slice is gone, and all its messages with it. make_room: called after each step. acked_lane:
+    by the number that a run names.
     """
     for placed in commit.slices:
         lane = index.lane_numbered(placed.lane)
@@ -350,18 +363,18 @@ def apply_commit(
 
 
 def read_lengths(file: File, salt: int, number: int, placed: PlacedSlice | CommittedSlice) -> tuple[int, ...]:
-    """The content length of each message of a transaction's slice. RecordDamaged when another record lies there."""
+    """Return the content length of each message of a transaction's slice. RecordDamaged for another record there."""
     return _read_slice(file, salt, number, placed).lengths
 
 
 def read_slice_times(file: File, salt: int, number: int, placed: CommittedSlice) -> list[Times]:
-    """The times of each message of a transaction's slice. RecordDamaged when another record lies there."""
+    """Return the times of each message of a transaction's slice. RecordDamaged for another record there."""
     part = _read_slice(file, salt, number, placed)
     return read_times(file, (placed.position & OFFSET_MASK) + SLICE_BYTES + ENTRY_BYTES * placed.messages, part)
 
 
 def read_contents(file: File, salt: int, number: int, placed: PlacedSlice) -> tuple[Slice, list[tuple[bytes, bytes]]]:
-    """A transaction's slice and its (properties, body) pairs, verified. Three times the record in RAM."""
+    """Return a transaction's slice and its (properties, body) pairs, verified. Three times the record in RAM."""
     part = _read_slice(file, salt, number, placed)
     head_bytes = SLICE_BYTES + ENTRY_BYTES * placed.messages
     data = file.read((placed.position & OFFSET_MASK) + head_bytes, sum(part.lengths))

@@ -107,7 +107,7 @@ class DeadLetterMover:
             for counted in known or ():
                 if rule.is_last(counted.attempts):
                     area.dead.add(counted.first, counted.last)
-            for run in self._store.transactions.acknowledged_in(area.lane.number):
+            for run in self._store.branches.acknowledged_in(area.lane.number):
                 area.dead.remove(*run)
             if area.dead:
                 self._waiting[area] = None

@@ -132,7 +132,7 @@ class ExpirySweeper:
         for reader in readers:
             for sequence in reader.in_flight:
                 free.remove(sequence, sequence)
-            for first, last in self._store.transactions.acknowledged_in(reader.lane.number):
+            for first, last in self._store.branches.acknowledged_in(reader.lane.number):
                 free.remove(first, last)
         return free
 

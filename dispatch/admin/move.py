@@ -153,7 +153,7 @@ class Mover:
         except ForebayError:
             with suppress(ForebayError):  # a crash would leave no more of it
                 transactions.rollback(branch)
-            transactions.forget(branch.number)
+            self._store.branches.forget(branch.number)
             raise
         self._store.adds += branch.messages
         for first, last in gone if not is_recorded else ():
@@ -176,7 +176,7 @@ class Mover:
         for part in _slices(messages, target.index_lane.slice_room, self._slice_messages_max):
             contents = [(properties, body or b"") for _, properties, body, _ in part]
             is_timed = any(has_times(properties) for properties, _ in contents)
-            lengths = self._store.transactions.add_slice(
+            lengths = self._store.transactions.append_slice(
                 branch, target.index_lane, part[0][3], contents, is_timed=is_timed
             )
             written.append((branch.last_position, lengths, part))

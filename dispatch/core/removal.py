@@ -24,13 +24,13 @@ class Removals:
     """Removes messages that no consumer holds. The state lock guards it; every method requires it held."""
 
     def __init__(self, store: MessageStore, targets: TargetArea, delayed: DelayedRedelivery) -> None:
-        self._transactions = store.transactions
+        self._branches = store.branches
         self._targets = targets
         self._delayed = delayed
 
     def held(self, area: LaneState) -> SequenceSet:
         """Return the messages of a lane that are in flight, or that a transaction decides about. O(in flight)."""
-        held = self._transactions.acknowledged_in(area.lane.number)
+        held = self._branches.acknowledged_in(area.lane.number)
         for sequence in sorted(area.in_flight):
             held.add(sequence, sequence)
         return held
@@ -53,7 +53,7 @@ class Removals:
 
     def free_sequences(self, area: LaneState, first: int, last: int) -> list[int]:
         """Return what of a run is pending and not held. O(run)."""
-        decided = self._transactions.acknowledged_in(area.lane.number)
+        decided = self._branches.acknowledged_in(area.lane.number)
         return [
             sequence
             for sequence in range(first, last + 1)

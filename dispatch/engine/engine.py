@@ -19,9 +19,9 @@ from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
-from ...store.ingest.ingest import open_and_take_over
+from ...store.ingest.ingest import open_and_ingest
 from ...store.maintenance.archive import Archive
-from ...store.message_store import MessageStore
+from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
@@ -101,7 +101,7 @@ class Engine:
         if trace is not None:
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
         self._make_targets(shares, clock)
-        self.recovery = open_and_take_over(
+        self.recovery = open_and_ingest(
             disk,
             self.store,
             self.monitor.lock,
@@ -157,17 +157,17 @@ class Engine:
         store = MessageStore(
             disk,
             make_metadata_store,
+            StoreOptions(
+                index_cache_bytes=shares.index_cache_bytes,
+                max_file_bytes=settings.max_file_length_bytes,
+                max_checkpoint_adds=settings.max_checkpoint_adds,
+                verifies_all=settings.verify_on_open,
+                store_limit=settings.store_limit_share or settings.store_limit_bytes,
+                accepts_loss=settings.on_missing_data_log == "report",
+            ),
+            clock,
             state_lock=self.monitor.lock,
             account=self._index_holder,
-            index_cache_bytes=shares.index_cache_bytes,
-            max_file_bytes=settings.max_file_length_bytes,
-            max_checkpoint_adds=settings.max_checkpoint_adds,
-            verifies_all=settings.verify_on_open,
-            clock_ms=clock.time_ms,
-            monotonic=clock.monotonic,
-            random_bytes=clock.random_bytes,
-            store_limit=settings.store_limit_share or settings.store_limit_bytes,
-            accepts_loss=settings.on_missing_data_log == "report",
             archive=Archive(disk, archive_disk) if settings.archive_data_logs else None,
             relocation_account=self.budget.holder("relocation", guaranteed_bytes=RELOCATION_BYTES),
             duplicates=self.windows.persistent,

@@ -222,7 +222,7 @@ class Transaction:
         branch = self._branch
         self.registry.charge(SLICE_CHARGE_BYTES)
         try:
-            gathered.lengths = self._store.transactions.add_slice(
+            gathered.lengths = self._store.transactions.append_slice(
                 branch,
                 gathered.area.index_lane,
                 gathered.timestamp,
@@ -306,7 +306,7 @@ class Transaction:
                 lengths = {written.position: written.lengths for written in self._written}
                 store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
             else:
-                store.transactions.forget(branch.number)
+                store.branches.forget(branch.number)
             store.adds += branch.messages
             for lane, holes in branch.holes.items():
                 self._lane(lane).first_sequence += holes  # nobody enqueued them
@@ -391,7 +391,7 @@ class Transaction:
                 self._store.transactions.rollback(branch)
         except ForebayError:
             pass  # a crash would leave no more of it than this does
-        self._store.transactions.forget(branch.number)
+        self._store.branches.forget(branch.number)
         for gathered in [*self._gathered.values(), *self._written]:
             self._let_go(gathered)
         returned = self.held
@@ -420,7 +420,7 @@ class Transaction:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
         with self._monitor.lock:
             self._require(OPEN)
-            if self._store.transactions.is_prepared(xid):
+            if self._store.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
             self._write_all()
             for written in self._written:
@@ -541,7 +541,7 @@ class TransactionRegistry:
 
         SettingsError when memory_limit is smaller than they need.
         """
-        for branch in self.store.transactions.prepared:
+        for branch in self.store.branches.prepared:
             transaction = self._add(branch)
             charge = transaction.charge_bytes
             if not self.holder.reserve(charge):

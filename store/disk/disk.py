@@ -18,11 +18,11 @@ from .os_file import OsFile
 from .write_window import keeps_space
 
 NO_SPACE: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-"""What the system says of a full disk, an exhausted quota, and a file at its limit."""
+"""The errors with which the system reports a full disk, an exhausted quota, and a file at its limit."""
 
 
 class File(Protocol):
-    """One open file. Errors are OSError, as the system gave them."""
+    """An open file. Errors are OSError, as the system gave them."""
 
     def append(self, data: bytes) -> None:
         """Write all of data at the append position and advance it; short writes are continued.
@@ -37,10 +37,10 @@ class File(Protocol):
         """Set the append position, in bytes from the start of the file."""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Up to length bytes at offset; fewer only at the end of the file. Safe from any thread."""
+        """Return up to `length` bytes at offset; fewer only at the end of the file. Safe from any thread."""
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """The same into memory that is there already, from its first byte on: how many bytes there were."""
+        """Read into memory that is there already, from its first byte on; return how many bytes there were."""
 
     def sync(self) -> None:
         """Return when all that was appended before the call, and the size, is on the device.
@@ -56,7 +56,7 @@ class File(Protocol):
         """Extend the file to length with zeros, taking the space now where the file system can. Never shrinks it."""
 
     def size(self) -> int:
-        """Bytes in the file, preallocated ones included."""
+        """Return the bytes in the file, preallocated ones included."""
 
     def close(self) -> None:
         """Give the handle up; what was not synced stays unsynced. No other thread may be inside a call."""
@@ -72,7 +72,7 @@ class Disk(Protocol):
         """Open an existing file whose append raises."""
 
     def exists(self, name: str) -> bool:
-        """Whether a file or directory has this name; raises where that cannot be known."""
+        """Return whether a file or directory has this name. Raises where that cannot be known."""
 
     def list(self, directory: str) -> list[str]:
         """Base names in a directory, sorted; [] where it does not exist."""
@@ -94,16 +94,17 @@ class Disk(Protocol):
         """Return when every create, rename and remove in this directory is on the device."""
 
     def free_bytes(self) -> int:
-        """Bytes that this user may still write."""
+        """Return the bytes that this user may still write."""
 
 
 def is_inside(name: str) -> bool:
-    """Whether a name can only mean something in the store's directory."""
+    """Return whether a name can only mean something in the store's directory."""
     return not name.startswith("/") and ".." not in name.split("/")
 
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Nothing waits for the other end of a pipe that somebody put in the place of a file: reading it fails."""
+"""Flags of every open: nothing waits for the other end of a pipe that stands in the place of a file; reading it fails.
+"""
 
 
 class OsDisk:
@@ -120,16 +121,16 @@ class OsDisk:
         self._keeps_space = keeps_space if maps else None
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
-        """See `Disk.open`."""
+        """Open a file for appending and reading, or create one that must not exist yet."""
         creation = os.O_CREAT | os.O_EXCL if create else 0
         return OsFile(os.open(self._path(name), os.O_RDWR | creation | _OPEN_FLAGS, 0o600), self._keeps_space)
 
     def open_for_reading(self, name: str) -> OsFile:
-        """See `Disk.open_for_reading`."""
+        """Open a file for reading alone."""
         return OsFile(os.open(self._path(name), os.O_RDONLY | _OPEN_FLAGS))
 
     def exists(self, name: str) -> bool:
-        """See `Disk.exists`."""
+        """Return whether a file or directory has this name. Raises where that cannot be known."""
         try:
             os.lstat(self._path(name))
         except FileNotFoundError:
@@ -137,14 +138,14 @@ class OsDisk:
         return True
 
     def list(self, directory: str) -> list[str]:
-        """See `Disk.list`."""
+        """Return the base names in a directory, in no order; none where there is no directory."""
         try:
             return sorted(os.listdir(self._path(directory)))
         except FileNotFoundError:
             return []
 
     def make_directory(self, name: str) -> None:
-        """See `Disk.make_directory`."""
+        """Create a directory, durably, unless it is there."""
         path = self._path(name)
         self._create_directory(path)
         while True:
@@ -166,19 +167,19 @@ class OsDisk:
                 raise
 
     def rename(self, name: str, to: str) -> None:
-        """See `Disk.rename`."""
+        """Give a file another name, which takes the place of any file that had it."""
         os.rename(self._path(name), self._path(to))
 
     def remove(self, name: str) -> None:
-        """See `Disk.remove`."""
+        """Unlink a file."""
         os.unlink(self._path(name))
 
     def sync_directory(self, name: str) -> None:
-        """See `Disk.sync_directory`."""
+        """Return when the names in a directory are on the device."""
         _sync_directory(self._path(name))
 
     def free_bytes(self) -> int:
-        """See `Disk.free_bytes`."""
+        """Return the bytes that this user may still write."""
         state = os.statvfs(self.root)
         return state.f_bavail * state.f_frsize
 

@@ -64,7 +64,7 @@ def damage_name(data_log: int, offset: int) -> str:
 
 
 def data_log_id(base_name: str) -> int | None:
-    """The id in a base name exactly as data_log_name makes it; None for any other file."""
+    """Return the id in a base name that data_log_name made; None for any other file."""
     match = _DATA_LOG.fullmatch(base_name)
     if match is None:
         return None
@@ -79,7 +79,7 @@ def tmp_file_name(number: int) -> str:
 
 
 def tmp_file_number(base_name: str) -> int | None:
-    """The number in a base name exactly as tmp_file_name makes it; None for any other file."""
+    """Return the number in a base name that tmp_file_name made; None for any other file."""
     match = _TMP_FILE.fullmatch(base_name)
     return int(match[1]) if match is not None else None
 
@@ -90,7 +90,7 @@ def import_name(load_id: str, state: str) -> str:
 
 
 def import_load_id(base_name: str, state: str) -> str | None:
-    """The load id in a base name as import_name makes it; None for any other file."""
+    """Return the load id in a base name that import_name made; None for any other file."""
     load_id = base_name.removesuffix(f".{state}")
     return load_id if load_id != base_name and _LOAD_ID.fullmatch(load_id) else None
 
@@ -101,13 +101,13 @@ def import_part_name(set_id: bytes, number: int, nonce: int) -> str:
 
 
 def import_part(base_name: str) -> tuple[bytes, int, int] | None:
-    """(set id, number, nonce) of a base name as import_part_name makes it; None for any other file."""
+    """Return (set id, number, nonce) of a base name that import_part_name made; None for any other file."""
     match = _PART.fullmatch(base_name)
     return (bytes.fromhex(match[1]), int(match[2]), int(match[3], 16)) if match is not None else None
 
 
 def validate_load_id(load_id: object) -> str:
-    """SettingsError unless a load id may become the name of a file."""
+    """Return a load id that may become the name of a file; SettingsError for any other."""
     if isinstance(load_id, str) and _LOAD_ID.fullmatch(load_id):
         return load_id
     raise SettingsError(
@@ -135,7 +135,7 @@ def validate_broker_name(name: object) -> None:
 
 
 def store_root(directory: PathArgument, broker_name: str) -> str:
-    """The directory of one broker's store. SettingsError for what can be no path."""
+    """Return the directory of one broker's store. SettingsError for what can be no path."""
     validate_broker_name(broker_name)
     try:
         path = os.fspath(directory)
@@ -147,7 +147,9 @@ def store_root(directory: PathArgument, broker_name: str) -> str:
 
 
 def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -> str:
-    """Where a store with that root archives, when it is another directory. SettingsError where it is in the store."""
+    """Return where a store with that root archives, if that is another directory. SettingsError for one inside the
+    store.
+    """
     path = store_root(archive_directory, broker_name)
     place, own = os.path.realpath(path), os.path.realpath(root)
     if place == own or place.startswith(own + os.sep):
@@ -156,7 +158,7 @@ def archive_root(archive_directory: PathArgument, broker_name: str, root: str) -
 
 
 def index_path(root: str) -> str:
-    """Where the metadata store keeps its own files."""
+    """Return where the metadata store keeps its own files."""
     return os.path.join(root, INDEX_DIRECTORY)
 
 
@@ -171,10 +173,10 @@ _held: dict[tuple[int, int], DirectoryLock] = {}
 
 
 class DirectoryLock:
-    """The one owner of a store's directory, among processes and within this one.
+    """The lock by which one owner holds a store's directory, among processes and within this one.
 
-    The directory must exist. A child made by fork does not inherit ownership:
-    its copy of the lock is let go unlocked, and the parent goes on undisturbed.
+    The directory must exist. A child made by fork does not inherit ownership: its copy of the lock is let go unlocked,
+    and the parent goes on undisturbed.
     """
 
     def __init__(
@@ -204,7 +206,9 @@ class DirectoryLock:
             self._sleep(min(_RETRY_SECONDS, wait_seconds - waited))
 
     def held(self) -> bool:
-        """Whether the lock file in place is still the one that was locked. Two system calls: check it now and then."""
+        """Return whether the lock file in place is still the one that was locked. Two system calls: check it now and
+        then.
+        """
         if self._descriptor < 0:
             return False
         try:
@@ -268,7 +272,7 @@ def _write_holder(descriptor: int, text: bytes) -> None:
 
 
 def _read_holder(descriptor: int) -> str:
-    """What the holder wrote about itself, or nothing of it where it does not look like that."""
+    """Return what the holder wrote about itself, or nothing of it where the content does not look like that."""
     text = os.pread(descriptor, 256, 0).decode("ascii", "replace")
     return text if _HOLDER.fullmatch(text) else "another process"
 

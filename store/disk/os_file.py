@@ -1,7 +1,6 @@
-"""One open file of the operating system: what `OsDisk` opens.
+"""An open file of the operating system: what `OsDisk` opens.
 
-Apart from disk/disk.py because every message passes through `append`: here it is
-machine code where the floors are (see setup.py).
+It stands apart from disk/disk.py because every message passes through `append`: this module is compiled (see setup.py).
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ _CLOSED: Final = 2**31 - 1
 
 
 def _write_keeping_the_interpreter_lock() -> Callable[[int, bytes, int], int]:
-    """The C library's write(2): what it returns is all it tells, so that each caller checks the length.
+    """Return the C library's write(2), whose result is all that it tells: each caller checks the length.
 
-    No argtypes are declared: converting through them costs more than the call
-    itself, and a descriptor and a length below 32 KiB fit the C int that
-    ctypes makes of an int.
+    No argtypes are declared: converting through them costs more than the call itself, and a descriptor and a length
+    below 32 KiB fit the C int that ctypes makes of an int.
     """
     try:
         import ctypes
@@ -75,18 +73,22 @@ class OsFile:
         self._descriptor = descriptor
         self._position = 0
         self._written_to = 0
-        """Where the descriptor itself stands: what went through the window has not moved it."""
+        """Position of the descriptor itself: appends through the window have not moved it."""
         self._map: mmap.mmap | None = None
-        """All that may be mapped; in memory is the window alone."""
+        """The mapping, as far as it may ever reach; only the window of it is in memory."""
         self._window_begin, self._window_end = 0, -1
         self._keeps_space = keeps_space
         self._mappable = 0
         """Bytes of the file, from its start, that may be mapped."""
         self._calls_first = 0
-        """So many small appends are system calls before the next window: beside large ones it would not be filled."""
+        """Small appends that are system calls before the next window: beside large ones a window would not be filled.
+        """
 
     def append(self, data: bytes) -> None:
-        """See `File.append`. About 0.3 µs for 1 KiB through the window, 1.3 without."""
+        """Write all of data at the append position and advance it.
+
+        About 0.3 µs for 1 KiB through the window, 1.3 without. See `File.append` for what an error leaves.
+        """
         position = self._position
         end = position + len(data)
         if end <= self._window_end:
@@ -115,7 +117,7 @@ class OsFile:
         return True
 
     def _unmap(self) -> None:
-        """What is mapped behind the end of a file must not be touched."""
+        """Give the mapping up: what is mapped behind the end of a file must not be touched."""
         self._window_begin, self._window_end = 0, -1
         self._mappable = 0
         if self._map is not None:
@@ -142,7 +144,7 @@ class OsFile:
             raise
 
     def _write_in_pieces(self, data: bytes) -> None:
-        """The whole of data once more from the append position: what a short write left there is overwritten."""
+        """Write the whole of data once more from the append position, over what a short write left there."""
         os.lseek(self._descriptor, self._position, os.SEEK_SET)
         rest = memoryview(data)
         while rest:
@@ -150,12 +152,12 @@ class OsFile:
             rest = rest[written:]
 
     def seek(self, position: int) -> None:
-        """See `File.seek`."""
+        """Set the append position, in bytes from the start of the file."""
         self._window_end = -1  # it may lie elsewhere
         self._position = self._written_to = os.lseek(self._descriptor, position, os.SEEK_SET)
 
     def read(self, offset: int, length: int) -> bytes:
-        """See `File.read`."""
+        """Return up to `length` bytes at offset; fewer only at the end of the file. Safe from any thread."""
         data = os.pread(self._descriptor, length, offset)
         while len(data) < length:
             more = os.pread(self._descriptor, length - len(data), offset + len(data))
@@ -165,7 +167,7 @@ class OsFile:
         return data
 
     def read_into(self, offset: int, into: memoryview) -> int:
-        """See `File.read_into`. Half of what reading and copying costs."""
+        """Read into memory that is there already; half of what reading and copying costs."""
         done = 0
         while done < len(into):
             more = os.preadv(self._descriptor, [into[done:]], offset + done)
@@ -175,16 +177,16 @@ class OsFile:
         return done
 
     def sync(self) -> None:
-        """See `File.sync`."""
+        """Return when all that was appended before the call, and the size, is on the device."""
         _flush(self._descriptor)
 
     def truncate(self, length: int) -> None:
-        """See `File.truncate`."""
+        """Cut the file to `length`, or extend it with zeros. The append position stays."""
         self._unmap()
         os.ftruncate(self._descriptor, length)
 
     def preallocate(self, length: int) -> None:
-        """See `File.preallocate`."""
+        """Extend the file to `length` with zeros, taking the space now where the file system can."""
         self._unmap()  # the map would be too short
         if hasattr(os, "posix_fallocate"):
             try:
@@ -199,11 +201,11 @@ class OsFile:
             os.ftruncate(self._descriptor, length)
 
     def size(self) -> int:
-        """See `File.size`."""
+        """Return the bytes in the file, preallocated ones included."""
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """See `File.close`. A second call does nothing."""
+        """Give the handle up. A second call does nothing."""
         self._unmap()
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:

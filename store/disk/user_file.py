@@ -15,7 +15,7 @@ from .layout import PathArgument
 
 
 def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
-    """The whole content. SettingsError where there is none to read, or more than max_bytes of it."""
+    """Return the whole content. SettingsError where there is none to read, or more than max_bytes of it."""
     if not isinstance(path, str | os.PathLike):
         raise ArgumentError(f"{path!r} is not a path")
     try:
@@ -38,7 +38,7 @@ def read_user_file(path: PathArgument, max_bytes: int) -> bytes:
 
 
 def user_place(path: PathArgument) -> tuple[OsDisk, str]:
-    """The directory of that file, as a disk, and the file's name in it. SettingsError: it is no path of a file."""
+    """Return the directory of that file, as a disk, and the file's name in it. SettingsError for no path of a file."""
     try:
         directory, name = os.path.split(os.path.abspath(os.fspath(path)))
     except (TypeError, ValueError):

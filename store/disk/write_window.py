@@ -1,11 +1,10 @@
-"""Write window: a piece of a mapped file whose pages are there, so that a small append is a copy and no system call.
+"""The write window: a piece of a mapped file whose pages are there, so that a small append is a copy instead of a
+system call.
 
-A store into a mapped page that the system cannot provide ends the process
-with a signal instead of an error code. So only files are mapped whose space
-a file system has set aside for good, and each window's pages are asked for
-at once, by a call that does give an error code. What is left: a file system
-that shuts itself down while a window is open, and a page that the system
-has written back and dropped and then cannot read again.
+A store into a mapped page that the system cannot provide ends the process with a signal instead of an error code. So
+only files are mapped whose space a file system has set aside for good, and each window's pages are asked for at once,
+by a call that does give an error code. Two risks remain: a file system that shuts itself down while a window is open,
+and a page that the system has written back and dropped and then cannot read again.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _POPULATE_WRITE: Final = 23
 
 
 def keeps_space(descriptor: int, mounts: str = _MOUNTS) -> bool:
-    """Whether space once allocated to this file can always be written. False where that cannot be known."""
+    """Return whether space once allocated to this file can always be written; False where that cannot be known."""
     device = os.fstat(descriptor).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     with suppress(OSError), open(mounts, encoding="utf-8", errors="replace") as lines:

@@ -54,14 +54,14 @@ class PlacedSlice(NamedTuple):
 
 
 class CommittedSlice(NamedTuple):
-    """A slice of which the first message has that sequence from its commit on."""
+    """A slice whose first message has that sequence from its commit on."""
 
     lane: int
     first: int
     position: int
     messages: int
     is_timed: bool = False
-    """Some of its messages are due later, or expire."""
+    """Whether some of its messages are due later, or expire."""
 
 
 class LaneRun(NamedTuple):
@@ -73,18 +73,18 @@ class LaneRun(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What a commit record says: all of it happens, or nothing."""
+    """All that a commit record says: everything of it happens, or nothing."""
 
     number: int
     slices: Iterable[CommittedSlice]
     acks: Iterable[LaneRun]
     time_ms: int = 0
-    """When it was, if a slice has times."""
+    """Time of the commit, if a slice has times."""
     identities: Sequence[Identity] = ()
 
 
 class Branch:
-    """One transaction as the store sees it. The state lock guards it."""
+    """A transaction as the store sees it. The state lock guards it."""
 
     __slots__ = (
         "number",
@@ -108,11 +108,11 @@ class Branch:
         self.messages = 0
         """Messages of its slices."""
         self.acks: dict[int, SequenceSet] = {}
-        """By lane: sequences that are gone with its commit."""
+        """Lane -> sequences that are gone with the commit."""
         self.identities: list[Identity] = []
-        """Of its messages, where they must not be stored twice."""
+        """Identities of those of its messages that must not be stored twice."""
         self.holes: dict[int, int] = {}
-        """By lane: sequences that its commit leaves to nobody."""
+        """Lane -> sequences that the commit gives to no message."""
         self.timed: set[int] = set()
         """Positions of those slices of which messages are due later, or expire."""
         self._lanes = array("Q")
@@ -126,11 +126,11 @@ class Branch:
         return bool(self.xid)
 
     def __len__(self) -> int:
-        """How many slices."""
+        """Return how many slices there are."""
         return len(self._lanes)
 
     def __iter__(self) -> Iterator[PlacedSlice]:
-        """Its slices in the order in which they were written."""
+        """Yield the slices in the order in which they were written."""
         return map(PlacedSlice, self._lanes, self._positions, self._counts, self._lengths)
 
     def add(self, lane: int, position: int, messages: int, length: int, *, is_timed: bool = False) -> None:
@@ -143,13 +143,13 @@ class Branch:
         self.messages += messages
 
     def move(self, places: Mapping[int, int]) -> None:
-        """Its slices at some positions lie at others. O(slices)."""
+        """Put slices at some positions to others. O(slices)."""
         self._positions = array("Q", [places.get(position, position) for position in self._positions])
         self.timed = {places.get(position, position) for position in self.timed}
 
     @property
     def last_position(self) -> int:
-        """Of the newest slice."""
+        """Position of the newest slice."""
         return self._positions[-1]
 
     def give_sequences(self, next_sequence: Callable[[int], int]) -> None:
@@ -170,7 +170,7 @@ class Branch:
             nexts[lane] = first + messages
 
     def committed(self) -> Iterator[CommittedSlice]:
-        """Its slices with their sequences. REQUIRES: give_sequences."""
+        """Yield the slices with their sequences. REQUIRES: give_sequences."""
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
@@ -187,12 +187,12 @@ class Branch:
 
     @property
     def acknowledged(self) -> int:
-        """Messages that are gone with its commit."""
+        """Messages that are gone with the commit."""
         return sum(runs.count for runs in self.acks.values())
 
 
 def branch_bytes(branch: Branch) -> int:
-    """At least what encode_branch makes. O(1)."""
+    """Return an upper bound of what encode_branch makes. O(1)."""
     return _HEAD.size + len(branch.xid) + _PLACED.size * len(branch) + _IDENTITY.size * len(branch.identities)
 
 
@@ -228,7 +228,7 @@ def _runs(runs: Iterable[LaneRun]) -> bytes:
 
 
 def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
-    """REQUIRES: its messages have their sequences."""
+    """Encode a commit record. REQUIRES: its messages have their sequences."""
     return b"".join(
         (
             _NUMBER.pack(branch.number),
@@ -249,7 +249,7 @@ def encode_rollback(number: int) -> bytes:
 
 
 def decode_branch(data: bytes, at: int = 0) -> tuple[Branch, int]:
-    """The branch that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the branch that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
     try:
         number, xid_bytes = _HEAD.unpack_from(data, at)
         at += _HEAD.size

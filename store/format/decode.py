@@ -1,7 +1,7 @@
-"""Decoding: what the payload of each kind of record says, as one value of a type of its own.
+"""Decoding of records: what the payload of each kind says, as one value of a type of its own.
 
-Everything that reads whole journals matches over these types: replay, dump,
-and the facts that offline queries are made of.
+Everything that reads whole journals matches over these types: replay, dump, and the facts that offline queries are made
+of.
 """
 
 from __future__ import annotations
@@ -53,66 +53,66 @@ from .state import (
 
 
 class Acked(NamedTuple):
-    """Messages of one lane were acknowledged."""
+    """An ack: these messages of one lane are gone."""
 
     number: int
-    """Of a destination, or of a subscription."""
+    """Number of the destination, or of the subscription that acknowledged."""
     priority: int
     ranges: list[Range]
 
 
 class Counted(NamedTuple):
-    """Deliveries of messages of one lane did not end with an ack."""
+    """A return record: these deliveries of messages of one lane did not end with an ack."""
 
     number: int
-    """Of a destination, or of a subscription."""
+    """Number of the destination, or of the subscription that they were delivered to."""
     priority: int
     runs: list[Returned]
 
 
 class Deleted(NamedTuple):
-    """A queue was deleted with everything in it."""
+    """A delete record: the queue is gone with everything in it."""
 
     number: int
 
 
 class Unsubscribed(NamedTuple):
-    """A durable subscription has ended."""
+    """An unsubscribe record: the durable subscription has ended."""
 
     number: int
 
 
 class Dropped(NamedTuple):
-    """Nothing needs these data logs any more."""
+    """A drop record: nothing needs these data logs any more."""
 
     data_logs: list[int]
 
 
 class Lost(NamedTuple):
-    """A repair gave up records that stood here."""
+    """A lost record: a repair gave up records that stood here."""
 
 
 class Attested(NamedTuple):
-    """All before that position is durable."""
+    """An attest record: all before that position is durable."""
 
     position: int
 
 
 class RolledBack(NamedTuple):
-    """A transaction was rolled back."""
+    """A rollback record: the transaction's messages never were."""
 
     number: int
 
 
 class Survived(NamedTuple):
-    """Of all that was written to a data log this is left."""
+    """A survivors record: nothing else is left of all that was written to a data log."""
 
     data_log: int
     ranges: list[Survivors]
 
 
 class Needed(NamedTuple):
-    """What each subscription needs of some messages of a topic's lane."""
+    """A needs record: which subscriptions need some messages of a topic's lane."""
 
     run: Survivors
     needs: list[Survivors]
@@ -120,7 +120,7 @@ class Needed(NamedTuple):
 
 
 class Unknown(NamedTuple):
-    """A record without a payload of its own, such as the directory of a data log, or of a kind that nobody knows."""
+    """A record without a payload of its own, such as the directory of a data log, or of an unknown kind."""
 
 
 Payload = (

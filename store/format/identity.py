@@ -1,4 +1,4 @@
-"""Identity: what makes two messages the same one, in digests of a fixed size."""
+"""Identities: what makes two messages the same one, in digests of a fixed size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DIGEST_BYTES: Final = 16
 
 
 class Identity(NamedTuple):
-    """What makes two messages the same one. Both digests have 16 bytes."""
+    """The destination, producer and id that make two messages the same one. Both digests have 16 bytes."""
 
     destination: int
     producer: bytes
@@ -17,7 +17,7 @@ class Identity(NamedTuple):
 
 
 def identity(destination: int, producer: bytes, message_id: bytes) -> Identity:
-    """producer: empty where a sender gives no name. About 2 µs."""
+    """Return the identity of a message. producer: empty where a sender gives no name. About 2 µs."""
     return Identity(destination, _digest(producer), _digest(message_id))
 
 

@@ -20,7 +20,7 @@ from ..errors import SettingsError
 from .record import RecordDamaged
 
 IMPORTS_KEPT: Final = 256
-"""So many loads are remembered. One whose load id came up again behind that many others would be taken over again."""
+"""Loads that are remembered. A load id that comes up again behind that many others would be taken over again."""
 
 SET_ID_BYTES: Final = 16
 
@@ -28,11 +28,13 @@ _MARK: Final = struct.Struct("<QQ16sB")
 
 
 class ImportMark(NamedTuple):
-    """How far one load is."""
+    """How far one load has been taken over."""
 
     load_id: str
     set_id: bytes
-    """Of the import set that it is taken from: another one with the same load id is another order of messages."""
+    """Id of the import set that the load is taken from: another set with the same load id orders its messages
+    otherwise.
+    """
     messages: int
     taken: int
     """The first so many messages of the set are in the journal."""
@@ -44,14 +46,14 @@ class ImportMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """One load that was met in import/."""
+    """What became of one load that was met in import/."""
 
     load_id: str
     """Empty where import/ itself could not be read."""
     messages: int
     """Taken over by this open; 0 where an earlier one had taken all."""
     problem: str | None = None
-    """Why not all of it was taken over. None: it was."""
+    """The reason why not all of it was taken over; None: all of it was."""
 
 
 def encode_import(mark: ImportMark) -> bytes:
@@ -60,7 +62,7 @@ def encode_import(mark: ImportMark) -> bytes:
 
 
 def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
-    """The mark that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
+    """Return the mark that begins there, and where it ends. RecordDamaged when the bytes can't be one."""
     try:
         messages, taken, set_id, size = _MARK.unpack_from(data, at)
         at += _MARK.size
@@ -77,13 +79,13 @@ def decode_import(data: bytes, at: int = 0) -> tuple[ImportMark, int]:
 
 
 class Imports:
-    """All loads that are remembered. The state lock guards it."""
+    """The loads that are remembered. The state lock guards it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, ImportMark] = {}
 
     def __iter__(self) -> Iterator[ImportMark]:
-        """In the order in which they were last begun."""
+        """Yield the marks in the order in which they were last begun."""
         return iter(self._marks.values())
 
     def find(self, load_id: str) -> ImportMark | None:
@@ -91,11 +93,11 @@ class Imports:
 
     @property
     def has_room(self) -> bool:
-        """One more may be begun: not all that are remembered are unfinished."""
+        """Whether one more load may be begun: not all that are remembered are unfinished."""
         return len(self._marks) < IMPORTS_KEPT or any(mark.is_done for mark in self)
 
     def note(self, mark: ImportMark) -> None:
-        """This load is under way from here on, that far."""
+        """Remember that this load is under way from here on, that far."""
         self._marks.pop(mark.load_id, None)
         self._marks[mark.load_id] = mark
         if len(self._marks) > IMPORTS_KEPT:
@@ -104,12 +106,12 @@ class Imports:
                 del self._marks[oldest]
 
     def count(self, messages: int) -> None:
-        """So many more of the load under way are in the journal. Nothing when a repair lost which one that is."""
+        """Count more messages of the load under way as taken. Does nothing when a repair lost which load that is."""
         mark = next(reversed(self._marks.values()), None)
         if mark is not None:
             taken = min(mark.taken + messages, mark.messages)
             self._marks[mark.load_id] = mark._replace(taken=taken)
 
     def restate(self, marks: Iterable[ImportMark]) -> None:
-        """All there are, as a state record says."""
+        """Replace all marks by those of a state record."""
         self._marks = {mark.load_id: mark for mark in marks}

@@ -1,4 +1,4 @@
-"""Places: where wanted messages lie in a data log, as the index tells it to whoever reads them."""
+"""Where wanted messages lie in a data log: what the index answers and the journal reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Extent(NamedTuple):
     record_bytes: int
     record_messages: int
     skip: int
-    """How many messages of the record come before the first wanted one."""
+    """Messages of the record before the first wanted one."""
     first_sequence: int
     messages: int
 
@@ -36,7 +36,7 @@ class Singles(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """From the first to behind the last, what lies between them included."""
+        """Bytes from the first to behind the last, what lies between them included."""
         return self.offsets[-1] - self.offsets[0] + SLICE_BYTES + ENTRY_BYTES + self.lengths[-1]
 
     @property
@@ -44,7 +44,7 @@ class Singles(NamedTuple):
         return len(self.offsets)
 
     def part(self, first: int, behind: int) -> Singles:
-        """Those with these indexes."""
+        """Return the messages with these indexes."""
         return Singles(
             self.data_log, self.first_sequence + first, self.offsets[first:behind], self.lengths[first:behind]
         )

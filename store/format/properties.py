@@ -1,8 +1,7 @@
-"""What travels with a body besides the body: headers, a foreign message id and a group, in an encoding of our own.
+"""The encoding of what travels with a body: headers, a foreign message id, a group, a producer.
 
-Before them comes when the message is due and expires, where it does: see format/times.py.
-Empty properties are no bytes at all. Headers are decoded only when somebody
-looks at them. Nothing here trusts a length before it has seen the bytes.
+Before them comes when the message is due and expires, where it does: see format/times.py. Empty properties are no bytes
+at all. Headers are decoded only when somebody looks at them. Nothing here trusts a length before it has seen the bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ BIG_INT_BYTES_MAX: Final = 512
 def encode_properties(
     headers: Headers | None, message_id: str | None = None, group: str | None = None, producer: str | None = None
 ) -> bytes:
-    """Each field as tag, name, value; SettingsError for a name or value that is not a header. O(bytes).
+    """Encode each field as tag, name, value. SettingsError for a name or value that is not a header. O(bytes).
 
     The message id comes first, then group and producer, so that `group_of` and `own_identity` decode nothing else.
     """
@@ -104,9 +103,9 @@ def _value(name: str, value: object) -> list[bytes]:
 
 
 def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
-    """(producer, foreign message id) of a message's properties; the producer is empty where there is none. O(1).
+    """Return (producer, foreign message id) of a message's properties; None: they have no id. O(1).
 
-    None: they have no id. RecordDamaged when the bytes are not what encode_properties made.
+    The producer is empty where there is none. RecordDamaged when the bytes are not what encode_properties made.
     """
     at = TIMES_BYTES if data[:1] == _TIME else 0
     message_id: bytes | None = None
@@ -130,7 +129,7 @@ def own_identity(data: bytes) -> tuple[bytes, bytes] | None:
 
 
 def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
-    """(headers, foreign message id or None). RecordDamaged when the bytes are not what encode_properties made."""
+    """Return (headers, foreign message id or None). RecordDamaged when encode_properties can't have made the bytes."""
     headers: dict[str, HeaderValue] = {}
     message_id: str | None = None
     at, end = 0, len(data)
@@ -166,7 +165,9 @@ def decode_properties(data: bytes) -> tuple[dict[str, HeaderValue], str | None]:
 
 
 def group_of(data: bytes) -> str | None:
-    """The group of the message with these properties; None: it is in none. O(1). RecordDamaged as decode_properties."""
+    """Return the group of the message with these properties; None: it is in none. O(1). RecordDamaged as
+    decode_properties.
+    """
     at = TIMES_BYTES if data[:1] == _TIME else 0
     try:
         while at < len(data):

@@ -74,9 +74,9 @@ FLAGS_OFFSET: Final = 9
 SEQUENCE_MAX: Final = (1 << 48) - 1
 EPOCH_MAX: Final = (1 << 32) - 1
 NUMBERS: Final = 1 << 31
-"""Numbers of destinations and subscriptions are below it."""
+"""Numbers of destinations and subscriptions are below this."""
 SEQUENCES: Final = 1 << 62
-"""So are sequences below this: nobody counts that far, and what is computed with them fits 63 bits."""
+"""Sequences are below this, so that what is computed with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
 _SURVIVORS: Final = struct.Struct("<QQI")
@@ -140,7 +140,7 @@ PLAIN_ACKS: Final = frozenset(1 << 16 | priority << 8 | ACK for priority in rang
 
 
 class RecordDamaged(Exception):
-    """These bytes are not a record of this data log. Internal: the journal decides what it means."""
+    """Bytes that are not a record of this data log. Internal: the journal decides what it means."""
 
 
 class Header(NamedTuple):
@@ -169,7 +169,7 @@ class Header(NamedTuple):
 
     @property
     def head_bytes(self) -> int:
-        """How many bytes from the record's start its crc covers."""
+        """Bytes from the record's start that its crc covers."""
         if self.kind == MESSAGE:
             return SLICE_BYTES + ENTRY_BYTES * self.entries
         if self.kind == LOST:
@@ -228,9 +228,9 @@ def encode_one(
     properties: bytes,
     body: bytes,
 ) -> bytes:
-    """A slice of one message; each single send passes here. word: log sequence << 16 | MAGIC.
+    """Encode a slice of one message; each single send passes here. word: log sequence << 16 | MAGIC.
 
-    A body above SLICE_CONTENT_BYTES_MAX is left out: it is written behind this, and not copied for it.
+    A body above SLICE_CONTENT_BYTES_MAX is left out: the caller writes it behind this, so that it is not copied.
     """
     content_bytes = len(properties) + len(body)
     rest = _ONE_REST.pack(
@@ -252,7 +252,7 @@ def encode_one(
 
 
 def content_lengths(contents: Iterable[tuple[bytes, bytes]]) -> list[int]:
-    """Bytes of each (properties, body) pair."""
+    """Return the bytes of each (properties, body) pair."""
     return [len(properties) + len(body) for properties, body in contents]
 
 
@@ -268,7 +268,7 @@ def encode_slice(
     contents: Sequence[tuple[bytes, bytes]],
     lengths: Sequence[int],
 ) -> bytes:
-    """A slice of (properties, body) pairs, of which lengths are the content_lengths. By columns: batches pass here."""
+    """Encode a slice of (properties, body) pairs whose content_lengths are `lengths`. By columns: batches pass here."""
     count = len(lengths)
     table = [0] * (3 * count)
     table[1::3] = lengths
@@ -299,19 +299,19 @@ _ONE_REST_SLICE: Final = struct.Struct("<IIQIQIQQ")
 def encode_ack(
     salt: int, word: int, epoch: int, durable: int, priority: int, destination: int, first: int, count: int
 ) -> bytes:
-    """An ack of one run: 48 bytes, however long the run."""
+    """Encode an ack of one run: 48 bytes, however long the run."""
     rest = _ACK_REST.pack(48, ACK, priority, 1, word, epoch, durable, destination, first, count)
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
 def encode(salt: int, word: int, epoch: int, durable: int, kind: int, flags: int, count: int, payload: bytes) -> bytes:
-    """A record of any kind but a slice."""
+    """Encode a record of any kind but a slice."""
     rest = _HEADER_REST.pack(HEADER_BYTES + len(payload), kind, flags, count, word, epoch, durable) + payload
     return _CRC.pack(crc32(rest, salt)) + rest
 
 
 def encode_lost(salt: int, sequence: int, epoch: int, records: int, length: int) -> bytes:
-    """The head of a record that stands for records which are lost, in the place of their length bytes.
+    """Encode the head of a record that stands for records which are lost, in the place of their length bytes.
 
     Their number is in the payload, or in the count where there is no room for one.
     """
@@ -363,13 +363,15 @@ def decode_header(data: bytes | memoryview, offset: int = 0) -> Header:
 
 
 def check_run(lane: int, first: int, messages: int) -> None:
-    """RecordDamaged unless so many sequences of such a lane can be. What a checksum confirms may still be nonsense."""
+    """Raise RecordDamaged unless such a run of sequences can be: what a checksum confirms may still be nonsense."""
     if lane & 15 >= PRIORITIES or lane >> 4 >= NUMBERS or first + messages > SEQUENCES:
         raise RecordDamaged(f"sequences {first} to {first + messages - 1} of lane {lane:x} cannot be")
 
 
 def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
-    """head: the first header.head_bytes bytes of the record. Raises RecordDamaged."""
+    """Raise RecordDamaged unless the record's checksum matches. head: the first header.head_bytes bytes of the
+    record.
+    """
     if crc32(head[4 : header.head_bytes], salt) != header.crc:
         raise RecordDamaged("the record's checksum does not match")
     if header.kind == LOST and sequence_behind(header, head) > SEQUENCE_MAX:
@@ -377,7 +379,7 @@ def verify_head(header: Header, head: bytes | memoryview, salt: int) -> None:
 
 
 def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> Slice:
-    """The table of a verified head that lies at offset; checks that the lengths add up to the record's own."""
+    """Decode the table of a verified head that lies at offset; check that the lengths add up to the record's own."""
     if not 0 < header.entries <= SLICE_MESSAGES_MAX:
         raise RecordDamaged(f"a slice of {header.entries} messages cannot be")
     try:
@@ -391,7 +393,7 @@ def decode_slice(header: Header, head: bytes | memoryview, offset: int = 0) -> S
 
 
 def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[Range]]:
-    """(destination, ranges) of a verified ack."""
+    """Return (destination, ranges) of a verified ack."""
     if header.length != HEADER_BYTES + 4 + RANGE.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of an ack do not add up to its length")
     (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
@@ -401,7 +403,7 @@ def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[R
 
 
 def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned]]:
-    """(destination or subscription, runs) of a verified return record."""
+    """Return (destination or subscription, runs) of a verified return record."""
     if header.length != HEADER_BYTES + 4 + RETURNED.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the runs of a return record do not add up to its length")
     (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
@@ -414,7 +416,7 @@ def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:
-    """(data log, what of it is live) of a verified survivors record."""
+    """Return (data log, what of it is live) of a verified survivors record."""
     if header.length != HEADER_BYTES + 4 + _SURVIVORS.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the ranges of survivors do not add up to their record's length")
     (data_log,) = _CRC.unpack_from(head, HEADER_BYTES)
@@ -425,7 +427,7 @@ def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, lis
 
 
 def needs_bytes(needs: int) -> int:
-    """Of a needs record with so many ranges."""
+    """Return the bytes of a needs record with that many ranges."""
     return HEADER_BYTES + _SURVIVORS.size * (1 + needs)
 
 
@@ -434,7 +436,7 @@ def needs_payload(run: Survivors, needs: Iterable[Survivors]) -> bytes:
 
 
 def decode_needs(header: Header, head: bytes | memoryview) -> tuple[Survivors, list[Survivors]]:
-    """(messages of a topic's lane, what of them each subscription needs) of a verified needs record.
+    """Return (messages of a topic's lane, what of them each subscription needs) of a verified needs record.
 
     In the second part `lane` is the number of a subscription.
     """

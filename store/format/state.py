@@ -1,8 +1,7 @@
-"""What the store must know besides its messages: destinations, next sequences, data logs, durable subscriptions.
+"""What the store must know besides its messages: destinations, next sequences, data logs, subscriptions.
 
-The state record that opens each data log restates it, so that older ones may
-be deleted; the root of the metadata store holds it too, with the counters
-that let a clean open read no message.
+The state record that opens each data log restates it, so that older ones may be deleted; the root of the metadata store
+holds it too, with the counters that let a clean open read no message.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _WINDOW: Final = struct.Struct(f"<I{DIGEST_BYTES}sI")
 
 _DUPLICATES_SECTION: Final = 2
 _HAS_GROUPS: Final = 0x10
-"""Beside the kind of a queue."""
+"""Flag beside the kind of a queue."""
 
 
 class Destination(NamedTuple):
@@ -79,7 +78,7 @@ def encode_unsubscribe(number: int) -> bytes:
 
 
 class WindowIds(NamedTuple):
-    """A window as a state record tells it: the digests of its ids, joined, the oldest first."""
+    """A deduplication window as a state record tells it: the digests of its ids, joined, the oldest first."""
 
     destination: int
     producer: bytes
@@ -87,7 +86,7 @@ class WindowIds(NamedTuple):
 
 
 class CountedRun(NamedTuple):
-    """Sequences of a lane that were delivered `attempts` times."""
+    """A run of sequences of a lane that were delivered `attempts` times."""
 
     first: int
     last: int
@@ -96,7 +95,10 @@ class CountedRun(NamedTuple):
 
 @dataclass(slots=True)
 class State:
-    """next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included."""
+    """All that a state record says.
+
+    next_sequences: lane number -> next sequence. data_logs: those that exist, the newest included.
+    """
 
     destinations: list[Destination] = field(default_factory=list)
     next_sequences: dict[int, int] = field(default_factory=dict)
@@ -106,19 +108,19 @@ class State:
     open_transactions: list[int] = field(default_factory=list)
     """Numbers of those that may still be committed, prepared ones left out. Slices of all others count for nothing."""
     next_log_sequence: int = 0
-    """In the root alone: of the record that follows the checkpoint."""
+    """Log sequence of the record that follows the checkpoint; in the root alone."""
     latest_ms: int = 0
-    """In the root alone: the store's time at the checkpoint."""
+    """The store's time at the checkpoint; in the root alone."""
     subscriptions: list[Subscription] = field(default_factory=list)
-    """All durable ones that exist."""
+    """The durable subscriptions that exist."""
     next_number: int = 0
     """Above every number that a destination or subscription ever had."""
     imports: list[ImportMark] = field(default_factory=list)
     """Loads that were taken over, the one under way last."""
     duplicates: list[WindowIds] = field(default_factory=list)
-    """Of each producer the ids that it sent last; the producer that sent last is at the end."""
+    """The ids that each producer sent last; the producer that sent last is at the end."""
     attempts: dict[int, list[CountedRun]] = field(default_factory=dict)
-    """By lane number, how often messages that came back were delivered."""
+    """Lane -> delivery counts of messages that came back."""
 
 
 class LaneCounts(NamedTuple):
@@ -137,7 +139,7 @@ class UseCounts(NamedTuple):
 
 
 class Backlog(NamedTuple):
-    """What a durable subscription has not acknowledged of one lane, by blocks."""
+    """The messages of one lane, by blocks, that a durable subscription has not acknowledged."""
 
     lane: int
     """subscription number << 4 | priority."""
@@ -153,7 +155,7 @@ def encode_state(state: State) -> bytes:
 
 
 def _encode_sections(state: State) -> Iterator[bytes]:
-    """What most stores have nothing of, behind all the rest: tag u8, bytes u32, and those."""
+    """Yield the parts that most stores do not have, behind all the rest: tag u8, bytes u32, and those."""
     if state.attempts:
         lanes = [
             _COUNTED.pack(lane, len(runs)) + b"".join(_COUNTED_RUN.pack(*run) for run in runs)
@@ -197,7 +199,7 @@ def _encode_facts(state: State) -> bytes:
 def encode_root(
     state: State, lanes: Iterable[LaneCounts], uses: Iterable[UseCounts], backlogs: Iterable[Backlog] = ()
 ) -> bytes:
-    """What a checkpoint stores beside the blocks."""
+    """Encode what a checkpoint stores beside the blocks."""
     packed_lanes = [_COUNTED_LANE.pack(*lane) for lane in lanes]
     packed_uses = [
         _USE.pack(
@@ -237,7 +239,7 @@ def _encode_backlogs(backlogs: list[Backlog]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Takes numbers from the front of bytes that may lie; RecordDamaged instead of reading beyond them."""
+    """A cursor over bytes that may lie: RecordDamaged instead of reading beyond them."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -266,13 +268,13 @@ class _Reader:
         return Destination(self.number(number), kind & ~_HAS_GROUPS, self.name(size), bool(kind & _HAS_GROUPS))
 
     def number(self, number: int) -> int:
-        """Of a destination or subscription."""
+        """Return the number of a destination or subscription. RecordDamaged for one that cannot be."""
         if number >= NUMBERS:
             raise RecordDamaged(f"a destination of number {number} cannot be")
         return number
 
     def name(self, size: int) -> str:
-        """As it goes to logs and terminals: what a host may choose, and nothing else."""
+        """Read a name. RecordDamaged for characters that must not go to logs and terminals."""
         name = self.text(size)
         if not name or not name.isprintable():
             raise RecordDamaged("a name is empty or holds a control character")
@@ -312,7 +314,7 @@ class _Reader:
         return state
 
     def sections(self, state: State) -> None:
-        """What follows to the end, into the state."""
+        """Read the optional parts to the end, into the state."""
         while self._at < len(self._data):
             tag, size = self.numbers(_SECTION)
             end = self._at + size
@@ -330,7 +332,7 @@ class _Reader:
                 raise RecordDamaged("a part of the state has another length than it says")
 
     def counted(self) -> tuple[int, list[CountedRun]]:
-        """A lane, and how often of its messages came back."""
+        """Read a lane and the delivery counts of its messages."""
         lane, count = self.numbers(_COUNTED)
         data = self.take(_COUNTED_RUN.size * count)
         runs = [CountedRun(*run) for run in _COUNTED_RUN.iter_unpack(data)]
@@ -354,7 +356,7 @@ def decode_subscription(data: bytes) -> Subscription:
 
 
 def decode_unsubscribe(data: bytes) -> int:
-    """The number of the subscription that has ended."""
+    """Return the number of the subscription that has ended."""
     return _Reader(data).count()
 
 
@@ -363,7 +365,7 @@ def encode_delete(number: int) -> bytes:
 
 
 def decode_delete(data: bytes) -> int:
-    """The number of the queue that is gone."""
+    """Return the number of the queue that is gone."""
     return _Reader(data).count()
 
 

@@ -1,9 +1,8 @@
 """Times: when a message is due and when it expires, in its properties and as columns of a block.
 
-All are milliseconds since 1970 of the store's SteadyClock; 0 stands for none.
-The field in the properties comes first of all and has a checksum of its own,
-so that a replay reads 23 bytes of a message and no body. A block has the
-columns from its first message with a time on, and no others pay for them.
+All are milliseconds since 1970 of the store's SteadyClock; 0 stands for none. The field in the properties comes first
+of all and has a checksum of its own, so that a replay reads 23 bytes of a message and no body. A block has the columns
+from its first message with a time on; other blocks do not pay for them.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .record import Slice, crc32
 
 NEVER: Final = (1 << 63) - 1
 TIMES_BLOCKS: Final = 2
-"""As so many blocks more counts one that has times: two columns of 512 numbers of 8 bytes."""
+"""Blocks that one with times counts as more: two columns of 512 numbers of 8 bytes."""
 TIME_TAG: Final = 10
 TIMES_BYTES: Final = 23
 DUE: Final = 0
 EXPIRY: Final = 1
-"""Which of the two times is looked for."""
+"""Index of the second of the two times; DUE is that of the first."""
 CONTENTS_READ_WHOLE: Final = 64 * 1024
 """Contents of a slice up to this size are read at once, of others the first bytes of each message."""
 
@@ -33,13 +32,13 @@ _TAIL: Final = struct.Struct("<qqqqBB")
 
 
 class Times(NamedTuple):
-    """Of one message. due_at: below 0 in a transaction that is not committed, so many ms after its commit."""
+    """The times of one message. due_at: below 0 in a transaction that is not committed: so many ms after its commit."""
 
     expires_at: int
     due_at: int
 
     def committed(self, now_ms: int) -> Times:
-        """As the commit makes them."""
+        """Return the times that a commit at that moment makes of these."""
         return self if self.due_at >= 0 else Times(self.expires_at, now_ms - self.due_at)
 
 
@@ -47,7 +46,7 @@ NO_TIMES: Final = Times(0, 0)
 
 
 def encode_times(expires_at: int, due_at: int) -> bytes:
-    """The field that comes before all other properties."""
+    """Encode the field that comes before all other properties."""
     field = _FIELD.pack(TIME_TAG, 0, expires_at, due_at)
     return field + _CRC.pack(crc32(field))
 
@@ -57,7 +56,7 @@ def has_times(properties: bytes) -> bool:
 
 
 def times_of(properties: bytes) -> Times:
-    """What the first bytes of a message say; no times where they are none, or damaged."""
+    """Return what the first bytes of a message say; no times where the bytes are none, or damaged."""
     if properties[:1] != _TAG or len(properties) < TIMES_BYTES:
         return NO_TIMES
     if crc32(properties[: _FIELD.size]) != _CRC.unpack_from(properties, _FIELD.size)[0]:
@@ -67,18 +66,18 @@ def times_of(properties: bytes) -> Times:
 
 
 def split_times(properties: bytes) -> tuple[bytes, bytes]:
-    """The field, empty where there is none, and the rest."""
+    """Split properties into the field, empty where there is none, and the rest."""
     behind = TIMES_BYTES if has_times(properties) else 0
     return properties[:behind], properties[behind:]
 
 
 def with_times(properties: bytes, times: Times) -> bytes:
-    """The same properties with these times, where they have any: as many bytes as before."""
+    """Return the same properties with these times, if they have any: as many bytes as before."""
     return encode_times(*times) + properties[TIMES_BYTES:] if has_times(properties) else properties
 
 
 def read_times(file: File, content_offset: int, part: Slice) -> list[Times]:
-    """Those of each message of a slice whose contents begin there. What a torn or damaged body says is no time."""
+    """Read the times of each message of a slice whose contents begin there. A torn or damaged body says no time."""
     lengths, with_properties = part.lengths, part.table[2::3]
     whole = file.read(content_offset, sum(lengths)) if sum(lengths) <= CONTENTS_READ_WHOLE else None
     found: list[Times] = []
@@ -104,10 +103,10 @@ class BlockTimes:
         self.waiting = 0
         """A bit for each message that is not due yet."""
         self.earliest = [NEVER, NEVER]
-        """No pending message is due, or expires, before these."""
+        """Times before which no pending message is due, or expires."""
 
     def put(self, index: int, times: Times) -> None:
-        """The times of the message with this index. O(1)."""
+        """Set the times of the message with this index. O(1)."""
         for kind, value in ((DUE, times.due_at), (EXPIRY, times.expires_at)):
             column = self.columns[kind]
             if value > 0 and len(column) <= index:
@@ -125,11 +124,11 @@ class BlockTimes:
         return Times(expiry, due)
 
     def expired(self, now_ms: int, gone: int) -> int:
-        """A bit for each pending message that has expired. Moves the earliest. O(512)."""
+        """Return a bit for each pending message that has expired. Moves the earliest. O(512)."""
         return self._before(EXPIRY, now_ms, gone)
 
     def release(self, now_ms: int, gone: int) -> int:
-        """A bit for each pending message that is due now, and from now on waits for nothing. O(512)."""
+        """Return a bit for each pending message that is due now, and from now on waits for nothing. O(512)."""
         released = self._before(DUE, now_ms, gone)
         column = self.columns[DUE]
         for index in range(len(column)):
@@ -156,9 +155,9 @@ class BlockTimes:
         return found & ~gone
 
     def pack(self, messages: int, gone: int) -> bytes:
-        """Behind all else of a packed block; nothing where no pending message has a time.
+        """Pack for the end of a packed block; nothing where no pending message has a time.
 
-        Each column as its least value and what is above that, in as many byte planes as it takes.
+        Each column is its least value and what is above that, in as many byte planes as it takes.
         """
         self.refresh(gone)
         if self.earliest == [NEVER, NEVER]:
@@ -181,7 +180,7 @@ class BlockTimes:
 
     @classmethod
     def unpack(cls, data: bytes, messages: int, gone: int) -> tuple[BlockTimes, int] | None:
-        """The times at the end of these bytes, and where they begin. None when it can't be what pack made."""
+        """Return the times at the end of these bytes, and where they begin; None when pack can't have made them."""
         if len(data) < _TAIL.size:
             return None
         due, expiry, *leasts, due_planes, expiry_planes = _TAIL.unpack_from(data, len(data) - _TAIL.size)
@@ -205,7 +204,7 @@ class BlockTimes:
 
 
 def packed_times(packed: bytes) -> tuple[int, int]:
-    """When the first message of a packed block with times is due and when the first one expires; 0: never."""
+    """Return when the first message of a packed block with times is due and when the first one expires; 0: never."""
     if len(packed) < _TAIL.size:
         return 0, 0
     due, expiry, *_ = _TAIL.unpack_from(packed, len(packed) - _TAIL.size)

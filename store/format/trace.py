@@ -36,23 +36,23 @@ VOLATILE_INDEX: Final = 1
 TICK: Final = 0
 """first: milliseconds since the recording began. Watermarks were measured."""
 WAITING: Final = 1
-"""These are pending and not in RAM: they were there at open, or came by a large commit. extra: bytes of all."""
+"""Messages are pending and not in RAM: they were there at open, or came by a large commit. extra: bytes of all."""
 ARRIVE: Final = 2
-"""These were stored, and RAM had them. extra: content bytes of each."""
+"""Messages were stored, and RAM had them. extra: content bytes of each."""
 LIST: Final = 3
 """A list over the lane began; extra: its number, doubled, and 1 more where it has a selector."""
 UNLIST: Final = 4
-"""It ended. extra: its number."""
+"""A list ended. extra: its number."""
 TAKE: Final = 5
-"""These were handed out. extra: number of the list."""
+"""Messages were handed out. extra: number of the list."""
 ACK: Final = 6
-"""These were acknowledged: settled, and gone."""
+"""Messages were acknowledged: settled, and gone."""
 LET_GO: Final = 7
-"""These were settled and are still pending."""
+"""Messages were settled and are still pending."""
 OFFER: Final = 8
-"""These are free again, in their places. extra: 1 where RAM had them, else 0."""
+"""Messages are free again, in their places. extra: 1 where RAM had them, else 0."""
 GONE: Final = 9
-"""These were removed without having been taken."""
+"""Messages were removed without having been taken."""
 KINDS: Final = 10
 
 Event = tuple[int, int, int, int, int]
@@ -61,7 +61,7 @@ Event = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class TraceHeader:
-    """What of the settings decides about memory."""
+    """The settings that decide about memory."""
 
     memory_limit_bytes: int
     index_cache_bytes: int
@@ -75,11 +75,11 @@ class TraceHeader:
 
 
 class Encoder:
-    """Events become bytes. What it holds is taken out as one block."""
+    """An encoder of events, which are taken out as one block."""
 
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
-        """Where the last event of a kind and lane ended."""
+        """Kind and lane -> where the last event of these ended."""
         self._payload = bytearray()
         self._number = 0
         self.is_full = False
@@ -98,7 +98,7 @@ class Encoder:
         self.is_full = len(payload) >= BLOCK_BYTES_MAX - EVENT_BYTES_MAX
 
     def block(self) -> bytes:
-        """What was put since the last block, ready to be written; empty where nothing was."""
+        """Return what was put since the last block, ready to be written; empty where nothing was."""
         payload = bytes(self._payload)
         if not payload:
             return b""
@@ -109,7 +109,7 @@ class Encoder:
 
 
 class TraceReader:
-    """A recorded file, read forward in blocks. Constant memory."""
+    """A recorded file, read forward in blocks, in constant memory."""
 
     def __init__(self, file: File) -> None:
         """SettingsError where it is no trace of this version."""
@@ -124,10 +124,10 @@ class TraceReader:
             raise SettingsError("the header of the trace is damaged")
         self.header = TraceHeader(limit_bytes, index_bytes, bool(flags & VOLATILE_INDEX))
         self.unread_bytes = 0
-        """What lies behind the last block that verifies, once all events were read."""
+        """Bytes behind the last block that verifies, once all events were read."""
 
     def events(self) -> Iterator[Event]:
-        """All events in order, up to the first block that does not verify."""
+        """Yield all events in order, up to the first block that does not verify."""
         ends: dict[int, int] = {}
         at, number, size = HEADER.size, 0, self._file.size()
         while (payload := self._payload(at, number)) is not None:
@@ -140,7 +140,7 @@ class TraceReader:
         self.unread_bytes = size - at
 
     def _payload(self, at: int, number: int) -> bytes | None:
-        """The block there; None: there is none, or it is torn."""
+        """Return the block there; None: there is none, or it is torn."""
         raw = self._file.read(at, BLOCK_HEADER.size)
         if len(raw) < BLOCK_HEADER.size:
             return None
@@ -156,7 +156,7 @@ def _crc(number: int, payload: bytes) -> int:
 
 
 def _decoded(payload: bytes, ends: dict[int, int]) -> list[Event] | None:
-    """The events of a block; None where they make no sense."""
+    """Return the events of a block; None where they make no sense."""
     events: list[Event] = []
     numbers: list[int] = []
     number = shift = 0

@@ -1,9 +1,8 @@
-"""Block: the places of 512 consecutive sequences of one lane, and which of them are gone.
+"""The block: the places of 512 consecutive sequences of one lane, and which of them are gone.
 
-Aligned to the dense numbering, so a sequence finds its entry by arithmetic.
-Columns instead of objects: 8 bytes a message sent alone, about 4.3 a message
-in slices of 32. A slice never crosses a block, so a record belongs to one.
-Messages that were relocated stand in columns of their own, see index/relocated.py.
+Blocks are aligned to the dense numbering, so a sequence finds its entry by arithmetic. Columns instead of objects: 8
+bytes a message sent alone, about 4.3 a message in slices of 32. A slice never crosses a block, so a record belongs to
+one. Messages that were relocated stand in columns of their own, see index/relocated.py.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 from .relocated import CopiedRun, RelocatedPlaces
 
 BLOCK_CHARGE_BYTES: Final = 5_632
-"""Measured for 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
+"""Memory of a block of 512 messages sent alone: two columns with the growth reserve of array, the mask, the objects."""
 
 RELOCATED_BLOCKS: Final = 3
-"""As so many blocks counts one of which messages were moved: up to 512 stretches of 16 bytes, in six columns."""
+"""Blocks that one counts as which has relocated messages: up to 512 runs of 16 bytes, in six columns."""
 
 _HAS_STARTS: Final = 1
 _HAS_RELOCATED: Final = 2
@@ -36,12 +35,12 @@ _PACKED: Final = struct.Struct("<HHHBB64s")
 
 
 def packed_messages(packed: bytes) -> int:
-    """How many messages a block has that Block.pack packed, those that are gone included."""
+    """Return how many messages a packed block has, those that are gone included."""
     return int.from_bytes(packed[:2], "little")
 
 
 def packed_earliest(packed: bytes) -> tuple[int, int]:
-    """When the first pending message of a packed block is due, and when the first one expires; 0: none has to."""
+    """Return when the first pending message of a packed block is due, and when the first one expires; 0: never."""
     return packed_times(packed) if packed[_PARTS_OFFSET : _PARTS_OFFSET + 1] >= _HAS_TIMES_BYTE else (0, 0)
 
 
@@ -50,7 +49,10 @@ class BlockDamaged(Exception):
 
 
 class Block:
-    """Not thread-safe: the state lock guards it. `number` is the sequence shifted right by BLOCK_SHIFT."""
+    """The places of the messages of one block. Not thread-safe: the state lock guards it.
+
+    `number` is the sequence shifted right by BLOCK_SHIFT.
+    """
 
     __slots__ = (
         "number",
@@ -82,11 +84,11 @@ class Block:
         """Bit per message: acknowledged or otherwise removed."""
         self.is_dirty = False
         self.relocated: RelocatedPlaces | None = None
-        """Where those lie that are not where the columns say; None while there is none."""
+        """Places of messages that do not lie where the columns say; None while there are none."""
         self.times: BlockTimes | None = None
-        """When they are due and expire; None while none of them has such a time."""
+        """When messages are due and expire; None while none of them has such a time."""
         self.extra_blocks = 0
-        """As so many blocks more it counts, for what the last two hold."""
+        """Blocks that this one counts as more, for what the last two hold."""
 
     @property
     def pending(self) -> int:
@@ -97,7 +99,7 @@ class Block:
         self.file_ids.append(data_log)
 
     def add_slice(self, data_log: int, offset: int, lengths: array[int]) -> None:
-        """One record of several messages behind what is here."""
+        """Add one record of several messages behind what is here."""
         if not self.file_ids or self.file_ids[-1] != data_log:
             self.begin_file(data_log)
         at = len(self.lengths)
@@ -114,7 +116,7 @@ class Block:
         assert len(self.lengths) <= BLOCK_MESSAGES
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int]) -> None:
-        """Several records of one message each behind what is here."""
+        """Add several records of one message each behind what is here."""
         if not self.file_ids or self.file_ids[-1] != data_log:
             self.begin_file(data_log)
         at = len(self.lengths)
@@ -137,7 +139,7 @@ class Block:
         self.lengths.extend([0] * missing)
 
     def move(self, data_log: int, offset: int, first: int, lengths: array[int]) -> None:
-        """The messages from index first on are pending, and lie in one record there, whatever was known of them."""
+        """Put the messages from index `first` on into one record there, pending, whatever was known of them."""
         behind = first + len(lengths)
         self.fill(behind)
         self.lengths[first:behind] = lengths
@@ -147,7 +149,7 @@ class Block:
         self.relocated.put(CopiedRun(first, behind - 1, first, len(lengths), data_log, offset))
 
     def files(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-        """(data log, first, last) for each stretch of first..last that lies in one data log."""
+        """Yield (data log, first, last) for each stretch of first..last that lies in one data log."""
         return self._sent_files(first, last) if self.relocated is None else self._files(self.relocated, first, last)
 
     def _files(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[tuple[int, int, int]]:
@@ -168,13 +170,15 @@ class Block:
             at += 1
 
     def waiting(self, low: int, high: int) -> int:
-        """A bit for each message from index low to high that is not due yet, the lowest for the first."""
+        """Return a bit for each message from index low to high that is not due yet, the lowest for the first."""
         if self.times is None:
             return 0
         return self.times.waiting >> low & (1 << (high - low + 1)) - 1
 
     def pending_run(self, first: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending messages at or behind index first, cut to most messages."""
+        """Return the first run of pending messages at or behind index `first`, cut to `most`; None where there is
+        none.
+        """
         end = len(self.lengths)
         if first >= end:
             return None
@@ -183,7 +187,7 @@ class Block:
         return first_run(present, most) if present else None
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Where first..last lie; all of them are pending, so none is a hole."""
+        """Yield where first..last lie; all of them are pending, so none is a hole."""
         return self._sent_extents(first, last) if self.relocated is None else self._extents(self.relocated, first, last)
 
     def _extents(self, relocated: RelocatedPlaces, first: int, last: int) -> Iterator[Extent | Singles]:
@@ -214,7 +218,9 @@ class Block:
                 record += 1
 
     def pack(self) -> bytes:
-        """Of the lengths only as many byte planes as the greatest one needs: most messages are below 64 KiB."""
+        """Pack the block; of the lengths only as many byte planes as the greatest one needs, because most are below 64
+        KiB.
+        """
         starts = self.starts
         lengths = self.lengths.tobytes()
         planes = [lengths[plane::4] for plane in range(4)]
@@ -245,7 +251,7 @@ class Block:
 
     @classmethod
     def unpack(cls, number: int, data: bytes) -> Block:
-        """Raises BlockDamaged when these can't be the bytes that pack made."""
+        """Return the block in these bytes. Raises BlockDamaged when pack can't have made them."""
         if len(data) < _PACKED.size:
             raise BlockDamaged("too short")
         messages, records, files, parts, planes, gone = _PACKED.unpack_from(data)
@@ -293,7 +299,7 @@ class Block:
         return block
 
     def _is_sound(self) -> bool:
-        """Whether every message has a record, and every one that is not a hole a data log."""
+        """Return whether every message has a record, and every one that is not a hole a data log."""
         messages = len(self.lengths)
         if self.starts is None:
             has_records = len(self.offsets) == messages
@@ -319,6 +325,6 @@ class Block:
 
 
 def _divides(starts: array[int], messages: int) -> bool:
-    """Whether stretches of messages can begin at these indexes."""
+    """Return whether stretches of messages can begin at these indexes."""
     ascending = sorted(set(starts))
     return starts.tolist() == ascending and ascending[-1:] < [messages]

@@ -1,10 +1,10 @@
-"""Why each data log is needed, as exact counts: what decides whether cleanup may delete it."""
+"""The uses of data logs: why each one is needed, as exact counts, so that cleanup knows what it may delete."""
 
 from __future__ import annotations
 
 
 class DataLogUse:
-    """Why a data log is needed, as exact counts."""
+    """The exact counts of what needs a data log."""
 
     __slots__ = ("pending_messages", "pending_bytes", "acked_data_logs", "committed_data_logs")
 
@@ -12,10 +12,11 @@ class DataLogUse:
         self.pending_messages = 0
         self.pending_bytes = 0
         self.acked_data_logs: set[int] = set()
-        """Other data logs of which records are undone by records in this one: messages that were acknowledged or
-        moved here. They would come back if this one went before those."""
+        """Other data logs of which records in this one undo records: messages were acknowledged or relocated here, and
+        would come back if this data log went before those.
+        """
         self.committed_data_logs: set[int] = set()
-        """Other data logs that hold messages of which the commit is in this one."""
+        """Other data logs with messages of transactions that a record in this one commits."""
 
 
 def use_of(uses: dict[int, DataLogUse], data_log: int) -> DataLogUse:

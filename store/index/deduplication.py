@@ -1,11 +1,9 @@
-"""Duplicates: of each producer the ids that it sent last, so that what it sends again is not stored again.
+"""Deduplication: the ids that each producer sent last, so that what it sends again is not stored again.
 
-An id counts as soon as its message does, and not before: they are in the
-same record of the journal. The state record that opens each data log restates
-all windows, and so does the root of each checkpoint, so neither a crash nor
-the end of a data log takes an id away whose message was stored. What the
-windows may take of RAM is bounded: beyond it the producer that has been quiet
-for longest loses its window, and at last the only one its oldest ids.
+An id counts as soon as its message does, and not before: they are in the same record of the journal. The state record
+that opens each data log restates all windows, and so does the root of each checkpoint, so neither a crash nor the end
+of a data log takes an id away whose message was stored. What the windows may take of RAM is bounded: beyond it the
+producer that has been quiet for longest loses its window, and at last the only one its oldest ids.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ ID_CHARGE_BYTES: Final = 208
 WINDOW_CHARGE_BYTES: Final = 2_048
 """A window without ids."""
 ROOM_BYTES: Final = 1 << 16
-"""Others are asked for so much memory at a time."""
+"""Memory that others are asked for at a time."""
 
 
 class _Window:
@@ -35,7 +33,7 @@ class _Window:
 
 
 class Deduplication:
-    """All windows of a store. The state lock guards it."""
+    """The windows of a store: one for each producer and destination. The state lock guards it."""
 
     def __init__(
         self,
@@ -60,17 +58,17 @@ class Deduplication:
     # ------------------------------------------------------------------ what is known
 
     def register(self, destination: int, name: str) -> None:
-        """It exists; its windows have the size that its name asks for from now on."""
+        """Give the windows of a destination the size that its name asks for, from now on."""
         size = self._window_of(name)
         if size:
             self._sizes[destination] = size
 
     def watches(self, destination: int) -> bool:
-        """Whether ids sent there are kept at all."""
+        """Return whether ids sent there are kept at all."""
         return destination in self._sizes
 
     def knows(self, found: Identity) -> bool:
-        """Whether this message was stored already, as far back as the window goes."""
+        """Return whether this message was stored already, as far back as the window goes."""
         key = found.destination, found.producer
         window = self._windows.get(key)
         if window is None:
@@ -79,7 +77,7 @@ class Deduplication:
         return found.message in window.known
 
     def note(self, found: Identity) -> None:
-        """This message is stored. Known already: nothing changes."""
+        """Remember that this message is stored. Changes nothing where that is known."""
         size = self._sizes.get(found.destination, 0)
         if not size:
             return
@@ -105,7 +103,7 @@ class Deduplication:
         window.known.add(found.message)
 
     def forget(self, destination: int) -> None:
-        """It is gone, and its number is never used again. O(windows)."""
+        """Drop the windows of a destination that is gone. O(windows)."""
         self._sizes.pop(destination, None)
         for key in [key for key in self._windows if key[0] == destination]:
             self._drop(key)
@@ -120,27 +118,27 @@ class Deduplication:
     # ------------------------------------------------------------------ transactions
 
     def decides(self, found: Identity) -> int | None:
-        """Number of the transaction without an outcome that has sent this message; None: there is none."""
+        """Return the number of the undecided transaction that has sent this message; None: there is none."""
         return self._undecided.get(found)
 
     def hold(self, identities: Iterable[Identity], number: int) -> None:
-        """Whether these are stored is for that transaction to say. Who has it pays for it."""
+        """Leave it to a transaction whether these messages are stored. The transaction pays for them."""
         for found in identities:
             self._undecided[found] = number
 
     def let_go(self, identities: Iterable[Identity]) -> None:
-        """Their transaction has an outcome."""
+        """Forget which transaction decides about these: it has an outcome."""
         for found in identities:
             self._undecided.pop(found, None)
 
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> list[WindowIds]:
-        """All windows, the one that was used last at the end. O(ids)."""
+        """Return all windows, the one that was used last at the end. O(ids)."""
         return [WindowIds(*key, b"".join(window.order)) for key, window in self._windows.items() if window.order]
 
     def restore(self, windows: Iterable[WindowIds]) -> None:
-        """These are the windows, and there are no others. REQUIRES: their destinations are seen."""
+        """Replace all windows by these. REQUIRES: their destinations are registered."""
         for key in list(self._windows):
             self._drop(key)
         for destination, producer, ids in windows:
@@ -150,7 +148,7 @@ class Deduplication:
     # ------------------------------------------------------------------ memory
 
     def resize(self, most_bytes: int) -> None:
-        """They may take so much from now on; what is above it is given up, from the windows that are quiet longest."""
+        """Let the windows take so much from now on; give up what is above it, from those that are quiet longest."""
         self._most_bytes = most_bytes
         self._shrink(most_bytes, None)
 
@@ -160,12 +158,12 @@ class Deduplication:
         return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.order) for window in self._windows.values())
 
     def producers(self, destination: int) -> int:
-        """How many have a window there; all that give no name are one. O(windows)."""
+        """Return how many producers have a window there; all that give no name are one. O(windows)."""
         return sum(1 for found, _ in self._windows if found == destination)
 
     @property
     def messages(self) -> int:
-        """How many ids are known."""
+        """Number of ids that are known."""
         return sum(len(window.order) for window in self._windows.values())
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
@@ -180,7 +178,7 @@ class Deduplication:
         return True
 
     def _shrink(self, to_bytes: int, but: _Window | None) -> None:
-        """Let the windows go that were quiet for longest, but not that one."""
+        """Drop the windows that were quiet for longest, but not that one."""
         for key in list(self._quiet(to_bytes, but)):
             self._drop(key)
 

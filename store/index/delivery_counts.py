@@ -1,16 +1,15 @@
-"""Attempts: how often each message that came back was delivered before.
+"""Delivery counts: how often each message that came back was delivered before.
 
-A message on its first delivery has no entry anywhere. What comes back is
-counted here, by lane, as runs of sequences with the same count; a copy that
-relocation makes keeps its sequence, so nothing here follows it. Return
-records and the state record that opens each data log tell the counts, and so
-does the root of a checkpoint; a crash loses none that was written.
+A message on its first delivery has no entry anywhere. What comes back is counted here, by lane, as runs of sequences
+with the same count; a copy that relocation makes keeps its sequence, so nothing here follows it. Return records and the
+state record that opens each data log tell the counts, and so does the root of a checkpoint; a crash loses none that was
+written.
 
-A run of count 0 is a *suspect*: the process before this one was killed, and
-may have handed it out. Only RAM knows of those.
+A run of count 0 is a *suspect*: the process before this one was killed, and may have handed it out. Only RAM knows of
+those.
 
-Runs are bounded. Where there would be too many, the lowest counts are
-forgotten first: those messages begin to count again.
+Runs are bounded. Where there would be too many, the lowest counts are forgotten first: those messages begin to count
+again.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from .pending_lane import PendingLane
 logger = logging.getLogger("forebay.store")
 
 RUNS_MAX: Final = 8192
-"""Of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
+"""Runs of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""
 RUNS_MIN: Final = 64
 RUN_FILE_BYTES: Final = 256
-"""For so many bytes of a data log there may be one run, so that its state record takes at most a fourteenth of it."""
+"""Bytes of a data log for each run, so that its state record takes at most a fourteenth of it."""
 RUN_CHARGE_BYTES: Final = 24
-"""Two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
+"""Memory of a run: two numbers of 8 bytes and one of 2, and the growth reserve of their arrays."""
 LANE_CHARGE_BYTES: Final = 512
-"""The objects of a lane that has any."""
+"""Memory of the objects of a lane that has any counts."""
 ATTEMPTS_MAX: Final = 0xFFFF
-"""Where counting ends."""
+"""The count where counting ends."""
 KEPT_SHARE: Final = 3 / 4
-"""Of the runs, when there are too many."""
+"""Share of the runs that is kept when there are too many."""
 
 
 class DeliveryCounts:
@@ -61,23 +60,23 @@ class DeliveryCounts:
         return map(CountedRun, self._firsts, self._lasts, self._counts)
 
     def find(self, sequence: int) -> int | None:
-        """How often it was delivered; 0: perhaps once; None: nothing is known, so never. O(log runs)."""
+        """Return how often a message was delivered; 0: perhaps once; None: never, as far as is known. O(log runs)."""
         at = bisect_right(self._firsts, sequence) - 1
         return self._counts[at] if at >= 0 and sequence <= self._lasts[at] else None
 
     def get(self, sequence: int) -> int:
-        """How often it was delivered, as far as is known."""
+        """Return how often a message was delivered, as far as is known."""
         return self.find(sequence) or 0
 
     def extend(self, first: int, last: int, attempts: int) -> bool:
-        """As put, where that makes the last run longer and nothing else; False: it does not."""
+        """Put the count of first..last if that only makes the last run longer; return whether it did."""
         if not self._lasts or self._lasts[-1] != first - 1 or self._counts[-1] != attempts:
             return False
         self._lasts[-1] = last
         return True
 
     def put(self, first: int, last: int, attempts: int) -> None:
-        """First..last were delivered so often, whatever was known of them. O(log runs), and a copy of the rest."""
+        """Count first..last as delivered so often, whatever was known. O(log runs), and a copy of the runs behind."""
         assert first <= last
         low, high = bisect_left(self._lasts, first), bisect_right(self._firsts, last)
         pieces = [CountedRun(first, last, min(attempts, ATTEMPTS_MAX))]
@@ -96,7 +95,7 @@ class DeliveryCounts:
         self._replace(low, high, pieces)
 
     def suspect(self, first: int, last: int) -> None:
-        """Of first..last what is not known may have been delivered."""
+        """Count what is not known of first..last as perhaps delivered."""
         pieces: list[CountedRun] = []
         at = first
         for run in self:
@@ -109,7 +108,7 @@ class DeliveryCounts:
         self._replace(0, self.runs, pieces)
 
     def settle(self, first: int, last: int, lane: PendingLane) -> None:
-        """First..last are gone, some before now. A run goes with the last that is pending of it.
+        """Forget what is gone of first..last. A run goes with the last message that is pending of it.
 
         In the middle of a run nothing changes, so that acks in any order make no more runs.
         """
@@ -118,7 +117,7 @@ class DeliveryCounts:
             at = at + 1 if self._advance(at, lane) else at
 
     def _advance(self, at: int, lane: PendingLane) -> bool:
-        """The run begins with what is still pending of it; False: that is nothing, and it is gone."""
+        """Let a run begin with its first pending message; return False where it had none, and is gone."""
         pending = lane.pending_run(self._firsts[at], 1)
         if pending is not None and pending[0] <= self._lasts[at]:
             self._firsts[at] = pending[0]
@@ -171,15 +170,17 @@ class DeliveryCountTable:
         return list(self._lanes)
 
     def find(self, lane: int) -> DeliveryCounts | None:
-        """The counts of a lane; None: none of its messages has any."""
+        """Return the counts of a lane; None: none of its messages has any."""
         return self._lanes.get(lane)
 
     def is_recorded(self, lane: int) -> bool:
-        """Whether the journal tells the counts of this lane: not of what the process takes with it."""
+        """Return whether the journal tells the counts of this lane; it does not where the process takes the lane with
+        it.
+        """
         return lane < VOLATILE and lane >> LANE_SHIFT not in self.local
 
     def put(self, lane: int, first: int, last: int, attempts: int) -> None:
-        """First..last of a lane were delivered so often."""
+        """Count first..last of a lane as delivered so often."""
         known = self._lanes.get(lane)
         if known is not None and known.extend(first, last, attempts):
             return
@@ -190,7 +191,7 @@ class DeliveryCountTable:
             self._count(known.runs - before)
 
     def suspect(self, lane: int, first: int, last: int) -> None:
-        """Of first..last what is not known may have been delivered by a process that was killed."""
+        """Count what is not known of first..last as perhaps delivered, by a process that was killed."""
         known = self._lanes.get(lane)
         before = 0 if known is None else known.runs
         if self._runs + before + 1 > self._runs_max or not self._afford(self._wanted(lane, before + 1)):
@@ -200,7 +201,7 @@ class DeliveryCountTable:
         self._count(known.runs - before)
 
     def settle(self, lane: PendingLane, first: int, last: int) -> None:
-        """First..last of a lane are gone: see Attempts.settle. At most a block of the index is read for each run."""
+        """Forget what is gone of first..last of a lane. At most a block of the index is read for each run."""
         known = self._lanes.get(lane.number)
         if known is not None:
             before = known.runs
@@ -210,7 +211,7 @@ class DeliveryCountTable:
             self._count(known.runs - before)
 
     def forget(self, destination: int) -> None:
-        """A destination or subscription has ended."""
+        """Forget the lanes of a destination or subscription that has ended."""
         numbers = destination, VOLATILE >> LANE_SHIFT | destination
         for lane in [lane for lane in self._lanes if lane >> LANE_SHIFT in numbers]:
             self._runs -= self._lanes.pop(lane).runs
@@ -218,7 +219,7 @@ class DeliveryCountTable:
         self.local.discard(destination)
 
     def clear(self) -> None:
-        """Nothing is known, as before a full replay."""
+        """Forget everything, as before a full replay."""
         self._lanes.clear()
         self._runs = 0
         self._count(0)
@@ -226,7 +227,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> dict[int, list[CountedRun]]:
-        """What the journal must tell, by lane."""
+        """Return what the journal must tell, by lane."""
         counted = {
             lane: [run for run in known if run.attempts]
             for lane, known in self._lanes.items()
@@ -235,7 +236,7 @@ class DeliveryCountTable:
         return {lane: runs for lane, runs in counted.items() if runs}
 
     def apply(self, described: dict[int, list[CountedRun]]) -> None:
-        """The counts are these, and no others."""
+        """Replace all counts by these."""
         self.clear()
         for lane, runs in described.items():
             for run in runs:
@@ -244,7 +245,7 @@ class DeliveryCountTable:
     # ------------------------------------------------------------------ bounds
 
     def _has_room(self, lane: int) -> bool:
-        """For two more runs of the lane, which is what one put may make; forgets others for them."""
+        """Return whether two more runs of the lane, which one put may make, have room; forget others for them."""
         if self._runs + 2 <= self._runs_max and self._afford(self._wanted(lane, 2)):
             return True
         self._forget_lowest()
@@ -262,7 +263,7 @@ class DeliveryCountTable:
         return True
 
     def _count(self, more: int) -> None:
-        """So many more runs are there; what was reserved and is not used is given back."""
+        """Count runs that were added, and give back what was reserved for them and is not used."""
         self._runs += more
         surplus = self._charge_bytes - self.held_bytes
         assert surplus >= 0, "runs are paid for before they are made"
@@ -291,5 +292,5 @@ class DeliveryCountTable:
 
 
 def runs_max(data_log_bytes: int) -> int:
-    """How many runs there may be where data logs are that large."""
+    """Return how many runs there may be where data logs are that large."""
     return max(RUNS_MIN, min(RUNS_MAX, data_log_bytes // RUN_FILE_BYTES))

@@ -1,10 +1,8 @@
-"""DueTimes: messages with times: how they are added, and which of a lane have come due or have expired.
+"""Due times: which messages of a lane have come due or have expired.
 
-They are found by the index alone, and no message is read for it.
-
-Blocks in RAM are asked themselves. Of the others the metadata store knows
-when the first message is due and when the first one expires, so that what
-lies far ahead costs a row for 512 messages and nothing else.
+They are found by the index alone, and no message is read for it. Blocks in RAM are asked themselves. Of the others the
+metadata store knows when the first message is due and when the first one expires, so that what lies far ahead costs a
+row for 512 messages and nothing else.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from .lane import Lane
 
 PAGE_ROWS: Final = 256
 EXPIRED_BLOCKS_MAX: Final = 16_384
-"""One sweep finds no more blocks of a lane: eight million messages."""
+"""Blocks of a lane that one sweep finds: eight million messages."""
 
 
 class DueTimes:
-    """The state lock guards it; every method REQUIRES it held."""
+    """Finds messages of the index by their times. The state lock guards it; every method REQUIRES it held."""
 
     def __init__(
         self,
@@ -37,7 +35,7 @@ class DueTimes:
         self._stored_blocks = stored_blocks
 
     def release(self, lane: Lane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """Runs of messages that are due now and from here on wait for nothing, in up to so many blocks.
+        """Let messages that are due wait for nothing from here on, in up to `most_blocks` blocks; return runs of them.
 
         `lane.earliest` says whether there are more. Fewer where a checkpoint must make room in the index first.
         """
@@ -59,22 +57,22 @@ class DueTimes:
         return runs
 
     def expired_blocks(self, lane: Lane, now_ms: int) -> list[int]:
-        """Numbers of the blocks in which something has expired, in order; EXPIRED_BLOCKS_MAX at most."""
+        """Return the numbers of blocks in which something has expired, in order; EXPIRED_BLOCKS_MAX at most."""
         return sorted(self._blocks(lane, EXPIRY, now_ms, EXPIRED_BLOCKS_MAX))
 
     def expired(self, lane: Lane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
-        """Runs of pending messages of that block that have expired."""
+        """Return runs of the pending messages of a block that have expired."""
         block = lane.block(number)
         if block is None or block.times is None:
             return iter(())
         return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
 
     def refresh_expiry(self, lane: Lane) -> None:
-        """What had expired is removed: find out what expires next."""
+        """Find out what expires next, once what had expired is removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _blocks(self, lane: Lane, kind: int, until_ms: int, most: int) -> list[int]:
-        """Numbers of up to `most` blocks with something up to that time, the earliest first."""
+        """Return the numbers of up to `most` blocks with something up to that time, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
             for number, block in lane.resident.items()
@@ -89,7 +87,7 @@ class DueTimes:
         return min(stored, min(in_ram, default=NEVER))
 
     def _stored(self, lane: Lane, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
-        """(time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
+        """Yield (time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
         behind = (0, -1)
         while True:
             page = self._stored_blocks(kind, lane.number, behind, until_ms, PAGE_ROWS)

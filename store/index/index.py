@@ -23,7 +23,7 @@ from .lane import Lane
 
 
 class Index:
-    """All lanes and why data logs are needed. The state lock guards it."""
+    """The lanes, and why data logs are needed. The state lock guards it."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class Index:
         self.uses: dict[int, DataLogUse] = {}
         self.cache = BlockCache(account, cache_bytes, self.lanes, read_block, doubt)
         self.attempts = attempts or DeliveryCountTable()
-        """How often messages that came back were delivered."""
+        """Delivery counts of messages that came back."""
         self.lane_makers: dict[int, Callable[[int], Lane]] = {}
         """Destination -> what makes its lane of a priority, where that is not an ordinary Lane."""
         self._forgotten: dict[int, Lane] = {}
         """Empty lanes of which rows are left."""
         self.latest_ms = 0
-        """No time that the journal tells of had come later than this: the store's time never goes behind it."""
+        """The latest time that the journal tells of: the store's time never goes behind it."""
 
     def lane(self, destination: int, priority: int) -> Lane:
-        """Made where there is none. RecordDamaged when no lane can have that number."""
+        """Return a lane, made where there is none. RecordDamaged when no lane can have that number."""
         number = destination << LANE_SHIFT | priority
         lane = self.lanes.get(number)
         if lane is None:
@@ -93,7 +93,9 @@ class Index:
             use.committed_data_logs.update(counted.committed_data_logs)
 
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
-        """What `restore` takes over, besides the blocks. Lanes one by one: all at once would call the collector."""
+        """Return what `restore` takes over, besides the blocks. Lanes come one by one: all at once would call the
+        collector.
+        """
         lanes = (
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
             for number, lane in self.lanes.items()
@@ -121,7 +123,7 @@ class Index:
         self.attempts.clear()
 
     def forget(self, destination: int) -> None:
-        """It is deleted: nothing of its lanes is pending, and they are gone. Their rows go with the next checkpoint."""
+        """Remove the lanes of a destination with all that is pending. Their rows go with the next checkpoint."""
         self.attempts.forget(destination)
         for priority in range(PRIORITIES):
             lane = self.lanes.get(destination << LANE_SHIFT | priority)
@@ -134,7 +136,7 @@ class Index:
             self._forgotten[lane.number] = lane
 
     def supersede(self, data_log: int, by_data_log: int) -> None:
-        """What undoes records of data_log is from now on one record in by_data_log, that names all it has left."""
+        """Let one record in by_data_log, which names all that data_log has left, stand for the acks of the rest."""
         for use in self.uses.values():
             use.acked_data_logs.discard(data_log)
         if data_log != by_data_log:
@@ -184,7 +186,7 @@ class Index:
         return [(self.lanes[number], block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_dead(self) -> list[tuple[int, int]]:
-        """(lane, block) of the rows that a checkpoint must delete. Settle says how it went."""
+        """Return (lane, block) of the rows that a checkpoint must delete. `settle` says how it went."""
         dead: list[tuple[int, int]] = []
         for lane in (*self.lanes.values(), *self._forgotten.values()):
             if lane.dead.count:
@@ -194,7 +196,9 @@ class Index:
         return dead
 
     def settle(self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool) -> None:
-        """The rows of take_dirty are stored and those of take_dead gone, or neither, and all is due again."""
+        """Note how a checkpoint went: rows of take_dirty are stored and those of take_dead gone, or all is due
+        again.
+        """
         self.cache.release_packed()
         for number, block_number in deleted:
             lane = self.lanes.get(number) or self._forgotten[number]

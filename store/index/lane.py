@@ -1,6 +1,7 @@
-"""Lane: which messages of one (destination, priority) are pending and where they lie; and why a data log is needed.
+"""A lane: which messages of one (destination, priority) are pending and where they lie.
 
-Messages are added and removed here only. The blocks in RAM are the index's.
+Messages are added and removed here only, and the uses of data logs are counted with them. Which blocks are in RAM is
+the block cache's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .data_log_use import DataLogUse, use_of
 
 _OWN_SLOTS: Final = ("cache", "uses", "blocks", "stored", "dead", "is_unread")
 LANE_SLOTS: Final = ("tail", "resident", "cache", "uses", "blocks", "stored", "dead")
-"""What a topic's lane takes over from a lane that was not known to be one."""
+"""Slots that a topic's lane takes over from a lane that was not known to be one."""
 NO_DESTINATION: Final = 0
 """The journal takes nothing for it: Closed."""
 
@@ -46,7 +47,7 @@ class Lane(BlockHolder):
         """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """The next sequence lies there. Returns it. O(1), no disk."""
+        """Give the next sequence to a message that lies there; return the sequence. O(1), no disk."""
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -67,7 +68,7 @@ class Lane(BlockHolder):
         return sequence
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """The next len(lengths) sequences lie in one record there; they fit into the block. Returns the first."""
+        """Give the next sequences to the messages of one record there; return the first. They fit into the block."""
         sequence = self.next_sequence
         block = self.tail
         if block is None or not sequence & BLOCK_MASK:
@@ -84,7 +85,10 @@ class Lane(BlockHolder):
         return sequence
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
-        """As add_one for each, block by block. REQUIRES: there is room for the blocks (`Index.is_crowded`)."""
+        """Give the next sequences to messages that are a record each, block by block.
+
+        REQUIRES: there is room for the blocks (`Index.is_crowded`).
+        """
         begin = 0
         while begin < len(offsets):
             sequence = self.next_sequence
@@ -104,13 +108,13 @@ class Lane(BlockHolder):
 
     @property
     def slice_room(self) -> int:
-        """How many messages the next slice may have so that it does not cross a block."""
+        """Messages that the next slice may have so that it does not cross a block."""
         return BLOCK_MESSAGES - (self.next_sequence & BLOCK_MASK)
 
     def skip_to(self, sequence: int) -> None:
-        """Replay found a gap: whatever lay before sequence went with data logs that are gone.
+        """Skip to a sequence where replay found a gap: whatever lay before it went with data logs that are gone.
 
-        RecordDamaged when no message can have it.
+        RecordDamaged when no message can have that sequence.
         """
         if sequence <= self.next_sequence:
             return
@@ -143,14 +147,14 @@ class Lane(BlockHolder):
         return block
 
     def block(self, number: int) -> Block | None:
-        """The block, from RAM or read from the metadata store; None when nothing in it is pending."""
+        """Return the block, from RAM or read from the metadata store; None when nothing in it is pending."""
         block = self.resident.get(number)
         if block is None and number in self.blocks:
             block = self.cache.fetch(self, number)
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """First..last are gone, by a record in ack_data_log (0: by none). Returns how many of them were pending.
+        """Take first..last out, by a record in ack_data_log (0: by none). Return how many of them were pending.
 
         O(blocks): what was removed before, or never seen, is passed over.
         """
@@ -171,7 +175,7 @@ class Lane(BlockHolder):
         return removed
 
     def remove_one(self, sequence: int, ack_data_log: int) -> int:
-        """As remove, for one: the path of every single ack."""
+        """Take one sequence out, as `remove` does: the path of every single ack."""
         block = self.resident.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or len(block.file_ids) != 1 or index >= len(block.lengths) or block.relocated is not None:
@@ -216,9 +220,9 @@ class Lane(BlockHolder):
         return removed
 
     def _discount(self, block: Block, low: int, high: int, fresh: int, by_data_log: int) -> int:
-        """Their data logs are not needed any more for the messages in fresh, by a record in by_data_log.
+        """Uncount the messages in `fresh`, which a record in by_data_log undoes, in the uses of their data logs.
 
-        Returns the bytes of their contents.
+        Return the bytes of their contents.
         """
         uses, lengths = self.uses, block.lengths
         freed_bytes = 0
@@ -240,11 +244,10 @@ class Lane(BlockHolder):
         return freed_bytes
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """From first on so many sequences lie in a copy there; they fit into a block.
+        """Let the sequences from `first` on lie in a copy there; they fit into a block.
 
-        They are pending then, whatever was known of them: only what is
-        pending is ever copied, and what a replay did not see any more, or
-        saw undone with an older place, is what went with older data logs.
+        They are pending then, whatever was known of them: only what is pending is ever copied, and what a replay did
+        not see any more, or saw undone with an older place, is what went with older data logs.
         """
         behind = first + len(lengths)
         self.skip_to(behind)
@@ -267,7 +270,7 @@ class Lane(BlockHolder):
         self.pending_bytes += added_bytes - freed_bytes
 
     def _block_for(self, number: int) -> Block:
-        """The block, made again where nothing in it is pending. It is dirty."""
+        """Return the block, dirty; made again where nothing in it is pending."""
         block = self.block(number)
         if block is None:
             block = Block(number)
@@ -277,7 +280,7 @@ class Lane(BlockHolder):
         return self._touched(block)
 
     def placed(self, data_log: int, begin: int, end: int, first: int, last: int) -> list[Extent | Singles]:
-        """Those of first..last, sequences of one block, that are pending and lie in a record between begin and end."""
+        """Return those of first..last, in one block, that are pending and lie in a record between begin and end."""
         block = self.block(first >> BLOCK_SHIFT)
         found: list[Extent | Singles] = []
         if block is None or first >> BLOCK_SHIFT != last >> BLOCK_SHIFT:
@@ -295,7 +298,9 @@ class Lane(BlockHolder):
         return found
 
     def put_times(self, first: int, times: Sequence[Times]) -> None:
-        """Of the messages from first on, which lie in one block and were just added or moved. O(messages)."""
+        """Set the times of messages from `first` on, which lie in one block and were just added or moved.
+        O(messages).
+        """
         block = self.block(first >> BLOCK_SHIFT)
         if block is None or not any(map(any, times)):
             return
@@ -308,23 +313,23 @@ class Lane(BlockHolder):
         self.expect(block)
 
     def expect(self, block: Block) -> None:
-        """Its times are among those of this lane."""
+        """Take the earliest times of a block into those of this lane."""
         assert block.times is not None
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
 
     def times_of(self, sequence: int) -> Times:
-        """When a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due, or was not long ago, and when it expires."""
         block = self.block(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def waiting(self, first: int, last: int) -> int:
-        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
         block = self.block(first >> BLOCK_SHIFT)
         return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
 
     def _retire_if_empty(self, block: Block) -> None:
-        """Once nothing in the block is pending and nothing will be added, forget it."""
+        """Forget the block once nothing in it is pending and nothing will be added."""
         size = len(block.lengths)
         if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
             return
@@ -347,7 +352,9 @@ class Lane(BlockHolder):
         return index < len(block.lengths) and not block.gone >> index & 1
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
+        the end.
+        """
         number = sequence >> BLOCK_SHIFT
         index = sequence & BLOCK_MASK
         while True:
@@ -367,13 +374,13 @@ class Lane(BlockHolder):
             number, index = number + 1, 0
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Content bytes of first..last, which lie in one block and are pending."""
+        """Return the content bytes of first..last, which lie in one block and are pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
     def extents(self, first: int, last: int) -> Iterator[Extent | Singles]:
-        """Where first..last lie; they lie in one block and are pending."""
+        """Return where first..last lie; they lie in one block and are pending."""
         block = self.block(first >> BLOCK_SHIFT)
         assert block is not None
         return block.extents(first & BLOCK_MASK, last & BLOCK_MASK)

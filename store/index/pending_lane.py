@@ -1,4 +1,4 @@
-"""What every lane can be asked, whoever knows where its messages are."""
+"""The questions that every lane answers, wherever its messages are."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PENDING_SLOTS: Final = (
 
 
 class PendingLane:
-    """What dispatch asks of every lane, whatever knows where its messages are. The state lock guards it."""
+    """What dispatch asks of a lane, whatever knows where its messages are. The state lock guards it."""
 
     __slots__ = PENDING_SLOTS
 
@@ -35,7 +35,7 @@ class PendingLane:
         self.pending_messages = 0
         self.pending_bytes = 0
         self.earliest = [NEVER, NEVER]
-        """No pending message is due, or expires, before these; NEVER: none waits, or none expires."""
+        """Times before which no pending message is due, or expires; NEVER: none waits, or none expires."""
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -46,23 +46,25 @@ class PendingLane:
         raise NotImplementedError
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
+        the end.
+        """
         raise NotImplementedError
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Content bytes of first..last, which lie in one block and are pending."""
+        """Return the content bytes of first..last, which lie in one block and are pending."""
         raise NotImplementedError
 
     def times_of(self, sequence: int) -> Times:
-        """When a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due, or was not long ago, and when it expires."""
         raise NotImplementedError
 
     def waiting(self, first: int, last: int) -> int:
-        """A bit for each of first..last, which lie in one block, that is not due yet; the lowest for the first."""
+        """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
         raise NotImplementedError
 
     def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """As pending_run, of those that may be handed out: what is not due yet is passed over."""
+        """Return the first run as `pending_run` does, passing over messages that are not due yet."""
         if self.earliest[DUE] == NEVER:
             return self.pending_run(sequence, most)
         while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:

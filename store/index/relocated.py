@@ -1,8 +1,7 @@
-"""Relocated messages: where those messages of one block lie that were copied out of the data log they were sent to.
+"""Relocated messages: where those of one block lie that were copied out of the data log they were sent to.
 
-Stretches of consecutive messages, in columns beside the block's own, which
-go on saying what they said: 16 bytes a stretch. A block has none of this
-until the first of its messages moves.
+Runs of consecutive messages, in columns beside the block's own, which go on saying what they said: 16 bytes a run. A
+block has none of this until the first of its messages is relocated.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class CopiedRun(NamedTuple):
 
 
 class RelocatedPlaces:
-    """Disjoint stretches in order. Not thread-safe: the state lock guards it."""
+    """The copied runs of a block, disjoint and in order. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("_columns",)
 
@@ -41,7 +40,7 @@ class RelocatedPlaces:
         return map(CopiedRun, *self._columns)
 
     def put(self, new: CopiedRun) -> None:
-        """From now on those messages lie there, wherever they lay before. O(stretches)."""
+        """Let those messages lie there from now on, wherever they lay before. O(runs)."""
         firsts, lasts = self._columns[:2]
         low = bisect_left(lasts, new.first)
         high = bisect_right(firsts, new.last)
@@ -59,7 +58,7 @@ class RelocatedPlaces:
         return CopiedRun(*[column[at] for column in self._columns])
 
     def within(self, first: int, last: int) -> Iterator[CopiedRun]:
-        """The stretches that reach into first..last, cut to it."""
+        """Yield the runs that reach into first..last, cut to it."""
         firsts, lasts = self._columns[:2]
         for at in range(bisect_left(lasts, first), bisect_right(firsts, last)):
             stretch = self._stretch(at)
@@ -67,7 +66,7 @@ class RelocatedPlaces:
 
     @property
     def mask(self) -> int:
-        """A bit for each message that moved."""
+        """A bit for each message that was relocated."""
         found = 0
         for stretch in self:
             found |= ((1 << (stretch.last - stretch.first + 1)) - 1) << stretch.first
@@ -78,7 +77,7 @@ class RelocatedPlaces:
 
     @classmethod
     def unpack(cls, data: bytes) -> RelocatedPlaces | None:
-        """None when these can't be the bytes that pack made."""
+        """Return the runs in these bytes; None when pack can't have made them."""
         if len(data) < _COUNT.size:
             return None
         (count,) = _COUNT.unpack_from(data)
@@ -93,7 +92,7 @@ class RelocatedPlaces:
         return relocated
 
     def is_sound(self, messages: int) -> bool:
-        """Whether these can be stretches of a block of that many messages."""
+        """Return whether these can be runs of a block of that many messages."""
         behind = 0
         for stretch in self:
             is_inside = stretch.begin <= stretch.first <= stretch.last < stretch.begin + stretch.messages <= messages

@@ -1,8 +1,7 @@
-"""Sequences: a set of sequences of one lane, block by block: what a subscription has not acknowledged.
+"""A set of sequences of one lane, block by block: what a subscription has not acknowledged.
 
-A block of which all is in costs a part of a run, any other one a mask of 64
-bytes, whatever its pattern: ten million consecutive sequences cost what one
-run costs, and ten million in any pattern less than 0.5 bytes each.
+A block of which all is in costs a part of a run, any other one a mask of 64 bytes, whatever its pattern: ten million
+consecutive sequences cost what one run costs, and ten million in any pattern less than 0.5 bytes each.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ FULL_BLOCK = (1 << BLOCK_MESSAGES) - 1
 
 
 class SequenceBitmap:
-    """Not thread-safe: the state lock guards it."""
+    """A set of sequences. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("blocks", "count", "_masks")
 
@@ -25,10 +24,10 @@ class SequenceBitmap:
         """Numbers of the blocks of which something is in. Read-only for callers."""
         self.count = 0
         self._masks: dict[int, int] = {}
-        """What is in of those blocks of which not all is in."""
+        """Block -> what of it is in, where that is not all."""
 
     def mask(self, number: int) -> int:
-        """What of a block is in, a bit a sequence. O(log runs)."""
+        """Return what of a block is in, a bit a sequence. O(log runs)."""
         mask = self._masks.get(number)
         if mask is not None:
             return mask
@@ -60,7 +59,9 @@ class SequenceBitmap:
             self._masks.pop(number, None)
 
     def next_block(self, number: int) -> int | None:
-        """The first block at or behind number of which something is in. O(log runs)."""
+        """Return the first block at or behind `number` of which something is in; None where there is none. O(log
+        runs).
+        """
         run = self.blocks.next_from(number)
         return None if run is None else run[0]
 
@@ -70,7 +71,7 @@ class SequenceBitmap:
         self.count = 0
 
     def backlog(self, lane: int, pending_bytes: int) -> Backlog:
-        """All of it, as a checkpoint stores it."""
+        """Return the whole set as a checkpoint stores it."""
         return Backlog(lane, pending_bytes, tuple(self.blocks), tuple(self._masks.items()))
 
     def restore(self, backlog: Backlog) -> None:

@@ -21,7 +21,7 @@ from .topic_lane import SubscriptionLane, TopicLane
 
 
 class Subscriber:
-    """One subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable."""
+    """A subscription and its lanes, of which there are as many as its topic has. `facts.name`: "" if not durable."""
 
     __slots__ = ("facts", "is_durable", "lanes")
 
@@ -40,14 +40,14 @@ class _Topic:
 
 
 class Subscriptions:
-    """All subscriptions of a store. The state lock guards it."""
+    """The subscriptions of a store. The state lock guards it."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
         self.by_number: dict[int, Subscriber] = {}
         self._topics: dict[int, _Topic] = {}
         self.next_number = 1
-        """Of the next destination or subscription. A number is never used again."""
+        """Number of the next destination or subscription. A number is never used again."""
         self.is_behind = False
         """The last sweep stopped before its end, for a checkpoint to make room."""
 
@@ -61,7 +61,7 @@ class Subscriptions:
     # ------------------------------------------------------------------ what there is
 
     def register(self, destination: Destination) -> None:
-        """A destination exists. A topic's lanes are made as TopicLanes from now on."""
+        """Note that a destination exists. A topic's lanes are made as TopicLanes from now on."""
         self._note_number(destination.number)
         if destination.kind == TOPIC and destination.number not in self._topics:
             self._topics[destination.number] = _Topic()
@@ -70,7 +70,7 @@ class Subscriptions:
                 known = self._index.lanes.get(destination.number << LANE_SHIFT | priority)
                 if known is not None:  # the record that told of the topic was lost, and messages came before this one
                     lane = self._make_lane(destination.number, priority)
-                    lane.take_over(known)
+                    lane.replace(known)
                     self._index.lanes[lane.number] = lane
 
     def _note_number(self, number: int) -> None:
@@ -85,7 +85,7 @@ class Subscriptions:
         return lane
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
-        """It gets what is sent to its topic from now on. Seen before: it stays as it is."""
+        """Make a subscription, which gets what is sent to its topic from now on. One that exists stays as it is."""
         self._note_number(facts.number)
         subscriber = self.by_number.get(facts.number)
         if subscriber is None:
@@ -102,7 +102,7 @@ class Subscriptions:
         return subscriber
 
     def unsubscribe(self, number: int) -> None:
-        """It gets nothing more and needs nothing more. One that is not there is passed over. O(blocks it had)."""
+        """End a subscription and its needs. One that is not there is passed over. O(blocks it had)."""
         subscriber = self.by_number.pop(number, None)
         if subscriber is not None:
             del self._topics[subscriber.facts.topic].subscribers[number]
@@ -114,11 +114,11 @@ class Subscriptions:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 
     def lane_numbered(self, number: int) -> JournaledLane:
-        """As lane, by (destination or subscription << 4 | priority)."""
+        """Return the lane of (destination or subscription << 4 | priority)."""
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
 
     def lane(self, number: int, priority: int) -> JournaledLane:
-        """The lane that acks of this number speak of: a subscription's, or a destination's own."""
+        """Return the lane that acks of this number speak of: a subscription's, or a destination's own."""
         subscriber = self.by_number.get(number)
         if subscriber is None:
             return self._index.lane(number, priority)
@@ -132,13 +132,16 @@ class Subscriptions:
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self, state: State) -> State:
-        """Put into a state what must be known of subscriptions."""
+        """Put into a state what must be known of subscriptions, and return it."""
         state.subscriptions = [found.facts for found in self.by_number.values() if found.is_durable]
         state.next_number = self.next_number
         return state
 
     def apply(self, state: State) -> None:
-        """Those that a state names exist, and no others. REQUIRES: its destinations are seen, its lanes skipped to."""
+        """Keep the subscriptions that a state names, and no others.
+
+        REQUIRES: its destinations are registered, its lanes skipped to.
+        """
         named = {facts.number for facts in state.subscriptions}
         for number in [number for number in self.by_number if number not in named]:
             self.unsubscribe(number)
@@ -147,7 +150,7 @@ class Subscriptions:
         self.next_number = max(self.next_number, state.next_number)
 
     def backlogs(self) -> Iterator[Backlog]:
-        """What the durable ones have not acknowledged, for the root of a checkpoint."""
+        """Yield what the durable ones have not acknowledged, for the root of a checkpoint."""
         for subscriber in self.by_number.values():
             if subscriber.is_durable:
                 for lane in filter(None, subscriber.lanes):
@@ -167,7 +170,7 @@ class Subscriptions:
 
     @property
     def touched_blocks(self) -> int:
-        """How many blocks hold something that may not be needed any more."""
+        """Blocks that hold something that may not be needed any more."""
         return sum(lane.touched.count for lane in self._lanes())
 
     def sweep(self, blocks: int = SEQUENCE_MAX) -> bool:

@@ -1,13 +1,10 @@
 """A topic's lane, and what each subscription has not acknowledged of it.
 
-The places of a topic's messages are in its lane's blocks, once. A
-subscription has a set of sequences and nothing else: what it has not
-acknowledged. Its own acks name its number, so the journal tells who is done
-with what. A message leaves the topic's lane, and frees its data log, when no
-subscription needs it; `sweep` finds that out block by block, before each
-checkpoint. Sending costs the same however many subscriptions there are: what
-was sent since a subscription was last looked at is pending for it, and added
-when somebody looks.
+The places of a topic's messages are in its lane's blocks, once. A subscription has a set of sequences and nothing else:
+what it has not acknowledged. Its own acks name its number, so the journal tells which subscription is done with what. A
+message leaves the topic's lane, and frees its data log, when no subscription needs it; `sweep` finds that out block by
+block, before each checkpoint. Sending costs the same however many subscriptions there are: what was sent since a
+subscription last caught up is pending for it, and is added when somebody asks.
 """
 
 from __future__ import annotations
@@ -31,13 +28,13 @@ from .pending_lane import PENDING_SLOTS, JournaledLane
 from .sequence_bitmap import FULL_BLOCK, SequenceBitmap
 
 _NOTHING: Final = SequenceBitmap()
-"""What is pending for those that were not looked at since something was sent. Nobody adds to it."""
+"""The set of those that have not caught up since something was sent. Nobody adds to it."""
 NO_RECORD = 0
-"""As the data log of an ack: no record says it, and none has to be kept for it."""
+"""The data log of an ack that no record tells, so that none has to be kept for it."""
 
 
 class TopicLane(Lane):
-    """What at least one subscription of the topic may still need. The state lock guards it."""
+    """The messages that at least one subscription of the topic may still need. The state lock guards it."""
 
     __slots__ = ("subscribers", "sent_bytes", "touched")
 
@@ -45,20 +42,20 @@ class TopicLane(Lane):
         super().__init__(cache, uses, destination, priority)
         self.is_unread = True
         self.subscribers: dict[int, SubscriptionLane] = {}
-        """By number of the subscription."""
+        """Number of the subscription -> its lane."""
         self.sent_bytes = 0
-        """Of all that was added since this object was made."""
+        """Content bytes of all that was added since this object was made."""
         self.touched = SequenceSet()
         """Blocks of which something may not be needed any more."""
 
-    def take_over(self, lane: Lane) -> None:
-        """Be that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
+    def replace(self, lane: Lane) -> None:
+        """Become that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
-        """As of every lane; what nobody subscribed to is gone at once."""
+        """Give the next sequence to a message that lies there; without subscriptions it is gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + 1)
             return self.next_sequence - 1
@@ -66,7 +63,7 @@ class TopicLane(Lane):
         return super().add_one(data_log, offset, length, use)
 
     def add_slice(self, data_log: int, offset: int, lengths: list[int], use: DataLogUse) -> int:
-        """As of every lane; what nobody subscribed to is gone at once."""
+        """Give the next sequences to the messages of a record; without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return self.next_sequence - len(lengths)
@@ -74,7 +71,7 @@ class TopicLane(Lane):
         return super().add_slice(data_log, offset, lengths, use)
 
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
-        """As of every lane; what nobody subscribed to is gone at once."""
+        """Give the next sequences to messages that are a record each; without subscriptions they are gone at once."""
         if self.is_unread:
             self.skip_to(self.next_sequence + len(lengths))
             return
@@ -82,7 +79,7 @@ class TopicLane(Lane):
         super().add_singles(data_log, offsets, lengths, use)
 
     def skip_to(self, sequence: int) -> None:
-        """Whatever lies between here and there is pending for nobody."""
+        """Leave whatever lies between here and there pending for nobody."""
         if sequence <= self.next_sequence:
             return
         for subscriber in self.subscribers.values():
@@ -92,9 +89,10 @@ class TopicLane(Lane):
             subscriber.next_sequence = sequence
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """First..last are for nobody, by a record in ack_data_log. What was not sent before is passed over for good.
+        """Take first..last out for everybody, by a record in ack_data_log. What was not sent before is passed over for
+        good.
 
-        Returns how many of them were pending. O(blocks * subscriptions).
+        Return how many of them were pending. O(blocks * subscriptions).
         """
         known = min(last, self.next_sequence - 1)
         removed = 0
@@ -106,12 +104,14 @@ class TopicLane(Lane):
         return removed
 
     def move(self, data_log: int, offset: int, first: int, lengths: list[int]) -> None:
-        """As of every lane. A needs record follows in the journal, so whoever replays it learns who needs them."""
+        """Let sequences lie in a copy there. A needs record goes with it in the journal, so that replay learns who
+        needs them.
+        """
         super().move(data_log, offset, first, lengths)
         self.touched.add(first >> BLOCK_SHIFT, first >> BLOCK_SHIFT)
 
     def needs(self, first: int, last: int) -> list[Survivors]:
-        """What of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
+        """Return what of first..last, sequences of one block, each subscription needs, by number. O(subscriptions)."""
         found: list[Survivors] = []
         base = first >> BLOCK_SHIFT << BLOCK_SHIFT
         cover = ones(first - base, last - base)
@@ -121,7 +121,7 @@ class TopicLane(Lane):
         return found
 
     def restate(self, first: int, last: int, needs: Iterable[Survivors]) -> None:
-        """Of first..last, sequences of one block, each subscription needs what is named and nothing else."""
+        """Let each subscription need what is named of first..last, sequences of one block, and nothing else."""
         number = first >> BLOCK_SHIFT
         block = self.block(number)
         known = ~block.gone & ((1 << len(block.lengths)) - 1) if block is not None else 0
@@ -135,7 +135,7 @@ class TopicLane(Lane):
         self.touched.add(number, number)
 
     def touch_all(self) -> None:
-        """Nothing is known of what is needed: the next sweep looks at every block."""
+        """Let the next sweep look at every block, because nothing is known of what is needed."""
         for first, last in self.blocks:
             self.touched.add(first, last)
 
@@ -162,10 +162,10 @@ class TopicLane(Lane):
 
 
 class SubscriptionLane(JournaledLane):
-    """What one subscription has not acknowledged of its topic's lane: the same questions, answered for it alone.
+    """A topic's lane as one subscription sees it: what it has not acknowledged.
 
-    `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of
-    the last `catch_up`. The state lock guards it.
+    `number` and `destination` are the subscription's, sequences and places the topic's. The counters are those of the
+    last `catch_up`. The state lock guards it.
     """
 
     __slots__ = ("topic", "pending", "first_sequence", "_sent_bytes")
@@ -181,7 +181,7 @@ class SubscriptionLane(JournaledLane):
         topic.is_unread = False
 
     def catch_up(self) -> None:
-        """Take in what was sent since. O(blocks of that)."""
+        """Take in what was sent since the last time. O(blocks of that)."""
         topic = self.topic
         if topic.next_sequence > self.next_sequence:
             if self.pending is _NOTHING:
@@ -193,7 +193,7 @@ class SubscriptionLane(JournaledLane):
             self._sent_bytes = topic.sent_bytes
 
     def end(self) -> None:
-        """The subscription is no more: nothing is pending, now and for ever."""
+        """End with the subscription: nothing is pending, now and for ever."""
         self.catch_up()
         for first, last in self.pending.blocks:
             self.topic.touched.add(first, last)
@@ -205,9 +205,9 @@ class SubscriptionLane(JournaledLane):
         self.earliest = self.topic.earliest
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
-        """First..last are acknowledged for this subscription, by a record in ack_data_log or by NO_RECORD.
+        """Acknowledge first..last for this subscription, by a record in ack_data_log or by NO_RECORD.
 
-        Returns how many of them were pending. O(blocks).
+        Return how many of them were pending. O(blocks).
         """
         self.catch_up()
         removed = 0
@@ -236,7 +236,7 @@ class SubscriptionLane(JournaledLane):
         return mask.bit_count()
 
     def restate(self, number: int, cover: int, needed: int) -> None:
-        """Of what cover has of a block, needed is pending, which the topic's lane has, and nothing else is."""
+        """Let `needed`, which the topic's lane has, be pending of what `cover` has of a block, and nothing else."""
         self.catch_up()
         before = self.pending.mask(number) & cover
         if surplus := before & ~needed:
@@ -259,7 +259,9 @@ class SubscriptionLane(JournaledLane):
         return sequence in self.pending
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None at
+        the end.
+        """
         self.catch_up()
         number = self.pending.next_block(sequence >> BLOCK_SHIFT)
         while number is not None:
@@ -293,7 +295,7 @@ class SubscriptionLane(JournaledLane):
         )
 
     def mask(self, number: int) -> int:
-        """What of a block is pending, likewise."""
+        """Return what of a block is pending, with what was sent since the last catch_up."""
         mask, base = self.pending.mask(number), number << BLOCK_SHIFT
         low, high = max(self.next_sequence - base, 0), min(self.topic.next_sequence - 1 - base, BLOCK_MASK)
         return mask | ones(low, high) if low <= high else mask

@@ -1,11 +1,9 @@
-"""Taking over: what import sets bring becomes messages of the store, each once, whatever is killed meanwhile.
+"""Ingestion: what import sets bring becomes messages of the store, each once, whatever is killed meanwhile.
 
-Done at open, under the directory's lock, before anybody is served. A set is
-verified from end to end before its first message is taken; then its messages
-are appended like any other, in slices with the flag IMPORTED. Slice and
-progress are one record, so a crash in the middle goes on with the next message.
-A set whose last message is synced is retired; the journal remembers its load
-id, so that neither a crash before that nor a second set brings it again.
+It is done at open, under the directory's lock, before anybody is served. A set is verified from end to end before its
+first message is taken; then its messages are appended like any other, in slices with the flag IMPORTED. Slice and
+progress are one record, so a crash in the middle goes on with the next message. A set whose last message is synced is
+retired; the journal remembers its load id, so that neither a crash before that nor a second set brings it again.
 """
 
 from __future__ import annotations
@@ -49,29 +47,31 @@ class _Refused(Exception):
 
 
 class _Waits(Exception):
-    """It can't go on now; the next open tries again."""
+    """Ingestion can't go on now; the next open tries again."""
 
 
-def open_and_take_over(
+def open_and_ingest(
     disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
-    """Open the store, and take over what waits for it. As `MessageStore.open` and `take_over`."""
+    """Open the store, and ingest the sets that wait for it. Errors are those of `MessageStore.open` and
+    `ingest_sets`.
+    """
     recovery = store.open()
     try:
-        imports = take_over(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
+        imports = ingest_sets(disk, store, state_lock, account, message_bytes_max=message_bytes_max)
     except ForebayError:
         store.close()
         raise
     return replace(recovery, imports=imports)
 
 
-def take_over(
+def ingest_sets(
     disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
-    """Take over all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
+    """Ingest all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
 
-    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused.
-    A set that cannot be taken is named, and does not keep the others. StoreFailed: the journal failed.
+    account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that cannot
+    be taken is named, and does not keep the others. StoreFailed: the journal failed.
     """
     try:
         names = disk.list(IMPORT)
@@ -81,7 +81,7 @@ def take_over(
     for name in names:
         load_id = import_load_id(name, PUBLISHED)
         if load_id is not None:
-            reports.append(_reported(_TakeOver(disk, store, state_lock, account, load_id, message_bytes_max).run()))
+            reports.append(_reported(_Ingestion(disk, store, state_lock, account, load_id, message_bytes_max).run()))
     if any(report.problem is None for report in reports):
         try:
             forget_taken(disk, frozenset(mark.load_id for mark in store.imports))
@@ -98,8 +98,8 @@ def _reported(report: ImportReport) -> ImportReport:
     return report
 
 
-class _TakeOver:
-    """Of one load."""
+class _Ingestion:
+    """The ingestion of one load."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _TakeOver:
         )
 
     def _write(self, mark: ImportMark) -> None:
-        """Say in the journal how far it is: what was counted so far counts no more."""
+        """Record how far the load is, so that what was counted so far counts no more."""
         store = self._store
         with self._lock, store.journal.uninterrupted():
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
@@ -215,7 +215,7 @@ class _TakeOver:
             return store.index.lane(number, priority)
 
     def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
-        """REQUIRES: state lock."""
+        """Append messages that count as taken from this load. REQUIRES: state lock."""
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)

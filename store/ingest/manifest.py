@@ -29,7 +29,7 @@ from .part import PartFacts
 
 MANIFEST_VERSION: Final = 1
 PARTS_MAX: Final = 65_536
-"""Of one set: a manifest is at most 2 MiB."""
+"""Parts of one set: a manifest is at most 2 MiB."""
 
 LEASE_MS: Final = 24 * 3600 * 1000
 """A part that no manifest names is swept when it is older: until then its load may be under way."""
@@ -47,7 +47,7 @@ _BYTES_MAX: Final = _HEAD.size + 100 + PARTS_MAX * _PART.size + _CRC.size
 
 
 class Manifest(NamedTuple):
-    """All that belongs to a set, in the order in which it is taken over."""
+    """The content of a set, in the order in which it is ingested."""
 
     load_id: str
     set_id: bytes
@@ -59,7 +59,7 @@ class Manifest(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all parts."""
+        """Bytes of all parts."""
         return sum(part.size_bytes for part in self.parts)
 
 
@@ -71,7 +71,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, load_id: str) -> Manifest:
-    """RecordDamaged unless these are the bytes of the manifest of that load."""
+    """Return the manifest of that load. RecordDamaged unless these are its bytes."""
     if len(data) < _HEAD.size + _CRC.size or crc32(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise RecordDamaged("the manifest does not verify")
     magic, version, set_id, messages, count, id_bytes = _HEAD.unpack_from(data)
@@ -95,7 +95,7 @@ def decode_manifest(data: bytes, load_id: str) -> Manifest:
 
 
 def read_manifest(disk: Disk, load_id: str, state: str = PUBLISHED) -> Manifest:
-    """RecordDamaged where it does not verify; FileNotFoundError without one."""
+    """Return the manifest of a load. RecordDamaged where it does not verify; FileNotFoundError without one."""
     file = disk.open_for_reading(import_name(load_id, state))
     try:
         if file.size() > _BYTES_MAX:
@@ -111,7 +111,9 @@ def published(disk: Disk) -> list[str]:
 
 
 def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
-    """(PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or refused by the store."""
+    """Return (PUBLISHED or TAKEN, the manifest) of a load that was published before. None: not, or the store
+    refused it.
+    """
     for state in (PUBLISHED, TAKEN):
         with suppress(FileNotFoundError):
             return state, read_manifest(disk, load_id, state)
@@ -155,7 +157,7 @@ def _check_size(disk: Disk, set_id: bytes, part: PartFacts) -> None:
 
 
 def retire(disk: Disk, load_id: str, state: str, parts: Iterable[str]) -> None:
-    """The store has all of a load, or refuses it: these parts go, and its manifest says so from then on.
+    """Remove the parts of a load that the store has, or refuses, and let its manifest say so.
 
     In that order: a crash leaves no part without a manifest that names it.
     """
@@ -204,7 +206,7 @@ def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
 
 
 def _is_old(disk: Disk, name: str, now_ms: int) -> bool:
-    """By what its header says; one without a header that verifies is nobody's."""
+    """Return whether a part is old by its header; one without a header that verifies is nobody's."""
     file = disk.open_for_reading(name)
     try:
         return decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).created + LEASE_MS < now_ms

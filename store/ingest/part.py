@@ -54,7 +54,7 @@ PART_BYTES_MAX: Final = 256 << 20
 """A part is ended at that size; one message may reach beyond it."""
 
 GATHERED_BYTES_MAX: Final = 1 << 20
-"""So much is held by a writer, together with 200 bytes a message, until slices are full."""
+"""Bytes that a writer holds, together with 200 bytes a message, until slices are full."""
 
 DESTINATIONS_MAX: Final = 16_384
 """Queues of one part."""
@@ -68,7 +68,7 @@ _EPOCH: Final = 1
 
 
 class PartFacts(NamedTuple):
-    """What a manifest says of a part. number: its place in the set. nonce: of the attempt that wrote it."""
+    """The facts that a manifest tells of a part. number: its place in the set. nonce: of the attempt that wrote it."""
 
     number: int
     nonce: int
@@ -121,7 +121,7 @@ class PartsWriter:
         self._destinations: dict[str, int] = {}
 
     def add(self, destination: str, priority: int, timestamp: int, properties: bytes, body: bytes) -> None:
-        """One message, checked by the caller. OSError: the disk took it not."""
+        """Add one message, checked by the caller. OSError: the disk did not take it."""
         size = len(properties) + len(body)
         lane = destination, priority
         gathered = self._gathered.get(lane)
@@ -256,7 +256,7 @@ class PartReader:
         self._charge = 0
 
     def __iter__(self) -> Iterator[ImportedSlice]:
-        """All slices, each whole and verified. PartDamaged names the place; OSError: the disk could not read."""
+        """Yield all slices, each whole and verified. PartDamaged names the place; OSError: the disk could not read."""
         place = 0
         number = self._facts.number
         try:
@@ -310,7 +310,7 @@ class PartReader:
             raise RecordDamaged("it belongs to another set or attempt")
 
     def _header(self, file: File, place: int, records: int) -> Header:
-        """The next record's, of which no more is believed than that it may be read."""
+        """Return the next record's header, of which no more is believed than that it may be read."""
         header = decode_header(file.read(place, HEADER_BYTES))
         if header.kind == MESSAGE:
             content_max = self._message_bytes_max

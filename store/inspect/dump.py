@@ -1,8 +1,7 @@
-"""Dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
+"""The dump: a journal as rows of plain values that JSON can say, a row a record and a row a message of a slice.
 
-Bodies are never among them, headers only on request. What does not verify
-becomes a row of its own. Nothing is written, and a process may own the
-journal meanwhile.
+Bodies are never among them, headers only on request. What does not verify becomes a row of its own. Nothing is written,
+and a process may own the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -50,20 +49,20 @@ from .facts import plain_value
 
 Row = dict[str, Any]
 Names = dict[int, str | Subscription]
-"""Of each number: the name of a destination, or a subscription."""
+"""Number -> the name of a destination, or a subscription."""
 
 _PIECE_BYTES: Final = 1 << 20
 
 
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
-    """Every record in journal order. A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live
-    process may leave at the end of the journal.
+    """Yield every record in journal order.
 
+    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal.
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
     names, or numbers where no record before names them. A message that was moved has a row for each place where it
     still lies, all but the first with `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or
-    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats
-    that JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
+    `delay_ms`, which counts from the commit of its transaction. Bytes in headers are {"base64": ...}, and floats that
+    JSON has no number for {"float": "inf"}. Reads each data log once, and messages with headers a second time.
     """
     names: Names = {}
     torn: list[Row] = []
@@ -200,7 +199,7 @@ def _content(payload: Payload, names: Names) -> Row:
 
 
 def _named(number: int, names: Names) -> Row:
-    """A queue or topic, or a subscription and its topic."""
+    """Return the columns that name a queue or topic, or a subscription and its topic."""
     name = names.get(number, number)
     if isinstance(name, Subscription):
         return {"destination": names.get(name.topic, name.topic), "subscription": name.name}

@@ -1,8 +1,8 @@
-"""Facts: what each record of a journal says, as plain rows: one a message, one a run of sequences, else one a record.
+"""Facts: what each record of a journal says, as plain rows: one a message, one a run of sequences, else one a
+record.
 
-Everything that asks about a journal as a whole reads it as these rows. Bodies
-are among them on request only. They come from the data logs alone, and each
-data log is enough by itself: it begins with the names of all that exists.
+Everything that asks about a journal as a whole reads it as these rows. Bodies are among them on request only. They come
+from the data logs alone, and each data log is enough by itself: it begins with the names of all that exists.
 """
 
 from __future__ import annotations
@@ -46,32 +46,34 @@ RELOCATE: Final = "relocate"
 
 
 class Fact(NamedTuple):
-    """One row. What a record does not say is None."""
+    """A row. What a record does not say is None."""
 
     offset: int
-    """Of the record, which several rows may share."""
+    """Offset of the record, which several rows may share."""
     length: int
-    """Of the whole record."""
+    """Bytes of the whole record."""
     kind: str
     destination: str | None = None
     sequence: int | None = None
-    """Of the message, or the first of the run. None in a transaction: the rows of its commit number its slices."""
+    """Sequence of the message, or the first of the run. None in a transaction: the rows of its commit number its
+    slices.
+    """
     message_id: str | None = None
     timestamp: int | None = None
-    """When it was sent, in ms since 1970."""
+    """Time at which it was sent, in ms since 1970."""
     priority: int | None = None
     expires_at: int | None = None
     transaction: str | None = None
     subscription: str | None = None
     producer: str | None = None
     messages: int | None = None
-    """How many the row stands for."""
+    """Messages that the row stands for."""
     content_bytes: int | None = None
-    """Of the message: headers and body."""
+    """Bytes of the message: headers and body."""
     headers: str | None = None
-    """On request, as a JSON object: {} where it has none."""
+    """Headers on request, as a JSON object: {} where it has none."""
     body: bytes | None = None
-    """On request."""
+    """Body on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ _NAMING_KINDS: Final = frozenset((DESTINATION, SUBSCRIBE, STATE))
 
 
 class Names:
-    """What the numbers of destinations and subscriptions stand for, as far as a data log told."""
+    """The names that the numbers of destinations and subscriptions stand for, as far as a data log told."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -107,7 +109,7 @@ class Names:
                 self._subscriptions |= {subscription.number: subscription for subscription in state.subscriptions}
 
     def of(self, number: int) -> tuple[str, str | None]:
-        """(destination, subscription or None); the number itself where no name was told."""
+        """Return (destination, subscription or None); the number itself where no name was told."""
         subscription = self._subscriptions.get(number)
         if subscription is not None:
             return self._names.get(subscription.topic, str(subscription.topic)), subscription.name
@@ -116,12 +118,12 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of a journal is asked for."""
+    """The columns and rows that are asked for."""
 
     bodies: bool = False
-    """Headers and bodies too; their checksums are verified."""
+    """Whether rows have headers and bodies too; their checksums are verified."""
     relocated: bool = False
-    """Also the copies that relocation made of messages: one message has several rows then."""
+    """Whether there are rows of the copies that relocation made: one message has several rows then."""
 
 
 def facts_of(
@@ -134,11 +136,11 @@ def facts_of(
     next_sequence: int | None = None,
     is_newest: bool = True,
 ) -> Iterator[Fact | Unread]:
-    """The rows of one data log in order, and each part that gave none. Every byte is verified.
+    """Yield the rows of one data log in order, and each part that gave none. Every byte is verified.
 
-    is_newest: the journal ends in it, where something does not verify that no record knows to be durable: opening
-    cuts there. offset, next_sequence: begin at that record instead of the first. A message whose body does not verify
-    gives no row where bodies are asked for.
+    is_newest: the journal ends in it, where something does not verify that no record knows to be durable: opening cuts
+    there. offset, next_sequence: begin at that record instead of the first. A message whose body does not verify gives
+    no row where bodies are asked for.
     """
     names = Names() if names is None else names
     durable: int | None = None
@@ -159,7 +161,7 @@ def facts_of(
 
 
 def rows_of(found: Found, file: File, store_id: bytes, names: Names, wanted: Wanted) -> Iterator[Fact | Unread]:
-    """The rows of one record whose head verifies. RecordDamaged when it says what cannot be."""
+    """Yield the rows of one record whose head verifies. RecordDamaged when it says what cannot be."""
     record = found.header
     if record.kind == MESSAGE:
         if wanted.relocated or not record.flags & RELOCATED:
@@ -210,7 +212,7 @@ def _messages(found: Found, file: File, store_id: bytes, names: Names, wanted: W
 
 
 class Told(NamedTuple):
-    """What a message's properties say."""
+    """The facts that a message's properties tell."""
 
     headers: Headers
     message_id: str | None
@@ -219,7 +221,7 @@ class Told(NamedTuple):
 
 
 def told_by(properties: bytes) -> Told:
-    """RecordDamaged when the bytes are no properties."""
+    """Return what properties tell. RecordDamaged when the bytes are no properties."""
     headers, message_id = decode_properties(properties)
     expires_at = times_of(properties).expires_at or None
     named = own_identity(properties)
@@ -227,12 +229,14 @@ def told_by(properties: bytes) -> Told:
 
 
 def headers_text(headers: Headers) -> str:
-    """As a JSON object. Bytes are {"base64": ...}, and floats that JSON has no number for {"float": "inf"}."""
+    """Return headers as a JSON object. Bytes are {"base64": ...}, and floats that JSON has no number for {"float":
+    "inf"}.
+    """
     return json.dumps({name: plain_value(value) for name, value in headers.items()}, ensure_ascii=False)
 
 
 def plain_value(value: HeaderValue) -> object:
-    """What JSON can say of a header's value, so that nothing of it is lost."""
+    """Return what JSON can say of a header's value, so that nothing of it is lost."""
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     if isinstance(value, float) and not isfinite(value):

@@ -1,9 +1,8 @@
-"""Onlooker: the index that opening a store would make, made by one who neither owns nor changes it.
+"""A read-only open: the index that opening a store would make, for one who neither owns nor changes it.
 
-It replays the journal as recovery does, from the data logs alone, into blocks
-in RAM, about 11 bytes a pending message. A process may be writing meanwhile:
-where the newest data log stops making sense is the end. What recovery would
-refuse is refused here as well.
+The journal is replayed as recovery does it, from the data logs alone, into blocks in RAM, about 11 bytes a pending
+message. A process may be writing meanwhile: where the newest data log stops making sense is the end. What recovery
+would refuse is refused here as well.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from ..account import Unlimited
 from ..disk.disk import Disk, File
@@ -34,31 +33,31 @@ from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
 from ..recovery.opening import find_store_id
 from ..recovery.recovery import JournalEnd, JournalTail, Recovery
-from ..transactions import Transactions
+from ..transactions import Branches
 
 TRIES_MAX: Final = 4
-"""So often a look is begun while the owner deletes data logs under it; then the one that is gone is named."""
+"""Attempts while the owner deletes data logs meanwhile; then the one that is gone is named."""
 HELD_FILES_MAX: Final = 256
-"""So many data logs are held open from the listing on, so that they stay readable when their names go."""
+"""Data logs held open from the listing on, so that they stay readable when their names go."""
 
 _INDEX_BYTES: Final = 1 << 50
-"""So much room that no block must ever leave RAM."""
+"""Size of the block cache: no block must ever leave RAM."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOnlyStore:
-    """What was there. sizes: bytes of each data log."""
+    """A store as a read-only open found it. sizes: bytes of each data log."""
 
     retention: RetentionReasons
     sizes: dict[int, int]
     index: Index
-    """All blocks are in RAM."""
+    """The index, with all blocks in RAM."""
     subscriptions: Subscriptions
     destinations: dict[int, Destination]
     duplicates: Deduplication
-    """Of each producer whose ids count once, the last id."""
+    """The last id of each producer whose ids count once."""
     reader: Callable[[int], tuple[File, int]]
-    """An open file of a data log, and its salt."""
+    """Data log -> an open file of it, and its salt."""
 
 
 def open_read_only(disk: Disk, now_ms: int = 0) -> ReadOnlyStore:
@@ -78,9 +77,10 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     index = Index(Unlimited(), _INDEX_BYTES, _no_block)
     held = _ReadOnlyDisk(disk)
     try:
-        transactions, subscriptions = Transactions(index), Subscriptions(index)
+        subscriptions = Subscriptions(index)
         duplicates = Deduplication(window_of=lambda name: 1, most_bytes=_INDEX_BYTES)
-        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, transactions, duplicates)
+        branches = Branches(duplicates)
+        parts = StoreParts(held, MemoryMetadataStore(), index, subscriptions, branches, duplicates)
         recovery = Recovery(parts, None, find_store_id(disk) or b"", _no_checkpoint, tail=_ForeignTail(held))
         found = recovery.run()
     finally:
@@ -93,7 +93,7 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:
         index.use(data_log)
-    lock, undecided = threading.Lock(), transactions.data_logs()
+    lock, undecided = threading.Lock(), branches.data_logs()
     leases = read_leases(disk, now_ms)
     retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
@@ -110,13 +110,13 @@ def _no_checkpoint(position: int, epoch: int, state: State) -> None:
 class _ForeignTail(JournalTail):
     """The end of a journal that another process may be writing: nothing is changed there."""
 
-    may_cut = False
+    may_cut: ClassVar[bool] = False
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
-        """See JournalTail."""
+        """Return whether the owner is writing there, by a second look at what is whole behind the end."""
         data_log, offset = end.position >> OFFSET_BITS, end.position & OFFSET_MASK
         header = headers.get(data_log)
         rest = [found for found in end.rest if headers[found] is not None]
@@ -134,7 +134,9 @@ class _ForeignTail(JournalTail):
 
 
 class _ReadOnlyFile:
-    """A file of somebody else: syncing it is his business, and everything else that is not reading is a mistake."""
+    """A file of somebody else: syncing is its owner's business, and everything else that is not reading is a
+    mistake.
+    """
 
     def __init__(self, file: File) -> None:
         self.read = file.read
@@ -146,7 +148,7 @@ class _ReadOnlyFile:
         self._close()
 
     def sync(self) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def append(self, data: bytes) -> None:
         raise AssertionError("a read-only store writes nothing")
@@ -162,14 +164,14 @@ class _ReadOnlyFile:
 
 
 class _HeldFile(_ReadOnlyFile):
-    """One that stays open until the look is over."""
+    """A file that stays open until the replay is over."""
 
     def close(self) -> None:
-        """Later."""
+        """Leave the file open until the replay is over."""
 
 
 class _ReadOnlyDisk:
-    """The same for a disk."""
+    """A disk of somebody else, on which nothing may be changed."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -178,7 +180,10 @@ class _ReadOnlyDisk:
         self.free_bytes = disk.free_bytes
 
     def list(self, directory: str) -> list[str]:
-        """Of the journal, with the oldest data logs opened at once. FileNotFoundError: one has gone already."""
+        """Return the names in a directory; of the journal, open the oldest data logs at once.
+
+        FileNotFoundError: one has gone already.
+        """
         names = self._disk.list(directory)
         if directory == JOURNAL:
             data_logs = [data_log_name(data_log) for data_log in sorted(filter(None, map(data_log_id, names)))]
@@ -200,7 +205,7 @@ class _ReadOnlyDisk:
         return _HeldFile(held) if held is not None else _ReadOnlyFile(self._disk.open_for_reading(name))
 
     def sync_directory(self, name: str) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def make_directory(self, name: str) -> None:
         raise AssertionError("a read-only store writes nothing")

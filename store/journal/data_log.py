@@ -69,7 +69,7 @@ class DataLogHeader(NamedTuple):
 
 
 class UnknownVersion(Exception):
-    """A newer format: the file is left as it is. Internal: the store names it."""
+    """A data log of a newer format: the file is left as it is. Internal: the store names it."""
 
 
 def encode_header(header: DataLogHeader) -> bytes:
@@ -79,7 +79,9 @@ def encode_header(header: DataLogHeader) -> bytes:
 
 
 def decode_data_log_header(data: bytes) -> DataLogHeader:
-    """RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion when of a newer format."""
+    """Return the header. RecordDamaged unless these are the first 64 bytes of a data log; UnknownVersion for a
+    newer format.
+    """
     if len(data) < DATA_LOG_HEADER_BYTES:
         raise RecordDamaged("the data log's header is incomplete")
     magic, version, size, salt, store_id, data_log, epoch, first, created, crc = _FILE_HEADER.unpack_from(data)
@@ -95,7 +97,7 @@ def decode_data_log_header(data: bytes) -> DataLogHeader:
 
 
 def directory_payload(offsets: array[int], directory_offset: int) -> bytes:
-    """offsets: of all records before it, as array("I"). O(1) objects, however many."""
+    """Encode a directory. offsets: of all records before it, as array("I"). O(1) objects, however many."""
     if sys.byteorder == "big":
         offsets = offsets[:]
         offsets.byteswap()
@@ -111,7 +113,7 @@ offset of each message's record, bytes of its content).
 
 
 class Walk:
-    """Walks the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
+    """A walk over the records of a data log. After the iteration, `end` and `problem` say where and why it stopped."""
 
     def __init__(
         self,
@@ -139,7 +141,7 @@ class Walk:
         """Offset of the chunk."""
 
     def __iter__(self) -> Iterator[tuple[int, Header, bytes]]:
-        """Yields (offset, header, head): all bytes of the record but a slice's messages."""
+        """Yield (offset, header, head): all bytes of the record but a slice's messages."""
         while not self.is_sealed:
             chunk, at = self._chunk, self.end - self._base
             if at + HEADER_BYTES > len(chunk):
@@ -172,10 +174,11 @@ class Walk:
             yield offset, header, head
 
     def gather(self, most: int) -> list[Plain]:
-        """At most so many plain records that follow here, verified as the iteration does; it goes on behind them.
+        """Return up to that many plain records that follow here, verified as the iteration does, which goes on behind
+        them.
 
-        Ends at whatever is not plain and perfect, and at the end of what is in RAM: that is left to the iteration.
-        Six times as fast.
+        The gathering ends at whatever is not plain and perfect, and at the end of what is in RAM: that is left to the
+        iteration. Six times as fast.
         """
         found: list[Plain] = []
         chunk, base, salt, epoch = self._chunk, self._base, self._salt, self.epoch
@@ -268,7 +271,7 @@ class Walk:
 
 
 def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tuple[int, Header]]:
-    """(offset, header) of each record with an intact head at or behind offset, wherever it begins.
+    """Yield (offset, header) of each record with an intact head at or behind offset, wherever it begins.
 
     What lies inside a record that is whole is not looked at. Cost: reads the
     rest of the file once, those records' messages twice, and 2 KiB more for
@@ -292,7 +295,7 @@ def find_records(file: File, header: DataLogHeader, offset: int) -> Iterator[tup
 
 
 def _head_in(window: ForwardReader, place: int, salt: int, size: int) -> Header | None:
-    """The header of the record that begins at place; None when none does whose head verifies."""
+    """Return the header of the record that begins at `place`; None when none does whose head verifies."""
     if not window.reach(place + HEADER_BYTES):
         return None
     try:
@@ -335,16 +338,17 @@ def crc_of(file: File, offset: int, length: int, crc: int = 0) -> int:
 
 
 def attested_behind(file: File, header: DataLogHeader, offset: int) -> int:
-    """The greatest durable position in any intact record at or behind offset. 0: none. Cost: that of find_records.
+    """Return the greatest durable position in any intact record at or behind offset; 0: none. Cost: that of
+    find_records.
 
-    What a torn tail and corruption have in common is that the walk stops;
-    a later record that knew this place to be durable tells them apart.
+    A torn tail and corruption have in common that the walk stops; a later record that knew this place to be durable
+    tells them apart.
     """
     return max((found.durable for _, found in find_records(file, header, offset)), default=0)
 
 
 def record_at(file: File, header: DataLogHeader, offset: int) -> tuple[Header, bytes] | None:
-    """The header and head of the record that begins there; None when none does whose head verifies."""
+    """Return the header and head of the record that begins there; None when none does whose head verifies."""
     try:
         record = decode_header(file.read(offset, HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
         if offset + record.length > file.size() or record.head_bytes > _HEAD_BYTES_MAX:
@@ -374,7 +378,10 @@ def seal_of(file: File, header: DataLogHeader) -> tuple[int, Header, bytes] | No
 
 
 def used_bytes(file: File, offset: int) -> int:
-    """Bytes behind offset up to the last that is not zero: preallocated space is no loss. Reads the file to its end."""
+    """Return the bytes behind offset up to the last that is not zero: preallocated space is no loss.
+
+    Reads the file to its end.
+    """
     used = 0
     base = offset
     while chunk := file.read(offset, _CHUNK_BYTES):
@@ -386,7 +393,9 @@ def used_bytes(file: File, offset: int) -> int:
 
 
 def _used(chunk: bytes) -> int:
-    """Bytes up to the last that is not zero. Zeros in whole pieces are compared, forty times as fast as stripped."""
+    """Return the bytes up to the last that is not zero. Zeros in whole pieces are compared, forty times as fast as
+    stripped.
+    """
     end = len(chunk)
     while end >= _PIECE_BYTES and chunk[end - _PIECE_BYTES : end] == _ZEROS:
         end -= _PIECE_BYTES

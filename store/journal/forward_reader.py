@@ -1,11 +1,9 @@
-"""A file read forward once, with the checksum of any stretch of it at hand: what a search behind damage looks through.
+"""A file read forward once, with the checksum of any stretch of it at hand: for a search behind damage.
 
-Whoever chose the bytes that are searched may have put thousands of headers
-into them, each of a long record. To take the checksum of each such stretch
-byte by byte would cost the square of the file's size. A CRC is linear, so
-that of any stretch follows from those of the two beginnings of the file that
-end where it begins and where it ends: each byte is read once, and a stretch
-costs two pieces of 1 KiB and a few multiplications.
+A hostile body may hold thousands of headers, each of a long record. To take the checksum of each such stretch byte by
+byte would cost the square of the file's size. A CRC is linear, so that of any stretch follows from those of the two
+beginnings of the file that end where it begins and where it ends: each byte is read once, and a stretch costs two
+pieces of 1 KiB and a few multiplications.
 """
 
 from __future__ import annotations
@@ -21,12 +19,12 @@ _READ_BYTES: Final = 1 << 16
 
 _POLYNOMIAL: Final = 0xEDB88320
 _TOP: Final = 1 << 31
-"""In this order of bits, the polynomial 1."""
+"""The polynomial 1, in this order of bits."""
 _MASK: Final = (1 << 32) - 1
 
 
 class ForwardReader:
-    """Bytes of a file from an offset on. It moves forward only."""
+    """The bytes of a file from an offset on, read forward only."""
 
     def __init__(self, file: File, offset: int) -> None:
         self._file = file
@@ -61,7 +59,7 @@ class ForwardReader:
         self.begin = begin
 
     def checksum(self, begin: int, end: int, initial: int) -> int:
-        """What crc32 gives for the bytes from begin to end, which are held, when it goes on from initial.
+        """Return what crc32 gives for the bytes from begin to end, which are held, when it goes on from `initial`.
 
         Up to two pieces byte by byte, arithmetic beyond.
         """
@@ -88,7 +86,7 @@ def _times(factor: int, other: int) -> int:
 
 
 def _powers() -> list[int]:
-    """x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
+    """Return x**8, x**16, x**32, ...: what one, two, four bytes more make of a checksum."""
     powers = [_TOP >> 8]
     for _ in range(31):
         powers.append(_times(powers[-1], powers[-1]))
@@ -99,7 +97,7 @@ _POWERS: Final = _powers()
 
 
 def _followed_by_zeros(crc: int, zeros: int) -> int:
-    """What a difference of two checksums has become when that many equal bytes followed."""
+    """Return what a difference of two checksums becomes when that many equal bytes follow."""
     for power in _POWERS:
         if zeros & 1:
             crc = _times(crc, power)
@@ -108,6 +106,6 @@ def _followed_by_zeros(crc: int, zeros: int) -> int:
 
 
 def initial_of(data: bytes, crc: int) -> int:
-    """From where crc32 over data must have gone on to give crc."""
+    """Return from where crc32 over data must have gone on to give crc."""
     # x has the order 2**32 - 1: going on by as many zeros as are missing to that is going back.
     return _followed_by_zeros(crc ^ crc32(data), _MASK - len(data))

@@ -56,12 +56,14 @@ _ACK_BYTES: Final = 48
 
 
 def location_text(position: int) -> str:
-    """A position as the logs print it: data log id, colon, offset."""
+    """Return a position as the logs print it: data log id, colon, offset."""
     return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
 
 
 class Journal:
-    """Appends and rolls under the state lock; `sync` takes its own lock first and is called without it."""
+    """The writer of the journal. Appends and rolls REQUIRE the state lock; `sync` takes its own lock first and is
+    called without it.
+    """
 
     def __init__(
         self,
@@ -93,22 +95,24 @@ class Journal:
         self._capacity = max_file_bytes
         """Bytes to which the newest data log is filled."""
         self._is_makeshift = False
-        """The newest data log is from the reserve, or has not the space of a whole one."""
+        """Whether the newest data log is from the reserve, or has not the space of a whole one."""
         self.is_full = False
-        """The disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is added."""
+        """Whether the disk is full: the newest data log is makeshift or the reserve incomplete, so nothing more is
+        added.
+        """
         self._readers: LRUCache[int, tuple[File, int]] = LRUCache(maxsize=READERS_MAX)
         self._unsynced: list[File] = []
         self._unsynced_names = 0
-        """How many data logs were begun since their directory was synced."""
+        """Data logs that were begun since their directory was synced."""
         self._file: File | None = None
         self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
         self._first_bytes = 0
         """Header and first record of the newest data log."""
         self.is_refusing = False
-        """What came last to be added was refused for want of space."""
-        self.is_burying = False
-        """What is added are dead letters, also where sends are refused: they take the place of others."""
+        """Whether the record that came last to be added was refused for want of space."""
+        self.accepts_dead_letters = False
+        """Whether what is added are dead letters, which take the place of others and go on where sends are refused."""
         self._stall: str | None = None
         """The limit that stops new messages (a write stall); None: there is none."""
         self.epoch = 0
@@ -152,7 +156,7 @@ class Journal:
     def append_one(
         self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
     ) -> int:
-        """A slice of one message; returns its offset in `data_log`. REQUIRES: state lock. One write."""
+        """Append a slice of one message; return its offset in `data_log`. REQUIRES: state lock. One write."""
         if not destination:
             raise Closed("the queue")
         size = _ONE_BYTES + len(properties) + len(body)
@@ -194,7 +198,7 @@ class Journal:
         return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
-        """An ack of one run. REQUIRES: state lock."""
+        """Append an ack of one run. REQUIRES: state lock. One write."""
         if not destination:
             raise Closed("the queue")
         if self.offset + _ACK_BYTES > self._limit:
@@ -210,7 +214,7 @@ class Journal:
         self.offset = offset + _ACK_BYTES
 
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
-        """A record of any kind but a slice; returns its offset in `data_log`. REQUIRES: state lock."""
+        """Append a record of any kind but a slice; return its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
         with self.uninterrupted():
             if self.offset + size > self._limit:
@@ -241,7 +245,9 @@ class Journal:
         return offset
 
     def _refuse(self, error: OSError, needed_bytes: int) -> NoReturn:
-        """A write failed. Remains of it must never be taken for records, so what follows has a new epoch."""
+        """Raise the error of a write that failed. Its remains must never be taken for records, so what follows has a
+        new epoch.
+        """
         if error.errno in NO_SPACE:
             self.epoch += 1
             assert self._file is not None
@@ -251,14 +257,14 @@ class Journal:
         raise self.fail(f"a journal write failed ({error.strerror})") from error
 
     def fail(self, reason: str) -> StoreFailed:
-        """Refuse everything from now on; returns the error to raise."""
+        """Refuse everything from now on; return the error to raise."""
         self._limit = -1
         self.failure = self.failure or StoreFailed(reason)
         return self.failure
 
     @contextmanager
     def uninterrupted(self) -> Iterator[None]:
-        """Around a write and what goes with it, off the hot paths. REQUIRES: state lock.
+        """Guard a write and what goes with it, off the hot paths. REQUIRES: state lock.
 
         Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
         disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
@@ -274,15 +280,15 @@ class Journal:
     @contextmanager
     def accepting_dead_letters(self) -> Iterator[None]:
         """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the state lock throughout."""
-        self.is_burying = True
+        self.accepts_dead_letters = True
         try:
             with self.uninterrupted():
                 yield
         finally:
-            self.is_burying = False
+            self.accepts_dead_letters = False
 
     def interrupted(self) -> None:
-        """As `uninterrupted`, where a hot path has a try of its own."""
+        """Refuse everything from now on, where a hot path has a try of its own instead of `uninterrupted`."""
         self.fail("a call was interrupted while it wrote")
 
     def stop(self) -> None:
@@ -300,7 +306,7 @@ class Journal:
             raise self.failure or Closed("the store")
         if self._stall is not None and kind == MESSAGE:
             self._refuse_stalled(flags)
-        is_adding = kind in ADDING_KINDS and not self.is_burying
+        is_adding = kind in ADDING_KINDS and not self.accepts_dead_letters
         if is_adding:
             self._admit(size)
         spare_acks(kind, size, self.offset, self._capacity if self._is_makeshift else None)
@@ -328,16 +334,16 @@ class Journal:
 
     @property
     def is_write_stalled(self) -> bool:
-        """New messages are refused, whatever space the disk has."""
+        """Whether new messages are refused, whatever space the disk has."""
         return self._stall is not None
 
     def _refuse_stalled(self, flags: int) -> None:
-        takes_a_place = flags & RELOCATED or (self.is_burying and flags & TRANSACTIONAL)
+        takes_a_place = flags & RELOCATED or (self.accepts_dead_letters and flags & TRANSACTIONAL)
         if self._stall is not None and not takes_a_place:
             raise StoreFull(1, 0, self._stall)
 
     def _admit(self, size: int) -> None:
-        """What only adds must fit under the store's limit and leave the reserve whole. Raises StoreFull."""
+        """Raise StoreFull for what only adds and does not fit under the store's limit, or would take of the reserve."""
         self.is_refusing = True
         limit = self.store_limit_bytes
         if limit is not None and self.journal_bytes + size > limit:
@@ -350,12 +356,14 @@ class Journal:
 
     @property
     def is_short_of_room(self) -> bool:
-        """Another data log would not fit: nothing is kept for a lease."""
+        """Whether another data log would not fit: nothing is kept for a lease."""
         limit = self.store_limit_bytes
         return self.is_full or (limit is not None and self.journal_bytes + self._max_file_bytes > limit)
 
     def _set_limit(self, size: int) -> None:
-        """As far as appends need not look: even the smallest records could not be too many for the directory."""
+        """Set the limit up to which appends ask nothing: even the smallest records are not too many for the
+        directory.
+        """
         if self.is_full or self._stall is not None:
             self._limit = 0
             return
@@ -366,7 +374,7 @@ class Journal:
         self._limit = max(limit, 0)
 
     def _free_bytes(self) -> int:
-        """For a message to people: 0 when even that can't be known."""
+        """Return the free bytes for a message to people; 0 when even that can't be known."""
         try:
             return self._disk.free_bytes()
         except OSError:
@@ -476,7 +484,8 @@ class Journal:
         self._limit = -1
 
     def _create_first(self, data_log: int) -> tuple[File, int, bool]:
-        """The file, its capacity, and whether it is makeshift: with less space, or none that is sure, on a full disk.
+        """Return the file, its capacity, and whether it is makeshift: with less space, or none that is sure, on a full
+        disk.
 
         So opening succeeds there, and consumers can make room.
         """
@@ -494,7 +503,7 @@ class Journal:
         return self._disk.open(data_log_name(data_log), create=True), self._max_file_bytes, True
 
     def _create_next(self, data_log: int, size: int, is_adding: bool) -> tuple[File, int, bool]:
-        """As _create_first; on a full disk from the reserve, or OSError."""
+        """Return what _create_first does; on a full disk from the reserve, or raise OSError."""
         needed = DATA_LOG_HEADER_BYTES + size
         try:
             return self._create_data_log(data_log, max(self._max_file_bytes, needed)), self._max_file_bytes, False
@@ -507,7 +516,7 @@ class Journal:
             return *reserved, True
 
     def _create_data_log(self, data_log: int, size: int) -> File:
-        """A file that has its space and no content."""
+        """Create a file that has its space and no content."""
         file = self._disk.open(data_log_name(data_log), create=True)
         try:
             file.preallocate(size)
@@ -517,7 +526,7 @@ class Journal:
         return file
 
     def _abandon(self, data_log: int, file: File) -> None:
-        """Best effort: if the name stays, recovery sets the empty file aside."""
+        """Remove a data log that was not begun. Best effort: if the name stays, recovery sets the empty file aside."""
         file.close()
         with suppress(OSError):
             self._disk.remove(data_log_name(data_log))
@@ -574,7 +583,7 @@ class Journal:
                 self.durable = max(self.durable, end)
 
     def sync_at_standstill(self) -> None:
-        """As sync, up to now. REQUIRES: sync lock and state lock."""
+        """Make everything durable up to now. REQUIRES: sync lock and state lock."""
         if self.failure is not None:
             raise self.failure
         assert self._file is not None
@@ -594,7 +603,7 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def reader(self, data_log: int) -> tuple[File, int]:
-        """An open file of the data log and its salt. What it reads stays readable though cleanup removes the name.
+        """Return an open file of the data log and its salt. It stays readable though cleanup removes the name.
 
         REQUIRES: state lock.
         """
@@ -627,7 +636,7 @@ class Journal:
         self._disk.sync_directory(JOURNAL)
 
     def forget(self, data_logs: list[int]) -> None:
-        """REQUIRES: state lock."""
+        """Forget data logs that are gone. REQUIRES: state lock."""
         for data_log in data_logs:
             self._readers.pop(data_log, None)
             self.sizes.pop(data_log, None)

@@ -1,7 +1,7 @@
-"""The marker in kr-store/state: whose journal the index belongs to, and whether the last shutdown was clean.
+"""The clean-shutdown marker in kr-store/state: whose journal the index belongs to, and how the last process ended.
 
-Deleting it forces a full replay. It is replaced whole (write, sync, rename,
-sync of the directory), so a crash leaves the old one or the new one.
+Deleting it forces a full replay. It is replaced whole (write, sync, rename, sync of the directory), so a crash leaves
+the old one or the new one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Marker(NamedTuple):
 
 
 def read_marker(disk: Disk) -> Marker | None:
-    """None when there is none, or none that verifies."""
+    """Return the marker; None when there is none, or none that verifies."""
     if not disk.exists(_NAME):
         return None
     file = disk.open_for_reading(_NAME)

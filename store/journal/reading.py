@@ -37,7 +37,7 @@ StoredMessage = tuple[int, bytes, bytes | None, int]
 A body of None is still to be read, when somebody looks at it."""
 
 _ONE: Final = struct.Struct("<I32xQQIII")
-"""Of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
+"""The fields of a record of one message: crc, sequence, timestamp, crc of the message, length, properties length."""
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
 assert _ONE.size == _ONE_BYTES
 
@@ -49,7 +49,7 @@ class Readable(Protocol):
 
 
 class _Unopened:
-    """Stands for a data log that could not be opened: its messages are unreadable, the others are not."""
+    """The stand-in for a data log that could not be opened: its messages are unreadable, the others are not."""
 
     def __init__(self, error: OSError) -> None:
         self._error = error
@@ -59,7 +59,7 @@ class _Unopened:
 
 
 class Region(NamedTuple):
-    """One read: length bytes at offset, and the extents that lie in it."""
+    """A read of `length` bytes at offset, and the extents that lie in it."""
 
     file: Readable
     salt: int
@@ -120,7 +120,7 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """The wanted messages in order, and (sequence, problem) of those that can't be read. One read a region.
+    """Return the wanted messages in order, and (sequence, problem) of those that can't be read. One read a region.
 
     Where that read fails, one a record: what the disk can't give costs the messages in it alone.
     """
@@ -151,7 +151,7 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
 
 
 def _records_of(region: Region) -> list[Region]:
-    """A region for each record; the whole one where its file is not open."""
+    """Return a region for each record; the whole one where its file is not open."""
     if isinstance(region.file, _Unopened):
         return [region._replace(extents=[extent]) for extent in region.extents]
     extents: list[Extent | Singles] = []
@@ -182,7 +182,7 @@ def _read_singles(
     messages: list[StoredMessage],
     unreadable: list[tuple[int, str]],
 ) -> None:
-    """Records of one message each. The loop is as flat as it is because every backlog is drained through it."""
+    """Read records of one message each. The loop is as flat as it is because every backlog is drained through it."""
     unpack, sequence = _ONE.unpack_from, extent.first_sequence - 1
     for offset, length in zip(extent.offsets, extent.lengths, strict=True):
         sequence += 1

@@ -26,12 +26,12 @@ ADDING_KINDS: Final = frozenset((MESSAGE, DESTINATION, SUBSCRIBE))
 """Records that only add to the store; they are refused on a full disk. All others settle something, and go on."""
 
 LAST_BYTES: Final = 4096
-"""At the end of what a full disk leaves: for drops alone, which give space back."""
+"""Bytes at the end of what a full disk leaves: for drops alone, which give space back."""
 
 LESSER_KINDS: Final = ADDING_KINDS | {RETURN}
-"""Of dead letters, which are not refused as sends are, and of what counts attempts."""
+"""Records of dead letters, which are not refused as sends are, and of delivery counts."""
 LESSER_SHARE: Final = 2
-"""These take at most the first half of a makeshift data log: the rest is for acks."""
+"""Those take at most the first half of a makeshift data log: the rest is for acks."""
 
 _JOURNAL_PART: Final = 1
 _INDEX_PART: Final = 2
@@ -40,7 +40,7 @@ _INDEX_SHARE: Final = 4
 
 
 def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -> None:
-    """Dead letters and counts of attempts leave acks half of what a full disk has. Raises StoreFull.
+    """Leave acks half of what a full disk has: refuse dead letters and delivery counts beyond. Raises StoreFull.
 
     makeshift_bytes: of the data log, where it was the reserve; else None.
     """
@@ -49,7 +49,7 @@ def spare_acks(kind: int, size: int, offset: int, makeshift_bytes: int | None) -
 
 
 class Reserve:
-    """The two files. REQUIRES: state lock, for everything. Errors are OSError, as the disk gave them."""
+    """The two files of the reserve. REQUIRES: state lock, for everything. Errors are OSError, as the disk gave them."""
 
     def __init__(self, disk: Disk, file_bytes: int) -> None:
         """file_bytes: of a data log; 0: there is no reserve, and it always counts as whole."""
@@ -104,7 +104,9 @@ class Reserve:
         return True
 
     def take(self, name: str, needed_bytes: int) -> tuple[File, int] | None:
-        """The journal's part as a file of another name, and the bytes it has space for. None: gone, or too small."""
+        """Return the journal's part as a file of another name, and the bytes it has space for; None: gone, or too
+        small.
+        """
         held_bytes = self._held.get(_JOURNAL_PART, 0)
         if held_bytes < needed_bytes:
             return None
@@ -130,5 +132,5 @@ class Reserve:
 
 
 def limit_bytes(limit: int | float | None, disk: Disk, journal_bytes: int) -> int | None:
-    """The bytes of a limit that may be a share, a float, of what the journal has and the disk could give it now."""
+    """Return the bytes of a limit; a float is a share of what the journal has and the disk could give it now."""
     return int(limit * (disk.free_bytes() + journal_bytes)) if isinstance(limit, float) else limit

@@ -1,9 +1,8 @@
-"""Scan: the journal as one who does not own it sees it: what verifies, in order, and each place that does not.
+"""A scan of the journal by one who does not own it: what verifies, in order, and each place that does not.
 
-Recovery stops where records stop making sense, because it must not guess. A
-scan goes on behind the damage, at the next record that verifies. It only
-reads, and a process may be writing meanwhile: what that one has written by
-halves is a tail, never damage; what it deletes is passed over.
+Recovery stops where records stop making sense, because it must not guess. A scan goes on behind the damage, at the next
+record that verifies. It only reads, and a process may be writing meanwhile: what that one has written by halves is a
+tail, never damage; what it deletes is passed over.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ..format.record import MESSAGE, Header, RecordDamaged, decode_slice
 from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_records, record_at, used_bytes
 
 RELISTINGS_MAX: Final = 3
-"""So often the directory is listed again for one data log that was deleted meanwhile; then it is named."""
+"""Listings of the directory for one data log that was deleted meanwhile; then it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Found:
     offset: int
     header: Header
     head: bytes
-    """All of the record but a slice's messages."""
+    """The record, but for a slice's messages."""
     bad_messages: tuple[int, ...] = ()
     """Places in the slice, from 0, of the messages that do not verify."""
 
@@ -41,11 +40,11 @@ class Damage:
     length: int
     problem: str
     is_tail: bool = False
-    """Nothing behind it verifies: a write that a crash, or this moment, caught by halves looks like this."""
+    """Whether nothing behind it verifies: a write that a crash, or this moment, caught by halves looks like this."""
 
 
 def open_data_logs(disk: Disk, after: int = 0) -> Iterator[tuple[int, File | OSError]]:
-    """The data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
+    """Yield the data logs with ids above `after`, in order: each open until the next but one, or why it cannot be."""
     relistings = 0
     opened: list[File] = []
     ids = _listed(disk, after)
@@ -123,7 +122,7 @@ def scan(
 
 
 def _found_by_halves(file: File, offset: int, record: Header, head: bytes, problem: str) -> Found | Damage:
-    """A record at which the walk stopped though its head verifies."""
+    """Return a record at which the walk stopped though its head verifies."""
     try:
         bad_messages = _bad_messages(file, offset, record, head) if record.kind == MESSAGE else ()
     except RecordDamaged:

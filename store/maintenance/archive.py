@@ -1,10 +1,9 @@
 """The archive: where discarded data logs are kept, for whoever wants to look at them later.
 
-Beside the journal, in archive/, a data log arrives by a rename. In another
-directory, perhaps of another file system, it is a copy, complete and synced
-before it has its name. Either way it is there before its name in the journal
-goes for good, so a crash leaves it in one place or in both; and it goes only
-after a drop record, so recovery never reads it again.
+Beside the journal, in archive/, a data log arrives by a rename. In another directory, perhaps of another file system,
+it is a copy, complete and synced before it has its name. Either way it is there before its name in the journal goes for
+good, so a crash leaves it in one place or in both; and it goes only after a drop record, so recovery never reads it
+again.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _PROBE: Final = "probe"
 
 
 class Archive:
-    """Of one store. `prepare` it before anything else."""
+    """The archive of one store. `prepare` it before anything else."""
 
     def __init__(self, disk: Disk, elsewhere: Disk | None = None) -> None:
         """disk: the store's own. elsewhere: the archive, if it is not archive/ on that."""
@@ -137,7 +136,7 @@ class Archive:
 
 
 def _head(disk: Disk, name: str) -> bytes:
-    """What tells a data log from every other: its header has a random salt."""
+    """Return what tells a data log from every other: its header has a random salt."""
     file = disk.open_for_reading(name)
     try:
         return file.read(0, DATA_LOG_HEADER_BYTES)

@@ -13,7 +13,7 @@ from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..transactions import Transactions
+from ..transactions import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import removable, trace
@@ -35,13 +35,13 @@ class CleanupReport:
 
 
 class Cleaner:
-    """Decides and discards. Which data logs were dropped and are not gone yet is its own to know."""
+    """Deletes or archives data logs. It alone knows which ones were dropped and are not gone yet."""
 
     def __init__(
         self,
         index: Index,
         journal: Journal,
-        transactions: Transactions,
+        branches: Branches,
         archive: Archive | None,
         *,
         maintenance_lock: threading.Lock,
@@ -57,7 +57,7 @@ class Cleaner:
         """
         self._index = index
         self._journal = journal
-        self._transactions = transactions
+        self._branches = branches
         self._archive = archive
         self._maintenance_lock = maintenance_lock
         self._lock = state_lock
@@ -66,14 +66,14 @@ class Cleaner:
         self._retention_reasons = retention_reasons
         self._leases = leases
         self._leased_from = MAX_DATA_LOG_ID + 1
-        """At the last cleanup: data logs from that one on were kept for leases."""
+        """Id from which on data logs were kept for leases at the last cleanup."""
         self.dropped: set[int] = set()
-        """Named in a drop record, and not gone yet."""
+        """Data logs that a drop record names and that are not gone yet."""
         self.room_came: Callable[[], None] = lambda: None
-        """Called under the state lock when data logs are gone."""
+        """Callback for when data logs are gone, called under the state lock."""
 
     def sealed(self) -> set[int]:
-        """Data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
+        """Return the data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
         newest = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
 
@@ -91,7 +91,7 @@ class Cleaner:
         with self._maintenance_lock:
             with self._lock:
                 newest = self._replayed_data_log
-                undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+                undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
                 doomed = removable(self._index.uses, newest, undecided)
                 unready = set(doomed).difference(copied) if copied is not None else set()
                 if unready:
@@ -120,11 +120,11 @@ class Cleaner:
 
     @property
     def _replayed_data_log(self) -> int:
-        """The next open replays from this data log on, and it may be written to. REQUIRES: state lock."""
+        """Id of the data log from which the next open replays; it may be written to. REQUIRES: state lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
-        """Data logs that a reader has not come to the end of. REQUIRES: state lock."""
+        """Return the data logs that a reader has not come to the end of. REQUIRES: state lock."""
         return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
@@ -135,7 +135,7 @@ class Cleaner:
         if self._archive is None:
             return None
         with self._lock:
-            undecided = set(self._transactions.undecided_data_logs) | self._leased(leases)
+            undecided = set(self._branches.undecided_data_logs) | self._leased(leases)
             unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
@@ -162,7 +162,7 @@ class Cleaner:
             newest,
             unready,
             last_update=self._replay_position(),
-            first_transaction=self._transactions.first_position,
+            first_transaction=self._branches.first_position,
             destinations=destinations,
         )[0]
 

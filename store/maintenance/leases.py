@@ -26,7 +26,7 @@ logger = logging.getLogger("forebay.store")
 
 LEASES: Final = "leases"
 LEASES_MAX: Final = 256
-"""So many are looked at; more are no leases."""
+"""Leases that are looked at; more are no leases."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PREFIX: Final = "lease-"
@@ -36,23 +36,23 @@ _BYTES: Final = _LEASE.size + 4
 
 
 class Lease(NamedTuple):
-    """All data logs from that one on are kept until it expires."""
+    """A request to keep all data logs from that one on until it expires."""
 
     name: str
     data_log: int
     offset: int
-    """How far the reader has come in it: everything before is read and done with."""
+    """Offset in it up to which the reader has read everything."""
     expires_ms: int
 
 
 def validate_lease_name(name: str) -> None:
-    """SettingsError unless a file may be called so."""
+    """Raise SettingsError unless a file may be called so."""
     if not _NAME.fullmatch(name):
         raise SettingsError(f"lease={name!r} must be 1 to 64 letters, digits, '-', '_' and '.'")
 
 
 def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
-    """Those that have not expired, by name. What cannot be read is none. A read each.
+    """Return the leases that have not expired, by name. What cannot be read is none. A read each.
 
     Where the directory itself cannot be read there may be any, so everything is kept.
     """
@@ -73,7 +73,7 @@ def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
 
 
 def _read(disk: Disk, name: str) -> Lease | None:
-    """None: it can't be read, or is not whole."""
+    """Return the lease of a file; None: it can't be read, or is not whole."""
     try:
         with closing(disk.open_for_reading(f"{LEASES}/{_PREFIX}{name}")) as file:
             return _decoded(name, file.read(0, _BYTES + 1))
@@ -107,7 +107,7 @@ def write_lease(disk: Disk, lease: Lease) -> None:
 
 
 def end_lease(disk: Disk, name: str) -> None:
-    """Nothing is kept for it any more. One that is not there is passed over."""
+    """Remove a lease, so that nothing is kept for it any more. One that is not there is passed over."""
     validate_lease_name(name)
     with suppress(FileNotFoundError):
         disk.remove(f"{LEASES}/{_PREFIX}{name}")

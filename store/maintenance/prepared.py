@@ -1,8 +1,7 @@
-"""Moving what prepared transactions have in a data log, so that one that waits for its outcome pins no disk.
+"""Relocation of what prepared transactions have in a data log, so that one that waits for its outcome keeps no disk.
 
-Their slices are copied with the flag RELOCATED, which count for nothing by
-themselves. Then a prepare record of the same branch names the copies in the
-place of their originals, so a crash leaves the one or the other.
+Their slices are copied with the flag RELOCATED, which count for nothing by themselves. Then a prepare record of the
+same branch names the copies in the place of their originals, so a crash leaves the one or the other.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
 from ..numbering import OFFSET_BITS
-from ..transactions import Transactions, read_contents
+from ..transactions import Branches, Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
 
 PREPARE_SHARE: Final = 2
@@ -27,32 +26,36 @@ class MoveReport(NamedTuple):
     messages: int
     appended_bytes: int
     problem: str
-    """Why something is left; empty: nothing is."""
+    """The reason why something is left; empty: nothing is."""
     is_waiting: bool = False
-    """For memory."""
+    """Whether it is left for want of memory."""
 
 
 class PreparedMoving:
-    """See the module. REQUIRES for its call: no state lock, and that no other relocation is under way."""
+    """Moves slices of prepared transactions. REQUIRES for its call: no state lock, and no other relocation under
+    way.
+    """
 
     def __init__(
         self,
+        branches: Branches,
         transactions: Transactions,
         journal: Journal,
         state_lock: threading.Lock,
         account: Account,
     ) -> None:
         """account: pays for slices that are not small."""
+        self._branches = branches
         self._transactions = transactions
         self._journal = journal
         self._lock = state_lock
         self._account = account
 
     def move(self, data_log: int, file: File, salt: int, data_log_bytes: int) -> MoveReport:
-        """Out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
+        """Move them out of that data log. RecordDamaged, OSError: a slice can't be read. StoreFull: the rest stays."""
         messages = appended_bytes = 0
         with self._lock:
-            branches = self._transactions.prepared if data_log in self._transactions.prepared_bytes else []
+            branches = self._branches.prepared if data_log in self._branches.prepared_bytes else []
         for branch in branches:
             with self._lock:
                 slices = [placed for placed in branch if placed.position >> OFFSET_BITS == data_log]
@@ -85,11 +88,11 @@ class PreparedMoving:
         return MoveReport(messages, appended_bytes, "")
 
     def _waits(self, branch: Branch) -> bool:
-        """Whether it still waits for its outcome. REQUIRES: state lock."""
-        return self._transactions.find(branch.number) is branch
+        """Return whether the branch still waits for its outcome. REQUIRES: state lock."""
+        return self._branches.find(branch.number) is branch
 
     def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:
-        """The position of the copy; None: the branch has its outcome."""
+        """Return the position of the copy; None: the branch has its outcome."""
         part, contents = read_contents(file, salt, branch.number, placed)
         journal = self._journal
         with self._lock:

@@ -1,16 +1,13 @@
 """Relocation: live messages are copied forward out of sparse data logs, so that cleanup can delete those.
 
-A copy is a slice like any other, with the flag RELOCATED and the sequences
-and timestamp of its originals. It is appended, and the index follows, in one
-hold of the state lock and only for messages that are pending then; so an ack
-before it in the journal never concerns it, and one behind it always does. A
-copy undoes the record it was made of as an ack would: its data log stays
-while that of the original does. A crash leaves both, or the original alone;
-nothing here deletes anything.
+A copy is a slice like any other, with the flag RELOCATED and the sequences and timestamp of its originals. It is
+appended, and the index follows, in one hold of the state lock and only for messages that are pending then; so an ack
+before it in the journal never concerns it, and one behind it always does. A copy undoes the record it was made of as an
+ack would: its data log stays while that of the original does. A crash leaves both, or the original alone; nothing here
+deletes anything.
 
-Where a data log is dense, but pins others that hold acks for it and nothing
-else, a survivors record names what it has left and takes the place of those
-acks.
+Where a data log is dense, but keeps others that hold acks for it and nothing else, a survivors record names what it has
+left and takes the place of those acks.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
-from ..transactions import Transactions
+from ..transactions import Branches, Transactions
 from .draining import Draining
 from .prepared import PreparedMoving
 from .relocation_plan import choose, copied_bytes_of
@@ -62,22 +59,22 @@ from .throttle import Throttle
 logger = logging.getLogger("forebay.store.cleanup")
 
 STEP_BYTES: Final = 256 * 1024
-"""Records copied in one step, and a little more."""
+"""Bytes of records copied in one step, and a little more."""
 SCAN_BYTES: Final = 4 << 20
 """Bytes of a data log looked through in one step, and a little more."""
 STEP_CHARGE_BYTES: Final = 56 * 1024
-"""A piece, what was found in it, a batch and its contents."""
+"""Memory of a step: a piece, what was found in it, a batch and its contents."""
 SCAN_SHARE: Final = 16
-"""To look through so many bytes weighs as much as to copy one."""
+"""Bytes looked through that weigh as much as one byte copied."""
 STEPS_MAX: Final = 16
 SAMPLE_SECONDS: Final = 1.0
 RANGE_CHARGE_BYTES: Final = 80
-"""A run of survivors, as numbers, as payload and as record."""
+"""Memory of a run of survivors, as numbers, as payload and as record."""
 
 SCAN_BLOCKS: Final = 64
-"""Of the index, looked through in one hold of the lock."""
+"""Blocks of the index looked through in one hold of the lock."""
 _BLOCK_WEIGHT_BYTES: Final = 4096
-"""To look at one weighs as much as to look through so many bytes of a data log."""
+"""Bytes of a data log that weigh as much to look through as one block of the index."""
 
 LIVE_SHARE: Final = 2
 """The journal may have so many times the live bytes, and DATA_LOGS_ALLOWED data logs."""
@@ -88,11 +85,11 @@ DATA_LOGS_ALLOWED: Final = 3
 
 @dataclass(slots=True)
 class _Source:
-    """The data log at hand."""
+    """The data log that is being emptied, or named."""
 
     data_log: int
     is_naming: bool
-    """Name what it has left instead of copying it."""
+    """Whether to name what it has left instead of copying it."""
     file: File
     salt: int
     offset: int
@@ -101,15 +98,15 @@ class _Source:
     survivors: dict[int, SequenceSet] = field(default_factory=dict)
     charge_bytes: int = 0
     has_transactional: bool = False
-    """Slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
+    """Whether slices lie in it of which the heads do not tell the sequences: what is left is looked up in the index."""
     lanes: list[int] | None = None
-    """Those still to be looked through for it, once its heads are."""
+    """Lanes still to be looked through for it, once its heads are."""
     sequence: int = 0
-    """Where in the last of them."""
+    """Sequence to go on from in the last of them."""
 
 
 class Bounds(NamedTuple):
-    """Bytes. `journal` is what would remain if cleanup ran now."""
+    """Sizes of the journal and its targets in bytes. `journal` is what would remain if cleanup ran now."""
 
     journal: int
     journal_and_removable: int
@@ -120,12 +117,13 @@ class Bounds(NamedTuple):
 
 
 class Relocation:
-    """One at a time: `step` holds the maintenance lock, and takes the state lock for moments."""
+    """Relocates one data log at a time: `step` holds the maintenance lock, and takes the state lock for moments."""
 
     def __init__(
         self,
         index: Index,
         journal: Journal,
+        branches: Branches,
         transactions: Transactions,
         *,
         maintenance_lock: threading.Lock,
@@ -137,52 +135,53 @@ class Relocation:
     ) -> None:
         """sealed: which data logs cleanup may delete once nothing needs them; called under the state lock."""
         self._index = index
-        self._transactions = transactions
+        self._branches = branches
         self._journal = journal
         self._maintenance_lock = maintenance_lock
         self._lock = state_lock
         self._account = account
         self._data_log_bytes = data_log_bytes
         self._sealed = sealed
-        self._prepared_moving = PreparedMoving(transactions, journal, state_lock, account)
+        self._prepared_moving = PreparedMoving(branches, transactions, journal, state_lock, account)
         self._source: _Source | None = None
         self._kept: set[int] = set()
         """Data logs with messages that cannot be read: to copy the others would free nothing."""
         self._passed_over: dict[int, int] = {}
-        """Data logs that were not worth a survivors record, or found no memory, with the bytes they pinned then."""
+        """Data logs that were not worth a survivors record, or found no memory, with the bytes they kept then."""
         self._waiting: set[int] = set()
-        """Those with a message for which there was no memory in this round."""
+        """Data logs with a message for which there was no memory in this round."""
         self._throttle = Throttle(now)
         self._draining = Draining(now)
         self._sampled_at = now
         self._round_end: int | None = None
         """The newest data log that the round at hand turns to; None: no limit."""
         self._is_busy = True
-        """Beside traffic a live message counts as a record of its own, else with its content alone: where messages are
-        much smaller than that, packing them closer waits until nobody is slowed down."""
+        """Whether there is traffic. Beside it a live message counts as a record of its own, else with its content
+        alone: where messages are much smaller than that, packing them closer waits until nobody is slowed down.
+        """
         self._is_far_above = False
         self._is_under_way = False
-        """Once begun, it goes on below the target while that costs next to nothing."""
+        """Whether relocation has begun: it then goes on below the target while that costs next to nothing."""
         self.is_wanted = False
-        """There is something to be done, now or as soon as the traffic leaves room for it."""
+        """Whether there is something to be done, now or as soon as the traffic leaves room for it."""
         self.wants_cleanup = False
-        """The journal is too large, and cleanup would find something to delete."""
+        """Whether the journal is too large, and cleanup would find something to delete."""
         self.messages = 0
-        """Copied so far."""
+        """Messages copied so far."""
         self.appended_bytes = 0
         self._scanned_bytes = 0
 
     # ------------------------------------------------------------------ what to do
 
     def bounds(self) -> Bounds:
-        """REQUIRES: state lock. O(data logs)."""
+        """Return the sizes that decide. REQUIRES: state lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
         # The newest one has its space already.
         newest_bytes = max(self._data_log_bytes - self._journal.offset, 0)
         journal_bytes = self._journal.journal_bytes + newest_bytes
         remaining_bytes = journal_bytes - sum(sizes.get(data_log, 0) for data_log in doomed)
-        prepared_bytes = sum(self._transactions.prepared_bytes.values())
+        prepared_bytes = sum(self._branches.prepared_bytes.values())
         live_bytes = prepared_bytes + sum(map(copied_bytes_of, uses.values()))
         under_load_bytes = LIVE_SHARE_UNDER_LOAD * live_bytes
         if not self._is_busy:
@@ -199,12 +198,12 @@ class Relocation:
         )
 
     def _removable(self) -> list[int]:
-        return removable(self._index.uses, self._journal.data_log, self._transactions.undecided_data_logs)
+        return removable(self._index.uses, self._journal.data_log, self._branches.undecided_data_logs)
 
     def run(self, checkpoint: Callable[[], bool]) -> int:
-        """All there is to do, whatever the traffic; what that fills meanwhile is left to the next round.
+        """Relocate all that is worth it, whatever the traffic; what fills meanwhile is left to the next round.
 
-        REQUIRES: no lock. Returns how many messages were copied.
+        REQUIRES: no lock. Return how many messages were copied.
         """
         before = self.messages
         with self._lock:
@@ -219,7 +218,7 @@ class Relocation:
         return self.messages - before
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
-        """As much as the traffic leaves room for. REQUIRES: no lock. Returns how many steps were done."""
+        """Relocate as much as the traffic leaves room for; return how many steps were done. REQUIRES: no lock."""
         with self._lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
@@ -253,11 +252,11 @@ class Relocation:
         self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
 
     def _begin_round(self) -> None:
-        """What found no memory is tried again. REQUIRES: state lock."""
+        """Try again what found no memory. REQUIRES: state lock."""
         self._waiting.clear()
 
     def _choose(self) -> _Source | None:
-        """The data log that gives most for what it takes. REQUIRES: state lock."""
+        """Return the data log that gives most for what it takes; None: none is worth it. REQUIRES: state lock."""
         bounds = self.bounds()
         is_above = bounds.journal > bounds.target
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
@@ -270,8 +269,8 @@ class Relocation:
             uses,
             sizes,
             [data_log for data_log in remaining if data_log <= end],
-            prepared_bytes=self._transactions.prepared_bytes,
-            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._transactions.open_data_logs),
+            prepared_bytes=self._branches.prepared_bytes,
+            unmovable=self._kept | self._waiting | self._soon_empty() | set(self._branches.open_data_logs),
             passed_over=self._passed_over,
             only_sparse=not is_above,
         )
@@ -279,7 +278,9 @@ class Relocation:
         return self._opened(*choice) if choice is not None else None
 
     def _soon_empty(self) -> set[int]:
-        """Whoever asked for a round wants it all. REQUIRES: state lock."""
+        """Return the data logs to leave to their consumers: none where a whole round was asked for. REQUIRES:
+        state lock.
+        """
         return self._draining.soon_empty if self._round_end is None else set()
 
     def _opened(self, data_log: int, is_naming: bool, freed_bytes: int) -> _Source | None:
@@ -294,7 +295,7 @@ class Relocation:
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def _give_up(self, data_log: int, problem: str) -> None:
-        """It cannot even be named what is live there."""
+        """Leave a data log alone for good: not even what is live there can be named."""
         self._passed_over[data_log] = 1 << 62
         self._keep(data_log, problem)
 
@@ -337,7 +338,7 @@ class Relocation:
             return True
 
     def _move_prepared(self, source: _Source) -> None:
-        """Once nothing else in it is live. REQUIRES: no lock."""
+        """Move the slices of prepared transactions, once nothing else in it is live. REQUIRES: no lock."""
         with self._lock:
             use = self._index.uses.get(source.data_log)
             if use is not None and use.pending_messages:
@@ -351,12 +352,12 @@ class Relocation:
             self._keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _release(self, source: _Source) -> None:
-        """REQUIRES: state lock."""
+        """Give back the memory of a source and be done with it. REQUIRES: state lock."""
         self._account.release(source.charge_bytes)
         self._source = None
 
     def _advance(self, source: _Source) -> bool:
-        """True: there is no more to be done with this data log."""
+        """Go on with a data log; return whether there is no more to be done with it."""
         scanned_to, copied_to = self._scanned_bytes + SCAN_BYTES, self.appended_bytes + STEP_BYTES
         while self._scanned_bytes < scanned_to and self.appended_bytes < copied_to:
             piece = scan_piece(source.file, source.offset, source.end) if source.lanes is None else None
@@ -387,7 +388,7 @@ class Relocation:
         return False
 
     def _live(self, source: _Source, piece: Piece) -> list[Live]:
-        """What of a piece is live there, slices of transactions left out. REQUIRES: state lock."""
+        """Return what of a piece is live there, slices of transactions left out. REQUIRES: state lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
@@ -398,7 +399,7 @@ class Relocation:
         return found
 
     def _live_in_index(self, source: _Source) -> list[Live]:
-        """What some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
+        """Return what some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
         assert source.lanes
         found: list[Live] = []
         for _ in range(SCAN_BLOCKS):
@@ -416,7 +417,9 @@ class Relocation:
         return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
-        """The data log was looked through, or has nothing live any more. REQUIRES: state lock. Returns True."""
+        """End with a data log that was looked through, or has nothing live any more; return True. REQUIRES: state
+        lock.
+        """
         if use is not None and source.is_naming:
             self._append_survivors(source, use)
         elif use is not None and use.pending_messages:
@@ -536,7 +539,9 @@ class Relocation:
         return is_noted
 
     def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
-        """REQUIRES: state lock, so that nothing is acknowledged between the last look and the record."""
+        """Append the survivors record. REQUIRES: state lock, so that nothing is acknowledged between the last look
+        and it.
+        """
         ranges = [
             Survivors(lane, first, last - first + 1) for lane, runs in source.survivors.items() for first, last in runs
         ]

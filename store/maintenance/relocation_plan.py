@@ -1,12 +1,12 @@
-"""Which data log relocation turns to next. Pure arithmetic over exact counts, no disk.
+"""The choice of the data log that relocation turns to next. Pure arithmetic over exact counts, no disk.
 
-Two things can be done. To *copy* what is live in a data log empties it, and
-costs those bytes. To *name* what is live in it, in a survivors record, lets
-those go that stay for the acks of its messages alone, and costs 20 bytes a
-run of sequences. An emptied data log goes only when none of those remains
-for which it holds acks or copies; what it takes to name these belongs to its
-price, shared by all that wait for the same ones. Each choice frees more
-than it writes, so a sequence of them ends.
+Two things can be done. To *copy* what is live in a data log empties it, and costs those bytes. To *name* what is live
+in it, in a survivors record, lets those go that stay for the acks of its messages alone, and costs 20 bytes a run of
+sequences.
+
+An emptied data log goes only when none of those remains for which it holds acks or copies; what it takes to name these
+belongs to its price, shared by all that wait for the same ones. Each choice frees more than it writes, so a sequence of
+them ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
     data_log: int
     is_naming: bool
     freed_bytes: int
-    """What becomes free in the end, by this or by all that wait for it."""
+    """Bytes that become free in the end, by this or by all that wait for it."""
 
 
 def choose(
@@ -43,13 +43,12 @@ def choose(
     passed_over: Mapping[int, int],
     only_sparse: bool,
 ) -> Choice | None:
-    """The best of remaining, which are the sealed data logs that cleanup could not delete as they are.
+    """Return the best of `remaining`, which are the sealed data logs that cleanup could not delete as they are.
 
-    prepared_bytes: of slices that prepared transactions have in some; they are copied like pending messages.
-    unmovable: those that can't be copied. passed_over: those that can't be
-    named, with the bytes that it would have freed; for twice that it is tried
-    again. only_sparse: go on with what costs next to nothing. O(data logs *
-    data logs that wait for the same ones).
+    prepared_bytes: of slices that prepared transactions have in some; they are copied like pending messages. unmovable:
+    those that can't be copied. passed_over: those that can't be named, with the bytes that it would have freed; for
+    twice that it is tried again. only_sparse: go on with what costs next to nothing. O(data logs * data logs that wait
+    for the same ones).
     """
     remaining = sorted(remaining)
     live = {data_log for data_log in remaining if uses[data_log].pending_messages or data_log in prepared_bytes}
@@ -101,12 +100,12 @@ def choose(
 
 
 def copied_bytes_of(use: DataLogUse) -> int:
-    """What its live messages take as records of their own, the most that copies of them can take."""
+    """Return what its live messages take as records of their own, the most that copies of them can take."""
     return use.pending_bytes + _MESSAGE_BYTES * use.pending_messages
 
 
 def _waits_for(uses: Mapping[int, DataLogUse], remaining: list[int], live: set[int]) -> dict[int, frozenset[int]]:
-    """Data log -> those with something live that keep it, through any number of emptied ones between.
+    """Return, by data log, those with something live that keep it, through any number of emptied ones between.
 
     What undoes a record is always in a younger data log, so ascending order meets those between first.
     """

@@ -1,7 +1,7 @@
-"""What relocation looks through: the heads of the slices in a data log, and what of them is live, in batches to copy.
+"""The scan of a data log for relocation: the heads of its slices, and what of them is live, in batches to copy.
 
-No lock and no decision is here. Heads are not verified: they are only good for asking the index, and what is read to
-be copied is verified then.
+No lock and no decision is here. Heads are not verified: they are only good for asking the index, and what is read to be
+copied is verified then.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ BATCH_BYTES: Final = 12 * 1024
 """Records read at once. A larger record is a batch of its own, and reserves more."""
 
 _HEAD: Final = struct.Struct("<4xIBBHQ12xIQ8x")
-"""Of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing elsewhere."""
+"""The fields of a slice: length, kind, flags, count, word, destination, first sequence. The last two mean nothing
+elsewhere.
+"""
 assert _HEAD.size == SLICE_BYTES
 
 
@@ -42,21 +44,21 @@ class Piece(NamedTuple):
     """A stretch of a data log, as the headers in it say: not verified, so only good for asking the index."""
 
     behind: int
-    """Where the next one begins."""
+    """Offset of the next one."""
     sequences: dict[tuple[int, int], tuple[int, int]]
     """(lane, block) -> the lowest and the highest sequence that slices in this piece carry."""
     has_transactional: bool
 
 
 class Live(NamedTuple):
-    """Messages that are pending and lie there."""
+    """Messages that are pending and lie in the data log at hand."""
 
     lane: Lane
     extent: Extent | Singles
 
 
 def batches(found: list[Live]) -> Iterator[list[Live]]:
-    """In order, each of about BATCH_BYTES of records or of one record."""
+    """Yield the messages in order, in batches of about BATCH_BYTES of records or of one record."""
     batch: list[Live] = []
     size = 0
     for lane, whole in found:
@@ -82,7 +84,7 @@ def _cut(extent: Extent | Singles) -> Iterator[Extent | Singles]:
 
 
 def scan_piece(file: File, offset: int, end: int) -> Piece:
-    """What begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
+    """Return what begins in the next PIECE_BYTES. Raises RecordDamaged where no record can be. One read."""
     sequences: dict[tuple[int, int], tuple[int, int]] = {}
     has_transactional = False
     data = file.read(offset, min(PIECE_BYTES, end - offset))

@@ -1,4 +1,4 @@
-"""Which data logs nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
+"""The data logs that nothing needs any more. Pure arithmetic over exact counts, O(data logs)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..journal.journal import location_text
 
 
 def removable(uses: Mapping[int, DataLogUse], newest: int, undecided: Collection[int] = ()) -> list[int]:
-    """Ids below newest that hold no pending message, and no ack or commit for a message in a data log that remains.
+    """Return the ids below newest without pending messages, and without acks or commits for a data log that remains.
 
     undecided: data logs with messages of transactions that have no outcome yet.
     The second rule is a chain: a data log that remains only for its acks still
@@ -41,7 +41,7 @@ def trace(
     first_transaction: int | None = None,
     destinations: Mapping[str, Collection[int]],
 ) -> tuple[list[str], list[int]]:
-    """(how the decision comes about, a line a step; what removable says).
+    """Return (how the decision comes about, a line a step; what removable says).
 
     last_update: position up to which the index on disk is. first_transaction: position of the first one that has no
     outcome. destinations: the data logs that hold a pending message of each, by name ("0:orders").

@@ -1,10 +1,8 @@
-"""Pins: why a data log remains, as facts: who has messages in it, and for whose sake its acks are kept.
+"""Retention reasons: why a data log remains, as facts: who has messages in it, and for whose sake its acks are kept.
 
-Everything comes from the index, exact, and is computed when somebody asks:
-the index keeps counts for each data log only, so that sends and acks pay
-nothing for this. Blocks that are not in RAM are read one after the other and
-not kept. No message is read, but for the time at which the first one of each
-holder was sent.
+Everything comes from the index, exact, and is computed when somebody asks: the index keeps counts for each data log
+only, so that sends and acks pay nothing for this. Blocks that are not in RAM are read one after the other and not kept.
+No message is read, but for the time at which the first one of each holder was sent.
 """
 
 from __future__ import annotations
@@ -30,25 +28,25 @@ IN_USE: Final = "in_use"
 LEASE: Final = "lease"
 
 JOURNAL_HOLDER: Final = "journal"
-"""Of the data log that is written to."""
+"""Holder of the data log that is written to."""
 CHECKPOINT_HOLDER: Final = "checkpoint"
-"""Of a data log that the next open would still replay, because a checkpoint found no room."""
+"""Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
-"""So many blocks of the index are looked at before the lock is let go: about a millisecond where all are stored."""
+"""Blocks of the index looked at before the lock is let go: about a millisecond where all are stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionReason:
-    """One reason for which a data log remains."""
+    """A reason for which a data log remains."""
 
     reason: str
     holder: str
     """A destination ("0:orders" is a queue), the id of a transaction, "lease" and its name, "journal", "checkpoint"."""
     messages: int = 0
-    """Of the holder, in data_logs: once they are settled, this reason is gone."""
+    """Messages of the holder, in data_logs: once they are settled, this reason is gone."""
     bytes: int = 0
     oldest_ms: int | None = None
-    """When the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
+    """Time at which the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
     data_logs: tuple[int, ...] = ()
     """Where the messages lie: in the data log itself; for acks, in those that could not be replayed without them."""
 
@@ -60,7 +58,7 @@ class _Counts(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Of a record with messages."""
+    """The place of a record with messages."""
 
     data_log: int
     offset: int
@@ -69,16 +67,16 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """What one destination has pending in one data log."""
+    """The messages that one destination has pending in one data log."""
 
     messages: int = 0
     bytes: int = 0
     first: dict[int, _Place] = field(default_factory=dict)
-    """By lane, where the first of them lies."""
+    """Lane -> where the first of them lies."""
 
 
 class RetentionReasons:
-    """One look at one store. What changes while it is taken may be seen as before or after."""
+    """The reasons in one store at one moment. What changes while they are computed may be seen as before or after."""
 
     def __init__(
         self,
@@ -113,23 +111,29 @@ class RetentionReasons:
             }
 
     def of(self, data_log: int) -> list[RetentionReason]:
-        """Why it remains; [] when nothing needs it. Reads the index's blocks up to the last that concerns it."""
+        """Return why a data log remains; [] when nothing needs it. Reads the index's blocks up to the last that
+        concerns it.
+        """
         wanted = {data_log, *self._roots(data_log)}
         return self._assemble(data_log, self._pending(wanted))
 
     def all(self) -> dict[int, list[RetentionReason]]:
-        """As of, for each data log, but for acks in one that remains anyway. Reads each block of the index once."""
+        """Return the reasons of each data log, but for acks in one that remains anyway. Reads each block of the
+        index once.
+        """
         pending = self._pending(self._counts)
         return {data_log: self._assemble(data_log, pending, is_brief=True) for data_log in sorted(self._counts)}
 
     def each(self) -> Iterator[tuple[int, list[RetentionReason]]]:
-        """As of, for each data log, in order. Reads each block of the index once."""
+        """Yield the reasons of each data log, in order. Reads each block of the index once."""
         pending = self._pending(self._counts)
         for data_log in sorted(self._counts):
             yield data_log, self._assemble(data_log, pending)
 
     def destinations(self) -> dict[str, set[int]]:
-        """For each destination, in the order in which they were made, the data logs that hold a message of it."""
+        """Return for each destination, in the order in which they were made, the data logs that hold a message of
+        it.
+        """
         holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}
         for data_log, held in self._survey(self._counts).items():
             for number in held:
@@ -148,13 +152,13 @@ class RetentionReasons:
         if not reasons or not is_brief:
             kept_for: dict[str, list[RetentionReason]] = {}
             for root in self._roots(data_log):
-                for pin in (*pending.get(root, ()), *self._bound(root)):
-                    kept_for.setdefault(pin.holder, []).append(pin)
+                for reason in (*pending.get(root, ()), *self._bound(root)):
+                    kept_for.setdefault(reason.holder, []).append(reason)
             reasons += [_ack_reason(holder, parts) for holder, parts in kept_for.items()]
         return reasons
 
     def _bound(self, data_log: int) -> list[RetentionReason]:
-        """What is not about messages that wait for somebody."""
+        """Yield the reasons that are not about messages that wait for somebody."""
         undecided = [
             RetentionReason(TRANSACTION, transaction, data_logs=(data_log,))
             for transaction, data_logs in self._transactions.items()
@@ -168,8 +172,9 @@ class RetentionReasons:
         return undecided + leased
 
     def _roots(self, data_log: int) -> list[int]:
-        """The data logs that pin it by its acks: those for which it holds some, for which these hold some, and so on,
-        as far as a pending message or a transaction keeps them."""
+        """Return the data logs for whose sake it is kept: those for which it holds acks, for which these hold
+        some, and so on, as far as a pending message or a transaction keeps them.
+        """
         reached: set[int] = {data_log}
         due = [data_log]
         while due:
@@ -185,7 +190,7 @@ class RetentionReasons:
         )
 
     def _pending(self, wanted: Iterable[int]) -> dict[int, list[RetentionReason]]:
-        """The reasons of pending messages, by data log."""
+        """Return the reasons of pending messages, by data log."""
         return {
             data_log: [
                 RetentionReason(
@@ -208,7 +213,9 @@ class RetentionReasons:
     # ------------------------------------------------------------------ the index
 
     def _survey(self, wanted: Iterable[int]) -> dict[int, dict[int, _Held]]:
-        """By data log and destination, what is pending in the wanted ones. Stops when all that was known is found."""
+        """Return, by data log and destination, what is pending in the wanted ones. Stops when all that was known
+        is found.
+        """
         left = {data_log: self._counts[data_log].pending_messages for data_log in wanted if data_log in self._counts}
         left = {data_log: messages for data_log, messages in left.items() if messages}
         found: dict[int, dict[int, _Held]] = {data_log: {} for data_log in left}
@@ -237,7 +244,7 @@ class RetentionReasons:
         return at
 
     def _times(self, held: _Held) -> Iterator[int]:
-        """When the first message of each lane was sent, as its record says. One read each."""
+        """Return when the first message of each lane was sent, as its record says. One read each."""
         for place in held.first.values():
             try:
                 with self._lock:
@@ -254,10 +261,10 @@ def _ack_reason(holder: str, parts: list[RetentionReason]) -> RetentionReason:
     return RetentionReason(
         ACK,
         holder,
-        messages=sum(pin.messages for pin in parts),
-        bytes=sum(pin.bytes for pin in parts),
-        oldest_ms=min((pin.oldest_ms for pin in parts if pin.oldest_ms is not None), default=None),
-        data_logs=tuple(sorted({data_log for pin in parts for data_log in pin.data_logs})),
+        messages=sum(reason.messages for reason in parts),
+        bytes=sum(reason.bytes for reason in parts),
+        oldest_ms=min((reason.oldest_ms for reason in parts if reason.oldest_ms is not None), default=None),
+        data_logs=tuple(sorted({data_log for reason in parts for data_log in reason.data_logs})),
     )
 
 

@@ -1,8 +1,7 @@
-"""Throttle: how many bytes relocation may copy beside the traffic. Plain arithmetic, no clock of its own.
+"""The throttle: how many bytes relocation may copy beside the traffic. Plain arithmetic, no clock of its own.
 
-While the journal is a little too large, a tenth of what others append; while
-it is far too large, as much as they do, which is half of what is written;
-and whatever it likes when nobody else appends.
+While the journal is a little too large, a tenth of what others append; while it is far too large, as much as they do,
+which is half of what is written; and whatever it likes when nobody else appends.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ CREDIT_BYTES_MAX: Final = 1 << 20
 
 
 class Throttle:
-    """Tell it what was appended, ask it, and tell it what was copied."""
+    """Bounds what is copied by samples of what others appended."""
 
     def __init__(self, now: float) -> None:
         self._appended_bytes = 0
@@ -25,7 +24,10 @@ class Throttle:
         self._busy_at = now
 
     def sample(self, now: float, appended_bytes: int, *, is_far_above: bool) -> None:
-        """appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load."""
+        """Note how much traffic there is.
+
+        appended_bytes: by others than relocation, so far; is_far_above: above the bound that holds under load.
+        """
         since = appended_bytes - self._appended_bytes
         self._appended_bytes = appended_bytes
         if since >= IDLE_BYTES:
@@ -40,6 +42,8 @@ class Throttle:
         return self._credit_bytes > 0 or not self.is_busy(now)
 
     def spend(self, copied_bytes: int, now: float) -> None:
-        """A debt is possible, and is worked off before the next copy; what is copied in idle time costs nothing."""
+        """Count what was copied. A debt is possible, and is worked off first; what is copied in idle time costs
+        nothing.
+        """
         if self.is_busy(now):
             self._credit_bytes -= copied_bytes

@@ -1,8 +1,7 @@
-"""The rows of the metadata store, and their checksum: how many blocks there are, a checksum over what is said of each.
+"""The rows of the metadata store, and the checksum over what is said of each block.
 
-A commit corrects both by the rows that it touches, and an open counts them
-again: what a kill left between two transactions, or a page that is old or
-damaged, does not agree with the root.
+A commit corrects count and checksum by the rows that it touches, and an open computes them again: what a kill left
+between two transactions, or a page that is old or damaged, does not agree with the root.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class BlockChecksum:
 
 
 def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
-    """Runs and checksum of rows; for the runs they must ascend."""
+    """Return the runs of blocks and the checksum of rows; for the runs they must ascend."""
     runs: BlockRuns = {}
     count = checksum = 0
     first, lane_before, block_before = 0, -1, -1
@@ -66,26 +65,26 @@ def survey(rows: Iterable[Row]) -> tuple[BlockRuns, BlockChecksum]:
 
 
 def ranges(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """(lane, first, last) of each run of consecutive blocks among the places."""
+    """Return (lane, first, last) of each run of consecutive blocks among the places."""
     blocks, _ = survey((lane, block, 0, 0, 0) for lane, block in sorted(places))
     return [(lane, first, last) for lane, runs in blocks.items() for first, last in runs]
 
 
 def row_of(lane: int, block: int, packed: bytes) -> Row:
-    """What is said of a packed block beside it."""
+    """Return what is said of a packed block beside it."""
     return lane, block, zlib.crc32(packed), *packed_earliest(packed)
 
 
 def timed_rows(
     rows: Iterable[Row], kind: int, behind: tuple[int, int], until_ms: int, most: int
 ) -> list[tuple[int, int]]:
-    """What MetadataStore.timed answers, of rows of one lane that are in RAM."""
+    """Return what MetadataStore.timed answers, from rows of one lane that are in RAM."""
     found = [(row[3 + kind], row[1]) for row in rows]
     return sorted(timed for timed in found if timed[0] and timed > behind and timed[0] <= until_ms)[:most]
 
 
 def parts_of(puts: Sequence[tuple[int, int, bytes]], transaction_adds: int) -> list[Sequence[tuple[int, int, bytes]]]:
-    """The blocks in pieces of at most so many references, at least one block each; one empty piece of none."""
+    """Divide the blocks into pieces of at most so many references, at least one block each; one empty piece of none."""
     begins, adds = [0], 0
     if transaction_adds < UNBOUNDED:
         for at, (_, _, packed) in enumerate(puts):

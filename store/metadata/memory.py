@@ -14,11 +14,11 @@ from .checksum import row_of, timed_rows
 from .store import MetadataDamaged, MetadataFull, Snapshot
 
 ROW_BYTES: Final = 256
-"""What a row costs besides its content: its place, its slot in the table, and the objects' heads."""
+"""Memory of a row besides its content: its place, its slot in the table, and the objects' heads."""
 
 
 class MemoryMetadataStore:
-    """See MetadataStore. Whoever makes it has charged `capacity_bytes`."""
+    """A metadata store whose rows are in RAM. Whoever makes it has charged `capacity_bytes`."""
 
     is_persistent = False
 
@@ -29,11 +29,11 @@ class MemoryMetadataStore:
 
     @property
     def is_filling(self) -> bool:
-        """See MetadataStore."""
+        """Whether there should be no further blocks until some are deleted."""
         return 4 * self.held_bytes > 3 * self._capacity_bytes
 
     def load(self) -> Snapshot | None:
-        """Nothing was kept."""
+        """Return None: nothing was kept."""
         return None
 
     def commit(
@@ -45,7 +45,7 @@ class MemoryMetadataStore:
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
     ) -> None:
-        """See MetadataStore. Position and root are of no use here."""
+        """Replace the rows, all or nothing. Position and root are of no use here. MetadataFull: above the capacity."""
         lanes = frozenset(delete_lanes)
         doomed = {place for place in deletes if place in self._rows}
         doomed |= {place for place in self._rows if place[0] in lanes} if lanes else set()
@@ -63,29 +63,29 @@ class MemoryMetadataStore:
         self.held_bytes = held_bytes
 
     def read_block(self, lane: int, block: int) -> bytes:
-        """See MetadataStore."""
+        """Return the block as put. MetadataDamaged: absent."""
         packed = self._rows.get((lane, block))
         if packed is None:
             raise MetadataDamaged(f"block {block} of lane {lane} is absent")
         return packed
 
     def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """See MetadataStore. O(rows)."""
+        """Return (time, block) of blocks of a lane by their times, in order; see MetadataStore. O(rows)."""
         rows = (row_of(*place, packed) for place, packed in self._rows.items() if place[0] == lane)
         return timed_rows(rows, kind, behind, until_ms, most)
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """See MetadataStore. The rows that are here stay, and as much again for what acks make of them."""
+        """Set the capacity; return it. The rows that are here stay, and as much again for what acks make of them."""
         self._capacity_bytes = max(cache_bytes, min(self._capacity_bytes, 2 * self.held_bytes))
         return self._capacity_bytes
 
     def clear(self) -> None:
-        """See MetadataStore."""
+        """Forget all rows."""
         self._rows.clear()
         self.held_bytes = 0
 
     def close(self) -> None:
-        """See MetadataStore."""
+        """Forget all rows."""
         self.clear()
 
     def _check(self) -> None:

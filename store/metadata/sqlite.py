@@ -1,13 +1,7 @@
-"""The metadata store: packed blocks of message places on disk, a disposable cache of the journal.
+"""The metadata store on disk, in SQLite, as metadata/store.py describes it.
 
-A checkpoint is one transaction: blocks put and deleted, the root value, and the
-journal position that they stand for. After a kill the newest committed
-checkpoint is there, after a power cut one that was committed, or nothing.
-Whatever is read was verified against checksums; the least doubt raises
-MetadataDamaged, and the caller clears the store and rebuilds it from the journal.
-
-SQLite keeps its own files and can't write through the disk seam, so it stands
-behind a Protocol with a second implementation in memory for simulated crashes.
+SQLite keeps its own files and can't write through the disk seam, so it stands behind a Protocol with a second
+implementation in memory, and a third one in the tests for simulated crashes.
 """
 
 from __future__ import annotations
@@ -65,7 +59,9 @@ _SURPLUS_BYTES = 8 << 20
 _BUSY_SECONDS = 0.5
 """Patience with an operator's own connection; no second process of ours gets past the directory lock."""
 _TROUBLE = (sqlite3.DatabaseError, UnicodeDecodeError, OSError)
-"""What Python's sqlite3 raises where the world is at fault; decoding fails when SQLite quotes a damaged schema."""
+"""Errors that Python's sqlite3 raises where the world is at fault; decoding fails when SQLite quotes a damaged
+schema.
+"""
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """A quota shows as a write error, and so may a failing disk: with both the committed state is untouched."""
 
@@ -111,7 +107,7 @@ class SqliteMetadataStore:
         self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
-        """See MetadataStore. About 0.8 µs a block, and RAM for its runs only."""
+        """Verify the newest checkpoint and describe it. About 0.8 µs a block, and RAM for its runs only."""
         with self._writing:
             self._is_sound = False
             self._checksum = BlockChecksum()
@@ -166,7 +162,10 @@ class SqliteMetadataStore:
         deletes: Sequence[tuple[int, int]] = (),
         delete_lanes: Sequence[int] = (),
     ) -> None:
-        """See MetadataStore. About 30 µs a block of 4 KiB, syncs included, and 100 where one is replaced at random."""
+        """Replace the checkpoint, all or nothing.
+
+        About 30 µs a block of 4 KiB, syncs included, and 100 where one is replaced at random.
+        """
         with self._writing:
             if not self._is_sound:
                 raise MetadataDamaged(f"{_FILES[0]}: not loaded, or a commit was cut short")
@@ -208,7 +207,7 @@ class SqliteMetadataStore:
         puts: Sequence[tuple[int, int, bytes]],
         root: tuple[int, int, bytes] | None,
     ) -> None:
-        """One transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
+        """Do one transaction: delete ranges of blocks, put blocks, and with a root complete the checkpoint."""
         writer = self._writer
         assert writer is not None
         places = {(lane, block) for lane, block, _ in puts}
@@ -240,7 +239,9 @@ class SqliteMetadataStore:
         self._checksum = checksum
 
     def read_block(self, lane: int, block: int) -> bytes:
-        """See MetadataStore. About 10 µs when the system has the page; a commit under way does not delay it."""
+        """Return the block as put, verified. About 10 µs when the system has the page; a commit under way does not
+        delay it.
+        """
         with self._reading:
             try:
                 rows = [] if self._reader is None else self._reader.execute(_READ, (lane, block)).fetchall()
@@ -254,7 +255,7 @@ class SqliteMetadataStore:
         return packed
 
     def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """See MetadataStore."""
+        """Return (time, block) of blocks of a lane by their times, in order; see MetadataStore."""
         with self._reading:
             try:
                 query = (lane, *behind, until_ms, most)
@@ -266,7 +267,7 @@ class SqliteMetadataStore:
         return rows
 
     def resize_cache(self, cache_bytes: int) -> int:
-        """See MetadataStore. SQLite lets pages go at once."""
+        """Keep at most so many bytes in RAM; SQLite lets pages go at once. Return how many."""
         with self._writing, self._reading:
             before, self._cache_bytes = self._cache_bytes, cache_bytes
             try:
@@ -278,7 +279,7 @@ class SqliteMetadataStore:
             return self._cache_bytes
 
     def clear(self) -> None:
-        """See MetadataStore. Removes the files; the next commit makes them anew."""
+        """Remove the files; the next commit makes them anew."""
         with self._writing:
             self._disconnect()
             self._remove_files()
@@ -287,7 +288,7 @@ class SqliteMetadataStore:
             self._is_sound = True
 
     def close(self) -> None:
-        """See MetadataStore. SQLite folds its write-ahead log into the file."""
+        """Close the files. SQLite folds its write-ahead log into the file."""
         with self._writing:
             self._disconnect()
             self._is_sound = False
@@ -319,7 +320,7 @@ class SqliteMetadataStore:
 
     @property
     def _cache_size(self) -> int:
-        """In KiB of each connection, negative as SQLite wants it."""
+        """Page cache of each connection in KiB, negative as SQLite wants it."""
         return -max(self._cache_bytes // 2 // 1024, 1)
 
     def _connection(self) -> sqlite3.Connection:
@@ -385,7 +386,9 @@ def _is_no_room(error: Exception) -> bool:
 
 
 def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
-    """Of each lane, as Snapshot has it. MetadataDamaged where an index by time does not agree with that by place."""
+    """Return the earliest times of each lane. MetadataDamaged where an index by time does not agree with that by
+    place.
+    """
     earliest: dict[int, list[int]] = {}
     for kind, (query, index) in enumerate(_TIMES):
         rows = connection.execute(query.format(index)).fetchall()

@@ -27,14 +27,14 @@ class MetadataFull(MetadataDamaged):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one checkpoint committed. The blocks themselves stay on disk; `read_block` fetches them."""
+    """The checkpoint that was committed last. The blocks themselves stay on disk; `read_block` fetches them."""
 
     position: int
     epoch: int
     root: bytes
     blocks: BlockRuns
     earliest: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Of lanes with such messages: when the first one is due, and when the first one expires; 0: none."""
+    """Lanes with times -> when the first message is due, and when the first one expires; 0: none."""
 
 
 class MetadataStore(Protocol):
@@ -42,11 +42,11 @@ class MetadataStore(Protocol):
 
     @property
     def is_persistent(self) -> bool:
-        """What is committed outlives the process."""
+        """Whether what is committed outlives the process."""
 
     @property
     def is_filling(self) -> bool:
-        """There should be no further blocks until some are deleted."""
+        """Whether there should be no further blocks until some are deleted."""
 
     def load(self) -> Snapshot | None:
         """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
@@ -67,10 +67,12 @@ class MetadataStore(Protocol):
         """
 
     def read_block(self, lane: int, block: int) -> bytes:
-        """The block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or wrong."""
+        """Return the block as put, verified; beside a commit, as before or after it. MetadataDamaged: absent or
+        wrong.
+        """
 
     def timed(self, kind: int, lane: int, behind: tuple[int, int], until_ms: int, most: int) -> list[tuple[int, int]]:
-        """(time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
+        """Return (time, block) of blocks of a lane by when their first message is DUE, or its EXPIRY, in order.
 
         Those behind a (time, block), up to a time, at most so many. MetadataDamaged: what is stored can't be read.
         """

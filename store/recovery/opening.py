@@ -18,7 +18,7 @@ from .repair import Repair
 
 
 def find_store_id(disk: Disk) -> bytes | None:
-    """By the first data log whose header verifies; None when there is none."""
+    """Return the store's id by the first data log whose header verifies; None when there is none."""
     for data_log in sorted(filter(None, map(data_log_id, disk.list(JOURNAL)))):
         with closing(disk.open_for_reading(data_log_name(data_log))) as file:
             header = file.read(0, DATA_LOG_HEADER_BYTES)

@@ -1,7 +1,7 @@
-"""Quarantine: damaged bytes set aside, so that nothing is deleted that somebody may want to look at.
+"""The quarantine: damaged bytes set aside, so that nothing is deleted that somebody may want to look at.
 
-Bounded: when it holds so many parts nothing is added, and what is damaged
-stays where it is. Nothing here is ever read again; delete it at will.
+The quarantine is bounded: when it holds so many parts nothing is added, and what is damaged stays where it is. Nothing
+here is ever read again; delete it at will.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..format.record import RecordDamaged
 from ..journal.reading import Region, read_regions
 
 PART_BYTES_MAX: Final = 1 << 20
-"""Of one damaged record, what is copied."""
+"""Bytes of one damaged record that are copied."""
 PARTS_MAX: Final = 64
 
 

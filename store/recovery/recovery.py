@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from ..disk.disk import File
 from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
@@ -53,7 +53,7 @@ logger = logging.getLogger("forebay.store.recovery")
 QUARANTINE_FILES_MAX: Final = 16
 """The newest are kept."""
 PLAIN_RECORDS_MAX: Final = 1024
-"""So many are applied together: at most three blocks when they follow each other in one lane."""
+"""Plain records applied together: at most three blocks when they follow each other in one lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class RecoveryReport:
     """What opening the directory did."""
 
     clean: bool
-    """The last process closed the store itself."""
+    """Whether the last process closed the store itself."""
     index_rebuilt: bool
-    """The whole journal was replayed, because the index was missing or in doubt."""
+    """Whether the whole journal was replayed, because the index was missing or in doubt."""
     replayed_records: int
     truncated_bytes: int
     """Torn bytes cut from the end of the journal, none of which had been confirmed as durable."""
@@ -95,13 +95,13 @@ class Recovered:
     quarantined: int = 0
     index_rebuilt: bool = False
     replay_position: int = 0
-    """Where the next replay would begin: the position of the last checkpoint, 0 without one."""
+    """Position from which the next replay would begin: that of the last checkpoint, 0 without one."""
     leftovers: tuple[int, ...] = ()
     """Data logs that were dropped but not yet unlinked."""
     damaged: list[DamagedPlace] = field(default_factory=list)
 
     def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
-        """was_clean: by the marker. has_index: one is kept on disk, so a rebuild is news. prepared: see there."""
+        """Return what opening did. was_clean: by the marker. has_index: one is kept on disk, so a rebuild is news."""
         is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
         return RecoveryReport(
             clean=was_clean and not is_news,
@@ -129,7 +129,7 @@ class JournalEnd(NamedTuple):
 class JournalTail:
     """What recovery does with the end of the journal, for the process that owns the store: it cuts what is torn."""
 
-    may_cut = True
+    may_cut: ClassVar[bool] = True
 
     def is_being_written(self, end: JournalEnd, headers: Mapping[int, DataLogHeader | None]) -> bool:
         """Return whether another process is writing there, so that nothing at the end is damage."""
@@ -137,7 +137,7 @@ class JournalTail:
 
 
 class Recovery:
-    """One recovery of one directory; `run` does it. Nothing else uses the disk meanwhile."""
+    """A recovery of one directory; `run` does it. Nothing else uses the disk meanwhile."""
 
     def __init__(
         self,
@@ -162,21 +162,21 @@ class Recovery:
         self._index = parts.index
         self._subscriptions = parts.subscriptions
         self._metadata = parts.metadata
-        self._transactions = parts.transactions
+        self._branches = parts.branches
         self._tail = tail or JournalTail()
         self._marker = marker
         self._store_id = store_id
         self._headers: dict[int, DataLogHeader | None] = {}
-        """None: it does not verify."""
+        """Data log -> its header; None: it does not verify."""
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
         self.durable = max(known_durable or 0, marker.position if marker else 0)
         """The greatest position that is known to have been durable."""
         self._accepts_loss = known_durable is not None
         self._least_sequences: dict[int, int] = {}
-        """By lane number, from an index that knew more than the journal that is left."""
+        """Lane -> least next sequence, from an index that knew more than the journal that is left."""
         self._known = State()
-        """Names from there."""
+        """Names from that index."""
         self._result = Recovered({}, Imports(), 1, 0, marker.epoch if marker else 0, {})
         self.replay = Replay(parts, self._headers, self._is_gone, write_checkpoint)
         self.replay.accepts_loss = self._accepts_loss
@@ -223,7 +223,7 @@ class Recovery:
         return result
 
     def _list(self) -> list[int]:
-        """Ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
+        """Return the ids of all data logs. Reads their headers and holds no file open: there may be thousands."""
         ids = sorted(filter(None, map(data_log_id, self._disk.list(JOURNAL))))
         aside = list(filter(None, map(data_log_id, self._disk.list(QUARANTINE))))
         if aside:
@@ -282,7 +282,7 @@ class Recovery:
         return snapshot.position, state.next_log_sequence
 
     def _give_up(self, data_log: int, offset: int, problem: str, lanes: Iterable[LaneCounts] = ()) -> None:
-        """What was durable is not there. Raises JournalCorrupt, unless a repair was tried: then it is reported.
+        """Report that what was durable is not there. Raises JournalCorrupt, unless a repair was tried.
 
         lanes: of the index that knew it, so that no sequence is given twice.
         """
@@ -309,7 +309,7 @@ class Recovery:
             replay.register((Destination(topic, TOPIC, f"recovered-{topic}"),))
         # A lane that nothing was sent to is made by the acks of a subscription of which the beginning is lost.
         numbers = {lane.destination for lane in self._index.lanes.values() if lane.next_sequence}
-        numbers |= {placed.lane >> LANE_SHIFT for branch in self._transactions.prepared for placed in branch}
+        numbers |= {placed.lane >> LANE_SHIFT for branch in self._branches.prepared for placed in branch}
         for number in numbers - set(replay.destinations):
             if self._accepts_loss:
                 replay.register((Destination(number, QUEUE, f"recovered-{number}"),))
@@ -353,7 +353,7 @@ class Recovery:
             self.replay.checkpoint(end.position, self._result.epoch, self._result.next_sequence)
 
     def _needs_dropped(self) -> bool:
-        """The index has pending messages in data logs that were deleted because they had none."""
+        """Return whether the index has pending messages in data logs that were deleted because they had none."""
         uses = self._index.uses.items()
         return any(use.pending_messages and data_log not in self.replay.expected for data_log, use in uses)
 
@@ -396,10 +396,11 @@ class Recovery:
         return self._checked(JournalEnd(position, [], position, "the data log ends"))
 
     def _is_beyond(self, end: JournalEnd) -> bool:
-        """Something behind the end is known to be durable: by the index, the marker, or an intact record of the rest.
+        """Return whether the index, the marker, or an intact record of the rest knew something behind the end to be
+        durable.
 
-        A torn tail and corruption look alike, but for this. In a gap between
-        data logs it tells those that were dropped from those that a power cut took.
+        A torn tail and corruption look alike, but for this. In a gap between data logs it tells those that were dropped
+        from those that a power cut took.
         """
         for data_log in end.rest:
             header = self._headers[data_log]

@@ -1,14 +1,12 @@
 """Repair: what `on_missing_data_log="report"` does to a journal that would be refused as corrupt.
 
-Each damaged stretch becomes one record that says so: its head is written over
-the first 40 bytes, with the log sequence that was due and how many records are
-lost. All that is intact stays where it is, so places in the index stay true.
-A data log that is missing, or of which nothing can be read, becomes one with
-such a record alone. After that the journal is an ordinary one: it opens in
-either mode, and the damage is not reported again. What is overwritten is
-copied to the quarantine before.
+Each damaged stretch becomes one record that says so: its head is written over the first 40 bytes, with the log sequence
+that was due and how many records are lost. All that is intact stays where it is, so places in the index stay true. A
+data log that is missing, or of which nothing can be read, becomes one with such a record alone. After that the journal
+is an ordinary one: it opens in either mode, and the damage is not reported again.
 
-A crash leaves damage where damage was; the next open repairs that.
+What is overwritten is copied to the quarantine before. A crash leaves damage where damage was; the next open repairs
+that.
 """
 
 from __future__ import annotations
@@ -43,13 +41,15 @@ logger = logging.getLogger("forebay.store.recovery")
 
 @dataclass(frozen=True, slots=True)
 class DamagedPlace:
-    """One place of the journal that was given up. What is intact before and behind it is served."""
+    """A place of the journal that was given up. What is intact before and behind it is served."""
 
     data_log: int
     offset: int
     lost_bytes: int
     lost_records: int | None
-    """Of 1 to 256 messages each, acknowledgements included, by which messages may come again. None: unknown."""
+    """Records of 1 to 256 messages each that are lost, acknowledgements included, by which messages may come
+    again. None: unknown.
+    """
     problem: str
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class _Stretch:
 
     header: DataLogHeader
     places: list[_Place]
-    """Each damage with something intact behind it."""
+    """Places of damage with something intact behind them."""
     end: int
     next_sequence: int
     epoch: int
@@ -83,14 +83,14 @@ class _Stretch:
 
 
 class Repair:
-    """One repair of one directory. REQUIRES: nobody else uses the disk."""
+    """A repair of one directory. REQUIRES: nobody else uses the disk."""
 
     def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
-        """durable: the greatest position that index or mark knew to be durable."""
+        """durable: the greatest position that index or marker knew to be durable."""
         self._disk = disk
         self._store_id = store_id
         self.durable = durable
-        """With what the records themselves knew, once run has returned."""
+        """The durable position, with what the records themselves knew once run has returned."""
         self._random_salt = random_salt
         self._places: list[DamagedPlace] = []
         self._existing: set[int] = set()
@@ -127,7 +127,9 @@ class Repair:
     # ------------------------------------------------------------------ reading
 
     def _read(self, data_log: int) -> _Stretch | None:
-        """None: neither its header nor its first records can be made out."""
+        """Return a data log as far as it can be read; None: neither its header nor its first records can be made
+        out.
+        """
         file = self._disk.open_for_reading(data_log_name(data_log))
         try:
             header = self._header(data_log, file)
@@ -136,7 +138,7 @@ class Repair:
             file.close()
 
     def _header(self, data_log: int, file: File) -> DataLogHeader | None:
-        """The header, or where that is damaged the one that two records in a row prove."""
+        """Return the header, or where that is damaged the one that two records in a row prove."""
         data = file.read(0, DATA_LOG_HEADER_BYTES)
         try:
             header = decode_data_log_header(data)
@@ -145,9 +147,10 @@ class Repair:
         return header if header.data_log == data_log and header.store_id == self._store_id else None
 
     def _proven_header(self, data_log: int, file: File) -> DataLogHeader | None:
-        """The salt may be intact: then any record verifies with it.
+        """Return the header that the first two records prove; None where they do not.
 
-        If not, it is where the checksum of the first record begins, so it follows from that; the second confirms it.
+        The salt may be intact: then any record verifies with it. If not, it is where the checksum of the first record
+        begins, so it follows from that; the second confirms it.
         """
         data = file.read(0, DATA_LOG_HEADER_BYTES + PART_BYTES_MAX)
         header = DataLogHeader(int.from_bytes(data[12:16], "little"), self._store_id, data_log, 0, 0, 0)
@@ -219,7 +222,7 @@ class Repair:
             file.close()
 
     def _finish(self, file: File, data_log: int, stretch: _Stretch, next_first: int) -> None:
-        """What was durable goes on in the next data log, and this one ends before that."""
+        """End a data log before damage behind which nothing is intact: what was durable goes on in the next one."""
         records = next_first - stretch.next_sequence
         is_durable = (data_log << OFFSET_BITS | stretch.end) < self.durable
         is_sealed = stretch.is_whole and stretch.end != file.size()
@@ -252,7 +255,7 @@ class Repair:
         self._disk.sync_directory(JOURNAL)
 
     def _replace(self, data_log: int, read: dict[int, _Stretch | None], problem: str) -> None:
-        """A data log that says that it is lost."""
+        """Make a data log that says that it is lost."""
         known = sorted((other, stretch) for other, stretch in read.items() if stretch is not None)
         later = next(stretch for other, stretch in known if other > data_log)
         earlier = next((stretch for other, stretch in reversed(known) if other < data_log), None)

@@ -1,6 +1,6 @@
 """Replay: what each record of the journal does to the index, the subscriptions and the transactions.
 
-The walk over the data logs, and the question where they end, is recovery/recovery.py's.
+Where the data logs end, and the walk over them, is the business of recovery/recovery.py.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from ..sequence_set import SequenceSet
 from ..transactions import apply_commit, read_lengths, read_slice_times
 
 RECENT_MESSAGES_MAX: Final = 16_384
-"""Of so many messages in transactions the lengths are kept, so that a commit soon after reads no slice again."""
+"""Messages in transactions of which the lengths are kept, so that a commit soon after reads no slice again."""
 
 
 class _Announcement(NamedTuple):
@@ -66,7 +66,7 @@ class _Announcement(NamedTuple):
 
 
 class Replay:
-    """Not thread-safe: nobody else is here."""
+    """Applies records. Not thread-safe: nobody else is here."""
 
     def __init__(
         self,
@@ -83,13 +83,13 @@ class Replay:
         self._disk = parts.disk
         self._index = parts.index
         self._subscriptions = parts.subscriptions
-        self._transactions = parts.transactions
+        self._branches = parts.branches
         self._duplicates = parts.duplicates
         self._headers = headers
         self._is_gone = is_gone
         self._write_checkpoint = write_checkpoint
         self.accepts_loss = False
-        """What a repair could not bring back is passed over."""
+        """Whether what a repair could not bring back is passed over."""
         self.destinations: dict[int, Destination] = {}
         self.imports = Imports()
         self.expected: set[int] = set()
@@ -142,9 +142,9 @@ class Replay:
                 self.expected.add(data_log)
                 index.use(data_log)
             case Branch():
-                self._transactions.adopt(payload)
+                self._branches.adopt(payload)
             case RolledBack():
-                self._transactions.forget(payload.number)
+                self._branches.forget(payload.number)
             case Commit():
                 self._apply_commit(file, position, record, payload)
             case ImportMark():
@@ -185,7 +185,7 @@ class Replay:
                 self._put_times(file, offset + record.head_bytes, lane, part)
 
     def apply_plain(self, file: File, data_log: int, plain: list[Plain], epoch: int, next_sequence: int) -> None:
-        """As apply for each record; messages that follow each other in their lane are added together.
+        """Apply plain records; messages that follow each other in their lane are added together.
 
         next_sequence: log sequence of the first.
         """
@@ -208,7 +208,7 @@ class Replay:
                 lane.add_singles(data_log, array("I", offsets), array("I", lengths), use)
 
     def _note_identities(self, file: File, begin: int, part: Slice) -> None:
-        """Its messages, which begin there, are not to be stored again. Those that do not verify are passed over."""
+        """Note that messages which begin there are not to be stored again. Those that do not verify are passed over."""
         for crc, length, properties_bytes in zip(part.table[::3], part.lengths, part.table[2::3], strict=True):
             if properties_bytes and properties_bytes <= length and crc_of(file, begin, length) == crc:
                 found = own_identity(file.read(begin, properties_bytes))
@@ -217,9 +217,9 @@ class Replay:
             begin += length
 
     def checkpoint_if_crowded(self, file: File, position: int, epoch: int, next_sequence: int) -> None:
-        """So that the index stays bounded, however long the replay. position: what was applied ends there.
+        """Checkpoint where the index is crowded, so that it stays bounded, however long the replay.
 
-        file: the data log of the position; those before it are synced.
+        position: what was applied ends there. file: the data log of the position; those before it are synced.
         """
         if self._index.is_crowded and self._announced is None:
             self._subscriptions.sweep()
@@ -227,11 +227,11 @@ class Replay:
             self.checkpoint(position, epoch, next_sequence)
 
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
-        """REQUIRES: the journal is synced up to there."""
+        """Store the index as it is now. REQUIRES: the journal is synced up to there."""
         state = State(
             list(self.destinations.values()),
             data_logs=sorted(self.expected),
-            branches=[*self._transactions.prepared, *self._transactions.open],
+            branches=[*self._branches.prepared, *self._branches.open],
             next_log_sequence=next_log_sequence,
             imports=list(self.imports),
             attempts=self._index.attempts.describe(),
@@ -244,10 +244,10 @@ class Replay:
         self._index.latest_ms = max(self._index.latest_ms, part.timestamp)
 
     def _place(self, part: Slice, lane: int, position: int, record: Header) -> None:
-        """A slice of a transaction, of which the commit may follow."""
+        """Note a slice of a transaction, of which the commit may follow."""
         lengths = part.lengths
         is_timed = bool(record.flags & TIMED)
-        self._transactions.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
+        self._branches.place(part.first_sequence, lane, position, len(lengths), record.length, is_timed=is_timed)
         self._recent_messages += len(lengths)
         if self._recent_messages > RECENT_MESSAGES_MAX:
             self._recent.clear()
@@ -256,7 +256,7 @@ class Replay:
 
     def _apply_commit(self, file: File, position: int, record: Header, commit: Commit) -> None:
         """Bring the index up to a commit. Its slices are read again where their lengths are not at hand."""
-        branch = self._transactions.find(commit.number)
+        branch = self._branches.find(commit.number)
         known = {placed.position: placed.lane for placed in branch} if branch is not None else {}
         reader = _Reader(self._disk, self._headers)
 
@@ -286,7 +286,7 @@ class Replay:
             apply_commit(self._index, commit, position >> OFFSET_BITS, lengths_of, times_of, make_room, lane_numbered)
         finally:
             reader.close()
-        self._transactions.forget(commit.number)
+        self._branches.forget(commit.number)
         for found in commit.identities:
             self._duplicates.note(found)
 
@@ -299,7 +299,7 @@ class Replay:
         reader = _Reader(self._disk, self._headers)
         numbers = self.destinations.keys() | self._subscriptions.by_number.keys()
         try:
-            for branch in self._transactions.prepared:
+            for branch in self._branches.prepared:
                 left = Branch(branch.number, branch.xid)
                 left.acks = {lane: runs for lane, runs in branch.acks.items() if lane >> LANE_SHIFT in numbers}
                 left.identities = branch.identities
@@ -307,7 +307,7 @@ class Replay:
                     if not self._is_lost(reader, branch.number, placed):
                         left.add(*placed, is_timed=placed.position in branch.timed)
                 if (len(left), len(left.acks)) < (len(branch), len(branch.acks)):
-                    self._transactions.adopt(left)
+                    self._branches.adopt(left)
         finally:
             reader.close()
 
@@ -326,7 +326,7 @@ class Replay:
         return False
 
     def _has_loss(self, data_log: int) -> bool:
-        """Whether a repair found damage in it. Reads its heads."""
+        """Return whether a repair found damage in a data log. Reads its heads."""
         header = self._headers.get(data_log)
         if header is None:
             return False
@@ -342,7 +342,7 @@ class Replay:
         self._subscriptions.subscribe(facts)
 
     def _keep_survivors(self, by_data_log: int, survived: Survived, relieve: Callable[[], None]) -> None:
-        """Of all that was written to a data log this is left; the acks of the rest may be deleted already.
+        """Remove all of a data log but what survived: the acks of the rest may be deleted already.
 
         relieve: makes room in the index, as of before this record; it is replayed again after a crash then.
         """
@@ -371,7 +371,7 @@ class Replay:
         self._index.supersede(data_log, by_data_log)
 
     def _pending_of(self, ranges: Iterable[Survivors], data_log: int, relieve: Callable[[], None]) -> int:
-        """How many of these are pending, and lie there: not all, if it was a subscriber without a name who had them."""
+        """Return how many of these are pending and lie there: not all, if a subscription without a name had them."""
         found = 0
         for number, first, messages in ranges:
             lane, end = self._index.lanes.get(number), first + messages
@@ -383,9 +383,11 @@ class Replay:
         return found
 
     def _restate(self, needed: Needed) -> None:
-        """Who needs messages of a topic that are copied, or named, in the next records. Acks before it may be deleted.
+        """Restate who needs messages of a topic that are copied, or named, in the next records: acks before may be
+        deleted.
 
-        It comes first, and in the same data log, so that there never is a copy of which nobody knows who needs it.
+        This record comes first, and in the same data log, so that there never is a copy of which nobody knows who needs
+        it.
         """
         run, needs = needed
         last = run.first + run.messages - 1
@@ -413,7 +415,9 @@ class Replay:
     def _remove_everywhere_but(
         self, left: dict[int, SequenceSet], data_log: int, by_data_log: int, relieve: Callable[[], None]
     ) -> None:
-        """What the records do not say, because a commit gave the sequences: look at all that is pending. O(index)."""
+        """Remove what the records do not say, because a commit gave the sequences, by a look at all that is
+        pending. O(index).
+        """
         none = SequenceSet()
         for lane in list(self._index.lanes.values()):
             at = 0
@@ -442,19 +446,23 @@ class Replay:
         self._index.forget(number)
 
     def forget_deleted(self) -> None:
-        """At the end: what survives of a data log's other messages may have made lanes of a deleted queue again."""
+        """Forget deleted queues again, at the end: survivors of a data log's other messages may have made lanes of
+        them.
+        """
         for number in self._deleted:
             self._index.forget(number)
 
     def apply_state(self, state: State) -> None:
-        """What it does not name is deleted: the record of that may be gone while messages are left."""
+        """Agree with a state record. What it does not name is deleted: the record of that may be gone while
+        messages are left.
+        """
         for number in self.destinations.keys() - {destination.number for destination in state.destinations}:
             self._delete(number)
         self.register(state.destinations)
         for number, sequence in state.next_sequences.items():
             self._index.lane_numbered(number).skip_to(sequence)
         self._subscriptions.apply(state)
-        self._transactions.agree_with(state)
+        self._branches.agree_with(state)
         self.imports.restate(state.imports)
         self._duplicates.restore(state.duplicates)
         self._index.attempts.apply(state.attempts)
@@ -462,7 +470,7 @@ class Replay:
 
 
 class _Reader:
-    """Reads heads of slices again, with one data log open at a time."""
+    """A reader of the heads of slices, with one data log open at a time."""
 
     def __init__(self, disk: Disk, headers: Mapping[int, DataLogHeader | None]) -> None:
         self._disk = disk

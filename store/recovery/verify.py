@@ -1,10 +1,8 @@
-"""Verify: whether a journal is whole, from its data logs alone.
+"""Verification: whether a journal is whole, from its data logs alone.
 
-`examine` reads one data log and says what it found there; `judge` puts the
-data logs of a journal together. A place that some record knew to be durable
-and that does not verify is damaged. Behind that the first such place begins
-the tail, which a crash leaves and the next open cuts. Nothing is written, and
-a process may own the journal meanwhile.
+`examine` reads one data log and says what it found there; `judge` puts the data logs of a journal together. A place
+that some record knew to be durable and that does not verify is damaged. Behind that the first such place begins the
+tail, which a crash leaves and the next open cuts. Nothing is written, and a process may own the journal meanwhile.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ from ..sequence_set import SequenceSet
 
 
 class Finding(NamedTuple):
-    """One place, and what is wrong there."""
+    """A place, and what is wrong there."""
 
     data_log: int
     offset: int
@@ -70,7 +68,7 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class DataLogFacts:
-    """What `examine` found in one data log: small, plain, and enough for `judge`."""
+    """The findings of `examine` in one data log: small, plain, and enough for `judge`."""
 
     data_log: int
     header: DataLogHeader | None = None
@@ -86,9 +84,9 @@ class DataLogFacts:
     records: int = 0
     messages: int = 0
     findings: list[Finding] = field(default_factory=list)
-    """What no crash leaves."""
+    """Places that no crash leaves."""
     damages: list[Damage] = field(default_factory=list)
-    """What a crash may leave, but only behind everything that is durable."""
+    """Places that a crash may leave, but only behind everything that is durable."""
     existing: list[tuple[int, list[int]]] = field(default_factory=list)
     """(STATE, those that exist) or (DROP, those that are gone), as the records say it."""
 
@@ -103,7 +101,7 @@ class Verdict(NamedTuple):
     findings: tuple[Finding, ...]
     """Damage, by place."""
     tail: Finding | None
-    """Where the journal ends for who opens it, if bytes follow: a crash left them, or a process is writing them."""
+    """The end of the journal for who opens it, if bytes follow: a crash left them, or a process is writing them."""
     tail_bytes: int
 
 
@@ -177,7 +175,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
 
 
 def examine_record(facts: DataLogFacts, found: Found, names: dict[int, str], offsets: array[int]) -> None:
-    """What the checksums cannot tell: whether the content makes sense."""
+    """Raise RecordDamaged for what the checksums cannot tell: content that makes no sense."""
     record, head = found.header, found.head
     payload = head[HEADER_BYTES:]
     if record.kind == MESSAGE:
@@ -277,7 +275,7 @@ def judge(journal: Sequence[DataLogFacts]) -> Verdict:
 
 
 def _places(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:
-    """Each place where reading the journal from its beginning meets something else than the next record."""
+    """Yield each place where reading the journal from its beginning meets something else than the next record."""
     for data_log in _missing(journal):
         yield Finding(data_log, 0, "the data log is missing, and was not dropped")
     yield from _unreadable(journal)
@@ -314,7 +312,7 @@ def _bytes_behind(journal: Sequence[DataLogFacts], tail: Finding) -> int:
 
 
 def _missing(journal: Sequence[DataLogFacts]) -> list[int]:
-    """Data logs that should be there, by the newest state record and the drop records behind it."""
+    """Return the data logs that should be there, by the newest state record and the drop records behind it."""
     existing: set[int] = set()
     for facts in journal:
         for kind, data_logs in facts.existing:

@@ -1,10 +1,8 @@
-"""Chunk: the places of up to 512 spilled messages of one file, and how many owners each still has.
+"""Chunks: the places of up to 512 spilled messages of one file, and how many owners each still has.
 
-Columns instead of objects: 12 bytes a message. A message's place is its
-index in them. How many owners hold it is a number in bit planes: bit i of
-plane p counts 2**p owners of message i, so that taking any set of messages
-from one owner is a subtraction of a few whole numbers, however many messages
-and owners there are.
+Columns instead of objects: 12 bytes a message. A message's place is its index in them. How many owners hold it is a
+number in bit planes: bit i of plane p counts 2**p owners of message i, so that taking any set of messages from one
+owner is a subtraction of a few whole numbers, however many messages and owners there are.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from ..bits import runs_of_ones
 
 CHUNK_MESSAGES_MAX: Final = 512
 CHUNK_BYTES_MAX: Final = 1024 * 1024
-"""Of what is live, unless one message alone has more: one step of rewriting moves a chunk at least."""
+"""Live bytes of a chunk, unless one message alone has more: one step of rewriting moves a chunk at least."""
 SEQUENCE_SPREAD_MAX: Final = (1 << 32) - 1
 
 
 class TmpFile:
-    """What is known of one file. Not thread-safe: the state lock guards it."""
+    """What is known of one file of tmp-storage. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("number", "salt", "size", "live_bytes", "chunks", "is_damaged")
 
@@ -35,13 +33,13 @@ class TmpFile:
         self.live_bytes = 0
         """Bytes of messages that somebody still holds."""
         self.chunks: dict[Chunk, None] = {}
-        """Those that lie in it, the oldest first."""
+        """Chunks that lie in it, the oldest first."""
         self.is_damaged = False
-        """Some of it could not be read when it was to be rewritten: it stays until it is consumed."""
+        """Whether some of it could not be read when it was to be rewritten: it stays until it is consumed."""
 
 
 class Share:
-    """What one owner still holds of one chunk, or of a stretch of its sequences. Bit per message."""
+    """The messages of one chunk, or of a stretch of its sequences, that one owner still holds. Bit per message."""
 
     __slots__ = ("chunk", "held")
 
@@ -59,7 +57,7 @@ class Share:
 
 
 class Chunk:
-    """Not thread-safe: the state lock guards it."""
+    """The places of messages of one file. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("file", "base", "sequences", "offsets", "lengths", "owner_planes", "shares", "live_bytes")
 
@@ -68,22 +66,22 @@ class Chunk:
         self.base = base
         """The first sequence."""
         self.sequences = array("I")
-        """Of each message, less the base; they ascend."""
+        """Sequence of each message, less the base; they ascend."""
         self.offsets = array("I")
-        """In the file; they ascend as well."""
+        """Offset of each message in the file; they ascend as well."""
         self.lengths = array("I")
-        """Bytes on disk, the head included."""
+        """Bytes of each message on disk, the head included."""
         self.owner_planes: list[int] = []
         self.shares: list[Share] = []
-        """Of all owners; between them they hold what the planes count."""
+        """Shares of all owners; between them they hold what the planes count."""
         self.live_bytes = 0
 
     def __len__(self) -> int:
-        """Messages, those that are gone included."""
+        """Return how many messages there are, those that are gone included."""
         return len(self.lengths)
 
     def add(self, sequences: Iterable[int], offset: int, lengths: Iterable[int], held: Iterable[int]) -> int:
-        """Put messages behind the others, one after the other from offset on. Returns the index of the first one.
+        """Put messages behind the others, one after the other from offset on; return the index of the first one.
 
         held: for each owner a bit for each of them that it holds.
         """
@@ -111,14 +109,14 @@ class Chunk:
         return at
 
     def range(self, first: int, last: int) -> int:
-        """Bits of the messages with sequences first to last."""
+        """Return the bits of the messages with sequences first to last."""
         base = self.base
         low = bisect_left(self.sequences, first - base)
         high = bisect_right(self.sequences, last - base)
         return (1 << high) - (1 << low) if low < high else 0
 
     def release(self, messages: int) -> int:
-        """One owner let go of these bits. Returns how many messages nobody holds any more; their bytes are dead."""
+        """Take these bits from one owner; return how many messages nobody holds any more, whose bytes are dead."""
         planes = self.owner_planes
         borrow = messages
         for at, plane in enumerate(planes):
@@ -144,7 +142,7 @@ class Chunk:
         return live
 
     def move(self, file: TmpFile, offset: int) -> None:
-        """What is live lies in another file now, one after the other from offset on; the rest is forgotten."""
+        """Let what is live lie in another file, one after the other from offset on; forget the rest."""
         kept = [index for first, last in runs_of_ones(self.live) for index in range(first, last + 1)]
         del self.file.chunks[self]
         self.file.live_bytes -= self.live_bytes
@@ -179,5 +177,5 @@ class Chunk:
 
 
 def _gathered(bits: int, kept: list[int]) -> int:
-    """The bits at the kept indices, moved together."""
+    """Return the bits at the kept indices, moved together."""
     return sum((bits >> index & 1) << at for at, index in enumerate(kept))

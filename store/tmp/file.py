@@ -1,18 +1,12 @@
-"""A tmp file: overflow of non-persistent messages, appended in batches and never synced.
+"""A file of tmp-storage: overflow of non-persistent messages, appended in batches and never synced.
 
-Each message lies there as a head of 28 bytes, its properties and its body.
-The file itself says nothing of where they are: the places are in RAM, and
-what a process leaves behind is deleted unread by the next. All numbers are
-little-endian.
+Each message lies there as a head of 28 bytes, its properties and its body. The file itself says nothing of where they
+are: the places are in RAM, and what a process leaves behind is deleted unread by the next. All numbers of the head are
+little-endian: crc u32 over everything behind it, started with the file's salt; properties u32 bytes; body u32 bytes;
+sequence u64; timestamp u64 in milliseconds since 1970.
 
-    crc         u32  over everything behind it, started with the file's salt
-    properties  u32  bytes
-    body        u32  bytes
-    sequence    u64
-    timestamp   u64  milliseconds since 1970
-
-The salt is random, one a file, and only in RAM: nothing that lay on the
-device before, and no body that imitates a message, verifies in it.
+The salt is random, one a file, and only in RAM: nothing that lay on the device before, and no body that imitates a
+message, verifies in it.
 """
 
 from __future__ import annotations
@@ -35,10 +29,10 @@ SpilledMessage = tuple[int, bytes, bytes, int]
 
 
 class TmpRegion(NamedTuple):
-    """One read from offset on, and the messages that lie in it. Valid without any lock."""
+    """A read from offset on, and the messages that lie in it. Valid without any lock."""
 
     file: Readable | None
-    """None where the file could not be opened; `problem` says why."""
+    """The open file; None where it could not be opened, and `problem` says why."""
     problem: str
     number: int
     salt: int
@@ -54,12 +48,12 @@ class TmpRegion(NamedTuple):
 
 
 def message_bytes(message: SpilledMessage) -> int:
-    """What a message takes in a file."""
+    """Return what a message takes in a file."""
     return HEAD_BYTES + len(message[1]) + len(message[2])
 
 
 def encode(salt: int, messages: Iterable[SpilledMessage]) -> list[bytes]:
-    """The pieces that, joined, are written; the last one is the body of the last message, uncopied."""
+    """Return the pieces that, joined, are written; the last one is the body of the last message, uncopied."""
     parts: list[bytes] = []
     for sequence, properties, body, timestamp in messages:
         rest = _REST.pack(len(properties), len(body), sequence, timestamp)
@@ -72,7 +66,9 @@ def encode(salt: int, messages: Iterable[SpilledMessage]) -> list[bytes]:
 
 
 def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-    """The messages in the order planned, and (sequence, problem) of those that can't be read. One read a region."""
+    """Return the messages in the order planned, and (sequence, problem) of those that can't be read. One read a
+    region.
+    """
     messages: list[StoredMessage] = []
     unreadable: list[tuple[int, str]] = []
     for region in regions:
@@ -99,7 +95,7 @@ def read_regions(regions: Sequence[TmpRegion]) -> tuple[list[StoredMessage], lis
 
 
 def _read(region: TmpRegion) -> tuple[bytes, str]:
-    """The bytes of a region, or why there are none."""
+    """Return the bytes of a region, or why there are none."""
     if region.file is None:
         return b"", region.problem
     length = region.length

@@ -1,8 +1,7 @@
-"""TmpFiles: the files of tmp-storage: begun, filled, read, given back.
+"""The files of tmp-storage: begun, filled, read, given back.
 
-It counts what they take of the disk before the disk takes it, and keeps
-nothing that is not live: a file goes with its last message. Nothing is ever
-synced, so a crash leaves any part of them, which the next open deletes unread.
+What they take of the disk is counted before the disk takes it, and nothing is kept that is not live: a file goes with
+its last message. Nothing is ever synced, so a crash leaves any part of them, which the next open deletes unread.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from .file import SpilledMessage, TmpRegion, encode
 logger = logging.getLogger("forebay.store.tmp_storage")
 
 FILE_CHARGE_BYTES: Final = 500
-"""Measured: what is known of a file, and its open handle."""
+"""Memory of what is known of a file, and its open handle."""
 BATCH_BYTES_MAX: Final = 512 * 1024
-"""Of one write, unless one message alone has more."""
+"""Bytes of one write, unless one message alone has more."""
 ONE_LARGE_BYTES: Final = 256 * 1024
 """A message alone above this is written in two calls instead of being copied."""
 READERS_MAX: Final = 64
 FILES_PER_LIMIT: Final = 16
-"""No file grows beyond this part of the limit, so that what is dead in the one being written stays small beside it."""
+"""Part of the limit beyond which no file grows, so that what is dead in the one being written stays small beside it."""
 
 
 class Batch(NamedTuple):
@@ -48,12 +47,12 @@ class Batch(NamedTuple):
 
     @property
     def buffer_bytes(self) -> int:
-        """What joining it for the write takes of RAM: the body of one large message is not copied."""
+        """Memory that joining it for the write takes: the body of one large message is not copied."""
         return self.size - (len(self.messages[0][2]) if self.is_one_large else 0)
 
 
 class TmpFiles:
-    """All methods REQUIRE the state lock."""
+    """The files of one tmp-storage. All methods REQUIRE the state lock."""
 
     def __init__(
         self,
@@ -72,9 +71,9 @@ class TmpFiles:
         self._random_salt = random_salt
         self.limit_bytes = limit_bytes
         self.files: dict[int, TmpFile] = {}
-        """By number. Each holds a live message."""
+        """Number -> file. Each holds a live message."""
         self.room_came: Callable[[], None] = lambda: None
-        """Called when a file is gone."""
+        """Callback for when a file is gone."""
         self._undeleted: dict[int, int] = {}
         """Bytes of files that nobody needs and that the disk refused to delete."""
         self._readers: LRUCache[int, File] = LRUCache(maxsize=READERS_MAX)
@@ -83,7 +82,7 @@ class TmpFiles:
         self._writer: File | None = None
         self._next_number = 1
         self.bytes = 0
-        """What the files take of the disk."""
+        """Bytes that the files take of the disk."""
         self.bytes_max = 0
         self._delete_leavings()
 
@@ -108,12 +107,12 @@ class TmpFiles:
 
     @property
     def file_bytes(self) -> int:
-        """How large a file grows. A batch that is larger is a file of its own."""
+        """Size to which a file grows. A batch that is larger is a file of its own."""
         return min(self._max_file_bytes, self.limit_bytes // FILES_PER_LIMIT)
 
     @property
     def charge_bytes(self) -> int:
-        """What is held of the account."""
+        """Memory that is held of the account."""
         return FILE_CHARGE_BYTES * (len(self.files) + len(self._undeleted))
 
     # ------------------------------------------------------------------ writing
@@ -162,7 +161,7 @@ class TmpFiles:
             file.size = size
 
     def _room_for(self, size: int) -> tuple[TmpFile, File]:
-        """The newest file, or the next one when that is full."""
+        """Return the newest file, or the next one when that is full."""
         if self.newest is not None and self.newest.size + size <= self.file_bytes:
             assert self._writer is not None
             return self.newest, self._writer
@@ -190,7 +189,7 @@ class TmpFiles:
             return self._disk.open(name, create=True)
 
     def _end_newest(self) -> None:
-        """Nothing more is written to it."""
+        """Write nothing more to the newest file."""
         if self.newest is not None and self._writer is not None:
             self._readers[self.newest.number] = self._writer
         self.newest = self._writer = None
@@ -198,7 +197,7 @@ class TmpFiles:
     # ------------------------------------------------------- reading and deleting
 
     def region(self, file: TmpFile, offset: int) -> TmpRegion:
-        """A read from offset on, without messages so far. A file that can't be opened makes them unreadable."""
+        """Return a read from offset on, without messages so far. A file that can't be opened makes them unreadable."""
         reader: File | None = None
         problem = ""
         try:
@@ -217,7 +216,9 @@ class TmpFiles:
         return reader
 
     def delete(self, file: TmpFile) -> None:
-        """Nobody holds anything in it. Reads that are under way go on: the handle is closed with the last of them."""
+        """Delete a file in which nobody holds anything. Reads under way go on: the handle is closed with the last
+        of them.
+        """
         if file is self.newest:
             self.newest = self._writer = None
         self._readers.pop(file.number, None)
@@ -226,7 +227,7 @@ class TmpFiles:
         self.delete_undeleted()
 
     def delete_undeleted(self) -> None:
-        """Once more what the disk refused to delete; its bytes are counted until then."""
+        """Try again to delete what the disk refused to delete; its bytes are counted until then."""
         for number, size in list(self._undeleted.items()):
             try:
                 self._disk.remove(tmp_file_name(number))
@@ -242,10 +243,10 @@ class TmpFiles:
             self.room_came()
 
     def sparsest(self) -> TmpFile | None:
-        """The file that has the least alive, if rewriting it is worth it and fits the limit.
+        """Return the file that has the least alive, if rewriting it is worth it and fits the limit; else None.
 
-        Worth it is less than 25 % alive; less than 50 % when three quarters
-        of the limit are used. Never the one that is written to.
+        Worth it is less than 25 % alive; less than 50 % when three quarters of the limit are used. Never the one that
+        is written to.
         """
         room_bytes = self.limit_bytes - self.bytes
         share = 2 if room_bytes < self.limit_bytes // 4 else 4

@@ -1,8 +1,7 @@
-"""TmpOwner: what one owner still holds in tmp-storage, found by sequence.
+"""Holdings: what one owner still holds in tmp-storage, found by sequence.
 
-Shares in the order of their sequences, no two of them interleaved: where a
-message is spilled between those of an older chunk, the share of that one is
-split. Finding is O(log shares), taking from the front O(1) amortised.
+Shares are in the order of their sequences, no two of them interleaved: where a message is spilled between those of an
+older chunk, the share of that one is split. Finding is O(log shares), taking from the front O(1) amortised.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ _SLACK_MAX: Final = 64
 
 
 class TmpOwner:
-    """Not thread-safe: the state lock guards it."""
+    """The shares of one owner. Not thread-safe: the state lock guards it."""
 
     __slots__ = ("_keys", "_shares", "_head")
 
     def __init__(self) -> None:
         self._keys = array("q")
-        """A lower bound of each share's first sequence, above all that the share before it holds."""
+        """Lower bound of each share's first sequence, above all that the share before it holds."""
         self._shares: list[Share | None] = []
         self._head = 0
-        """Shares before this one were taken from the front."""
+        """Index of the first share: those before it were taken from the front."""
 
     def __len__(self) -> int:
-        """How many shares."""
+        """Return how many shares there are."""
         return len(self._keys) - self._head
 
     def __iter__(self) -> Iterator[Share]:
@@ -43,11 +42,11 @@ class TmpOwner:
         return self._share(-1)
 
     def grows(self, chunk: Chunk | None) -> bool:
-        """Whether what is put behind all of this chunk only makes the last share larger."""
+        """Return whether what is put behind all of this chunk only makes the last share larger."""
         return chunk is not None and len(self) > 0 and self.last.chunk is chunk
 
     def within(self, first: int, last: int) -> Iterator[tuple[Share, int]]:
-        """Each share that holds something from first to last, and the bits of that, in order."""
+        """Yield each share that holds something from first to last, and the bits of that, in order."""
         at = self._find(first)
         while at < len(self._keys) and self._keys[at] <= last:
             share = self._share(at)
@@ -79,10 +78,9 @@ class TmpOwner:
             self._head = 0
 
     def pieces(self, sequences: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
-        """How these ascending sequences, none of them held, fit between the shares.
+        """Divide ascending sequences, none of them held, by how they fit between the shares.
 
-        Returns stretches (begin, end) of the argument, and how many shares
-        have to be split for it.
+        Return stretches (begin, end) of the argument, and how many shares have to be split for it.
         """
         pieces: list[tuple[int, int]] = []
         splits = begin = 0
@@ -123,7 +121,7 @@ class TmpOwner:
         self._shares.insert(at, share)
 
     def _halves(self, at: int, sequence: int) -> tuple[int, int]:
-        """What a share holds below a sequence and above it."""
+        """Return what a share holds below a sequence and above it."""
         share = self._share(at)
         base = share.chunk.base
         assert not share.held & share.chunk.range(sequence, sequence), f"sequence {sequence} is held already"
@@ -131,7 +129,7 @@ class TmpOwner:
         return below, share.held & ~below
 
     def _find(self, sequence: int) -> int:
-        """Where the share is that may hold it: the last one with a key up to it, else the first one."""
+        """Return where the share is that may hold it: the last one with a key up to it, else the first one."""
         return max(bisect_right(self._keys, sequence, self._head) - 1, self._head)
 
     def _share(self, at: int) -> Share:

@@ -1,12 +1,10 @@
-"""NonPersistentLane: the pending non-persistent messages of one (destination, priority).
+"""The pending non-persistent messages of one (destination, priority).
 
-To dispatch it is what a lane of the index is, with a numbering of its own,
-and it is nowhere on disk: neither journal nor index nor checkpoint knows
-these messages, so whatever ends the process ends them.
+To dispatch this lane is what a lane of the index is, with a numbering of its own, and it is nowhere on disk: neither
+journal nor index nor checkpoint knows these messages, so whatever ends the process ends them.
 
-It remembers how the messages lie between the persistent ones of the same
-priority, so that both can be handed out by arrival. That costs something
-only where one kind follows the other.
+The lane remembers how the messages lie between the persistent ones of the same priority, so that both can be handed out
+by arrival. That costs something only where one kind follows the other.
 """
 
 from __future__ import annotations
@@ -27,16 +25,16 @@ from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NOW
 from ..sequence_set import SequenceSet
 
 BLOCK_CHARGE_BYTES: Final = 2816
-"""Measured: 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
+"""Memory of 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
 TIMES_CHARGE_BYTES: Final = 9_472
-"""Two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
+"""Memory of two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
 TURN_CHARGE_BYTES: Final = 20
 _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
 _TURNS_KEPT: Final = 64
 
 
 class NonPersistentBlock:
-    """512 consecutive sequences: content bytes of each, and a bit for each that is gone, or spilled."""
+    """Content bytes of 512 consecutive sequences, and a bit for each that is gone, or spilled."""
 
     __slots__ = ("lengths", "gone", "spilled", "times")
 
@@ -44,13 +42,13 @@ class NonPersistentBlock:
         self.lengths = array("I")
         self.gone = 0
         self.spilled = 0
-        """Those that lie in tmp-storage. Of the others RAM has the only copy."""
+        """Bits of those that lie in tmp-storage. Of the others RAM has the only copy."""
         self.times: BlockTimes | None = None
-        """When they are due and expire; None while none of them has such a time."""
+        """When messages are due and expire; None while none of them has such a time."""
 
 
 class NonPersistentLane(PendingLane):
-    """The state lock guards it."""
+    """A lane of messages that are not in the journal. The state lock guards it."""
 
     __slots__ = (
         "pool",
@@ -70,28 +68,28 @@ class NonPersistentLane(PendingLane):
         """account: pays for the blocks."""
         super().__init__(VOLATILE | destination << LANE_SHIFT | priority, destination, priority)
         self.pool = self.number
-        """Under which what RAM has no room for waits to be spilled: lanes of one fan-out share it."""
+        """Number under which messages without room in RAM wait to be spilled: lanes of one fan-out share it."""
         self.newest_turn = 0
-        """Before which sequence of the persistent lane the next message comes."""
+        """Sequence of the persistent lane before which the next message comes."""
         self.is_copied = False
-        """Some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
+        """Whether some list knows a message that only a delivery has: caches may have it when it is acknowledged."""
         self._has_times_ahead = False
-        """Memory for the times of one more block is reserved."""
+        """Whether memory for the times of one more block is reserved."""
         self._account = account
         self._blocks: dict[int, NonPersistentBlock] = {}
         self._numbers = SequenceSet()
-        """Of the blocks."""
+        """Numbers of the blocks."""
         self._tail = array("I")
-        """Lengths of the block that grows."""
+        """Lengths in the block that grows."""
         self._turns = array("q")
         self._turn_sequences = array("q")
-        """From this sequence on, messages come before the persistent one in the same place of _turns."""
+        """Sequences from which on messages come before the persistent one in the same place of _turns."""
         self._is_closed = False
 
     # ------------------------------------------------------------------ adding
 
     def add(self, length: int) -> int:
-        """The next message is that long; returns its sequence. StoreFull, with nothing changed, without memory."""
+        """Add a message of that length; return its sequence. StoreFull, with nothing changed, without memory."""
         sequence = self.next_sequence
         if not sequence & BLOCK_MASK:
             self._begin_block(sequence >> BLOCK_SHIFT)
@@ -102,7 +100,7 @@ class NonPersistentLane(PendingLane):
         return sequence
 
     def skip_to(self, sequence: int) -> None:
-        """Nothing lies between what was added and that sequence. StoreFull: less was skipped, without memory.
+        """Leave nothing between what was added and that sequence. StoreFull: less was skipped, without memory.
 
         O(512): a block of which nothing is there costs nothing.
         """
@@ -123,7 +121,7 @@ class NonPersistentLane(PendingLane):
                 self._forget(base >> BLOCK_SHIFT)
 
     def retract(self) -> None:
-        """The message added last was not stored after all."""
+        """Take back the message added last, which was not stored after all."""
         self.next_sequence -= 1
         self.pending_messages -= 1
         self.pending_bytes -= self._tail.pop()
@@ -131,7 +129,9 @@ class NonPersistentLane(PendingLane):
             self._forget(self.next_sequence >> BLOCK_SHIFT)
 
     def admit_times(self) -> None:
-        """The next message will have times. StoreFull, with nothing changed, without memory for them."""
+        """Reserve memory for the times of the next message. StoreFull, with nothing changed, without memory for
+        them.
+        """
         block = self._blocks.get(self.next_sequence >> BLOCK_SHIFT)
         if self._has_times_ahead or (block is not None and block.times is not None):
             return
@@ -139,7 +139,7 @@ class NonPersistentLane(PendingLane):
         self._has_times_ahead = True
 
     def put_times(self, sequence: int, times: Times) -> None:
-        """Of the message that was added last. REQUIRES: admit_times before that."""
+        """Set the times of the message that was added last. REQUIRES: admit_times before that."""
         block = self._blocks[sequence >> BLOCK_SHIFT]
         if block.times is None:
             block.times = BlockTimes()
@@ -169,7 +169,9 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ removing
 
     def remove(self, first: int, last: int) -> tuple[int, bool]:
-        """First to last are gone: how many of them were pending, and whether any of those was spilled. O(blocks)."""
+        """Take first to last out; return how many of them were pending, and whether any of those was spilled.
+        O(blocks).
+        """
         removed = 0
         is_any_spilled = False
         at = first
@@ -198,7 +200,7 @@ class NonPersistentLane(PendingLane):
         return removed, is_any_spilled
 
     def remove_one(self, sequence: int) -> tuple[int, int]:
-        """As remove, for one: the path of every single ack."""
+        """Take one sequence out, as `remove` does: the path of every single ack."""
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         index = sequence & BLOCK_MASK
         if block is None or index >= len(block.lengths):
@@ -215,7 +217,7 @@ class NonPersistentLane(PendingLane):
         return 1, spilled and spilled & bit
 
     def close(self) -> None:
-        """The queue is deleted: nothing is pending, and whoever would add gets Closed."""
+        """Empty the lane of a deleted queue: nothing is pending, and adding raises Closed."""
         self._account.release(self.charge_bytes)
         self._has_times_ahead = False
         self.earliest = [NEVER, NEVER]
@@ -234,7 +236,9 @@ class NonPersistentLane(PendingLane):
         return block is not None and index < len(block.lengths) and not block.gone >> index & 1
 
     def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """The first run of pending sequences at or behind sequence, cut to most and to its block; None at the end."""
+        """Return the first run of pending sequences at or behind `sequence`, cut to `most` and to its block; None
+        at the end.
+        """
         while (run := self._numbers.next_from(sequence >> BLOCK_SHIFT)) is not None:
             number = run[0]
             base = number << BLOCK_SHIFT
@@ -248,26 +252,26 @@ class NonPersistentLane(PendingLane):
         return None
 
     def times_of(self, sequence: int) -> Times:
-        """When a pending message is due, or was not long ago, and when it expires."""
+        """Return when a pending message is due, or was not long ago, and when it expires."""
         block = self._blocks.get(sequence >> BLOCK_SHIFT)
         return NO_TIMES if block is None or block.times is None else block.times.of(sequence & BLOCK_MASK)
 
     def waiting(self, first: int, last: int) -> int:
-        """A bit for each of first to last, which lie in one block, that is not due yet."""
+        """Return a bit for each of first to last, which lie in one block, that is not due yet."""
         times = self._blocks[first >> BLOCK_SHIFT].times
         return 0 if times is None else times.waiting >> (first & BLOCK_MASK) & (1 << (last - first + 1)) - 1
 
     def expired(self, number: int, now_ms: int) -> int:
-        """A bit for each pending message of that block that has expired."""
+        """Return a bit for each pending message of that block that has expired."""
         block = self._blocks.get(number)
         return 0 if block is None or block.times is None else block.times.expired(now_ms, block.gone)
 
     def timed_blocks(self) -> list[tuple[int, BlockTimes, int]]:
-        """(number, times, what is gone) of the blocks that have times, in order. O(blocks)."""
+        """Return (number, times, what is gone) of the blocks that have times, in order. O(blocks)."""
         return [(number, block.times, block.gone) for number, block in self._blocks.items() if block.times is not None]
 
     def lengths(self, first: int, last: int) -> array[int]:
-        """Content bytes of first to last, which lie in one block and are pending."""
+        """Return the content bytes of first to last, which lie in one block and are pending."""
         return self._blocks[first >> BLOCK_SHIFT].lengths[first & BLOCK_MASK : (last & BLOCK_MASK) + 1]
 
     def is_spilled(self, sequence: int) -> bool:
@@ -275,19 +279,19 @@ class NonPersistentLane(PendingLane):
         return block is not None and block.spilled >> (sequence & BLOCK_MASK) & 1 == 1
 
     def unspilled(self, first: int, last: int) -> int:
-        """A bit for each of first to last that is not in tmp-storage; they lie in one block."""
+        """Return a bit for each of first to last that is not in tmp-storage; they lie in one block."""
         low, high = first & BLOCK_MASK, (last & BLOCK_MASK) + 1
         return ((1 << high) - (1 << low) & ~self._blocks[first >> BLOCK_SHIFT].spilled) >> low
 
     def spilled(self, first: int, last: int) -> None:
-        """First to last, all pending, lie in tmp-storage from now on."""
+        """Note that first to last, all pending, lie in tmp-storage from now on."""
         for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
             base = number << BLOCK_SHIFT
             low, high = max(first - base, 0), min(last - base + 1, BLOCK_MESSAGES)
             self._blocks[number].spilled |= (1 << high) - (1 << low)
 
     def only_in_ram(self, messages: Sequence[StoredMessage]) -> list[Sequence[StoredMessage]]:
-        """Those of ascending messages that are pending and not spilled, in runs. O(blocks) for a whole run."""
+        """Return those of ascending messages that are pending and not spilled, in runs. O(blocks) for a whole run."""
         first, last = messages[0][0], messages[-1][0]
         if last - first + 1 == len(messages) and self._is_only_in_ram(first, last):
             return [messages]
@@ -313,24 +317,24 @@ class NonPersistentLane(PendingLane):
     # ------------------------------------------------------------------ between persistent messages
 
     def take_turn(self, persistent_sequence: int) -> None:
-        """Messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
+        """Let messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
         self._charge(TURN_CHARGE_BYTES)
         self._turns.append(persistent_sequence)
         self._turn_sequences.append(self.next_sequence)
         self.newest_turn = persistent_sequence
 
     def before(self, sequence: int) -> int:
-        """The persistent sequence before which this message comes. O(log turns)."""
+        """Return the persistent sequence before which this message comes. O(log turns)."""
         at = bisect_right(self._turn_sequences, sequence) - 1
         return self._turns[at] if at >= 0 else 0
 
     def behind(self, persistent_sequence: int) -> int:
-        """The first sequence of a message that comes behind that persistent one. O(log turns)."""
+        """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
         at = bisect_right(self._turns, persistent_sequence)
         return self._turn_sequences[at] if at < len(self._turns) else NOWHERE
 
     def _forget_turns(self) -> None:
-        """Those of messages before the first block."""
+        """Forget the turns of messages before the first block."""
         first = self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
         count = bisect_right(self._turn_sequences, first) - 1
         if count >= _TURNS_KEPT:
@@ -341,7 +345,7 @@ class NonPersistentLane(PendingLane):
 
     @property
     def charge_bytes(self) -> int:
-        """What is held of the account, recomputed from what is there."""
+        """Memory that is held of the account, recomputed from what is there."""
         timed = sum(block.times is not None for block in self._blocks.values()) + self._has_times_ahead
         blocks_bytes = BLOCK_CHARGE_BYTES * len(self._blocks) + TIMES_CHARGE_BYTES * timed
         return blocks_bytes + TURN_CHARGE_BYTES * len(self._turns)
@@ -362,10 +366,10 @@ class NonPersistentLane(PendingLane):
 
 
 class NonPersistentDueTimes:
-    """The same for lanes of non-persistent messages, of which all blocks are in RAM. The state lock guards it."""
+    """Finds non-persistent messages by their times; all blocks are in RAM. The state lock guards it."""
 
     def release(self, lane: NonPersistentLane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
-        """As DueTimes.release."""
+        """Let messages that are due wait for nothing, in up to `most_blocks` blocks; return runs of them."""
         due = [found for found in lane.timed_blocks() if found[1].earliest[DUE] <= now_ms]
         runs: list[tuple[int, int]] = []
         for number, times, gone in due[:most_blocks]:
@@ -375,15 +379,15 @@ class NonPersistentDueTimes:
         return runs
 
     def expired_blocks(self, lane: NonPersistentLane, now_ms: int) -> list[int]:
-        """As DueTimes.expired_blocks."""
+        """Return the numbers of blocks in which something has expired, in order."""
         return [number for number, times, _ in lane.timed_blocks() if times.earliest[EXPIRY] <= now_ms]
 
     def expired(self, lane: NonPersistentLane, number: int, now_ms: int) -> Iterator[tuple[int, int]]:
-        """As DueTimes.expired."""
+        """Return runs of the pending messages of a block that have expired."""
         return runs_of_ones(lane.expired(number, now_ms), number << BLOCK_SHIFT)
 
     def refresh_expiry(self, lane: NonPersistentLane) -> None:
-        """As DueTimes.look."""
+        """Find out what expires next, once what had expired is removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
     def _earliest(self, lane: NonPersistentLane, kind: int) -> int:

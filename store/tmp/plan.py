@@ -1,4 +1,4 @@
-"""Planning: spilled messages gathered into few large reads.
+"""Plans of reads: spilled messages gathered into few large reads.
 
 Neighbours come in one read of up to 256 KiB, with what is dead between them.
 """
@@ -15,18 +15,21 @@ from .files import TmpFiles
 
 
 class TmpPlan(NamedTuple):
-    """What is to be read. `read_regions(plan.regions)` needs no lock, whatever is removed or rewritten meanwhile."""
+    """The reads that bring the wanted messages.
+
+    `read_regions(plan.regions)` needs no lock, whatever is removed or rewritten meanwhile.
+    """
 
     regions: list[TmpRegion]
     messages: int
     content_bytes: int
-    """Properties and bodies: what they will take in RAM, to be reserved before they are read."""
+    """Bytes of properties and bodies: what they will take in RAM, to be reserved before they are read."""
     last_sequence: int
-    """The last one planned; -1 where there is none."""
+    """The last sequence planned; -1 where there is none."""
 
 
 class Planning:
-    """Messages gathered into reads, in the order given."""
+    """A plan in the making: messages gathered into reads, in the order given."""
 
     def __init__(self, files: TmpFiles) -> None:
         self._files = files
@@ -40,7 +43,7 @@ class Planning:
         return TmpPlan(self.regions, self.messages, self.content_bytes, self.last_sequence)
 
     def most(self, chunk: Chunk, low: int, high: int, max_messages: int, max_bytes: int) -> int:
-        """How far the messages at low to high may be gathered; one of all always may."""
+        """Return how far the messages at low to high may be gathered; one of all always may."""
         high = max(low, min(high, low + max(max_messages, 1) - self.messages))
         room_bytes = max_bytes - self.content_bytes
         if sum(chunk.lengths[low:high]) - HEAD_BYTES * (high - low) <= room_bytes:

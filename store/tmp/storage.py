@@ -36,7 +36,7 @@ PLACE_CHARGE_BYTES: Final = 13
 CHUNK_CHARGE_BYTES: Final = 720
 SHARE_CHARGE_BYTES: Final = 180
 OWNER_CHARGE_BYTES: Final = 320
-"""Measured: three columns with the growth reserve of array, and the objects around them."""
+"""Memory of an owner; as the three above with the growth reserve of array, and the objects around them."""
 
 STEP_BYTES: Final = 256 * 1024
 
@@ -49,11 +49,11 @@ class TmpStorageStatistics:
     """How much was spilled."""
 
     bytes: int
-    """What the files take of the disk, dead messages included."""
+    """Bytes that the files take of the disk, dead messages included."""
     bytes_max: int
-    """The most that they ever took."""
+    """The most bytes that the files ever took."""
     messages: int
-    """Stored once each, however many owners hold them."""
+    """Messages stored, once each however many owners hold them."""
 
 
 class Compaction(NamedTuple):
@@ -63,11 +63,11 @@ class Compaction(NamedTuple):
     messages: int
     moved_bytes: int
     freed_bytes: int
-    """Of the file that was unlinked, or 0 while there is more to move."""
+    """Bytes of the file that was unlinked, or 0 while there is more to move."""
 
 
 class TmpStorage:
-    """All methods REQUIRE the state lock."""
+    """The files, and who holds what in them. All methods REQUIRE the state lock."""
 
     def __init__(
         self,
@@ -96,7 +96,9 @@ class TmpStorage:
 
     @property
     def limit_bytes(self) -> int:
-        """What the files may take of the disk. What is stored beyond a lowered one stays until it is consumed."""
+        """Bytes that the files may take of the disk. What is stored beyond a lowered limit stays until it is
+        consumed.
+        """
         return self._files.limit_bytes
 
     @limit_bytes.setter
@@ -104,7 +106,7 @@ class TmpStorage:
         self._files.limit_bytes = limit_bytes
 
     def on_room(self, room_came: Callable[[], None]) -> None:
-        """room_came: is called when a file is gone, under the state lock."""
+        """Set the callback for when a file is gone; it is called under the state lock."""
         self._files.room_came = room_came
 
     @property
@@ -151,7 +153,7 @@ class TmpStorage:
         except BaseException as error:
             self._account.release(charge_bytes + buffer_bytes)
             if isinstance(error, OSError):
-                raise self._refusal(error, needed_bytes) from error
+                raise self._write_error(error, needed_bytes) from error
             raise
         self._account.release(buffer_bytes)
         for owner in owners:
@@ -167,7 +169,9 @@ class TmpStorage:
         self._messages += len(messages)
 
     def _growable(self, owners: Sequence[int], batch: Batch) -> Chunk | None:
-        """The chunk that the first of the owners filled last, where the batch may lie behind what is in it."""
+        """Return the chunk that the first of the owners filled last, where the batch may lie behind what is in it;
+        else None.
+        """
         newest = self._files.newest
         first = next((self._owners[owner] for owner in owners if owner in self._owners), None)
         if newest is None or first is None or newest.size + batch.size > self._files.file_bytes:
@@ -186,7 +190,7 @@ class TmpStorage:
     def _fittings(
         self, owners: Sequence[int], batches: list[Batch], parts: list[list[int]], grown: Chunk | None
     ) -> tuple[list[_Fitting], int]:
-        """Where each batch fits between the shares of each owner, and how many shares there will be more.
+        """Return where each batch fits between the shares of each owner, and how many shares there will be more.
 
         Where two batches split one share, that number may be too large by one.
         """
@@ -214,7 +218,7 @@ class TmpStorage:
         fitting: _Fitting,
         grown: Chunk | None,
     ) -> None:
-        """From here on the messages are there."""
+        """Enter messages that were written: from here on they are there."""
         file, offset = place
         chunk = Chunk(file, batch.sequences[0]) if grown is None else grown
         at = chunk.add(batch.sequences, offset, batch.lengths, part)
@@ -231,7 +235,7 @@ class TmpStorage:
     def _shares(self, owners: Iterable[int]) -> int:
         return sum([len(self._owners[owner]) for owner in owners])
 
-    def _refusal(self, error: OSError, needed_bytes: int) -> ForebayError:
+    def _write_error(self, error: OSError, needed_bytes: int) -> ForebayError:
         if error.errno not in NO_SPACE:
             return SpillFailed(needed_bytes, error.strerror or str(error))
         free_bytes = 0
@@ -249,10 +253,10 @@ class TmpStorage:
         max_messages: int = CHUNK_MESSAGES_MAX,
         max_bytes: int = REGION_BYTES_MAX,
     ) -> TmpPlan:
-        """Where the messages of these runs of sequences (first, last) lie that the owner holds, in this order.
+        """Plan to read the messages of these runs of sequences (first, last) that the owner holds, in this order.
 
-        At most max_messages of at most max_bytes of content, but one at
-        least. Neighbours come in one read of up to 256 KiB.
+        At most max_messages of at most max_bytes of content, but one at least. Neighbours come in one read of up to 256
+        KiB.
         """
         planning = Planning(self._files)
         for first, last in runs:
@@ -267,7 +271,7 @@ class TmpStorage:
     # ----------------------------------------------------------------- removing
 
     def remove(self, owner: int, first: int, last: int) -> int:
-        """The owner lets go of first to last; what it does not hold is passed over. Returns how many it held."""
+        """Take first to last from the owner; what it does not hold is passed over. Return how many it held."""
         held_by = self._owners.get(owner)
         if held_by is None:
             return 0
@@ -286,7 +290,7 @@ class TmpStorage:
         return removed
 
     def drop(self, owner: int) -> int:
-        """The owner lets go of everything. Returns how many messages it held. O(chunks), beside what goes with it."""
+        """Take everything from the owner; return how many messages it held. O(chunks), beside what goes with it."""
         held_by = self._owners.pop(owner, None)
         if held_by is None:
             return 0
@@ -299,7 +303,7 @@ class TmpStorage:
         return dropped
 
     def _release(self, share: Share, messages: int) -> None:
-        """One owner let go of these bits: chunk and file go when nobody holds anything in them."""
+        """Take these bits from one owner: chunk and file go when nobody holds anything in them."""
         chunk = share.chunk
         if not share.held:
             chunk.shares.remove(share)
@@ -341,7 +345,9 @@ class TmpStorage:
         return report
 
     def _rewrite(self, chunk: Chunk) -> bool:
-        """Copy what is live of a chunk to the newest file. False: that can't be done now, and nothing was."""
+        """Copy what is live of a chunk to the newest file; return False where that can't be done now, and nothing
+        was.
+        """
         buffer_bytes = 2 * chunk.live_bytes + REGION_BYTES_MAX
         if not self._account.reserve(buffer_bytes):
             return False
@@ -383,7 +389,7 @@ class TmpStorage:
 
     @property
     def charge_bytes(self) -> int:
-        """What is held of the account, recomputed from what is there."""
+        """Memory that is held of the account, recomputed from what is there."""
         chunks = [chunk for file in self._files.files.values() for chunk in file.chunks]
         return (
             self._files.charge_bytes
@@ -405,11 +411,11 @@ class TmpStorage:
 
 
 _NOBODY: Final = TmpOwner()
-"""What is held by an owner that holds nothing. Nothing is ever put in."""
+"""The holdings of an owner that holds nothing. Nothing is ever put in."""
 
 
 def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:
-    """Of each batch what each owner holds, as bits."""
+    """Return for each batch what each owner holds, as bits."""
     parts: list[list[int]] = []
     begin = 0
     for batch in batches:
@@ -420,7 +426,7 @@ def _parts(held: Sequence[int], batches: list[Batch]) -> list[list[int]]:
 
 
 def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int], int]:
-    """As TmpOwner.pieces, of these bits of a batch, and as bits of it."""
+    """Return how these bits of a batch fit between the shares of an owner, as bits; see TmpOwner.pieces."""
     if bits.bit_count() == len(sequences):
         pieces, splits = held.pieces(sequences)
         return [(1 << end) - (1 << begin) for begin, end in pieces], splits
@@ -430,7 +436,7 @@ def _pieces(held: TmpOwner, sequences: list[int], bits: int) -> tuple[list[int],
 
 
 def _batches(messages: Sequence[SpilledMessage]) -> list[Batch]:
-    """Messages, one at least, divided into what fits a write and a chunk."""
+    """Divide messages, one at least, into what fits a write and a chunk."""
     whole = _batch(messages)
     sequences = whole.sequences
     if (

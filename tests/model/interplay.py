@@ -313,7 +313,7 @@ def described(bay: Forebay) -> Any:
             for number, subscriber in store.subscriptions.by_number.items()
         }
         branches = [
-            (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.transactions.prepared
+            (branch.number, branch.xid, list(branch), list(branch.runs())) for branch in store.branches.prepared
         ]
         pending = {data_log: use.pending_messages for data_log, use in store.index.uses.items() if use.pending_messages}
         return lanes, subscriptions, branches, pending, store.subscriptions.next_number

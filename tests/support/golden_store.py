@@ -20,7 +20,7 @@ from forebay.store.format.properties import encode_properties
 from forebay.store.format.state import TOPIC, CountedRun
 from forebay.store.index.lane import Lane
 from forebay.store.index.pending_lane import JournaledLane
-from forebay.store.ingest.ingest import take_over
+from forebay.store.ingest.ingest import ingest_sets
 from forebay.store.journal.data_log import FORMAT_VERSION
 from forebay.store.message import HeaderValue
 from forebay.store.metadata.sqlite import SqliteMetadataStore
@@ -98,7 +98,7 @@ def write_golden(root: Path) -> Pending:
     with opened.lock:
         store.record_delivery_counts(orders.number, [CountedRun(orders.next_sequence - 1, orders.next_sequence - 1, 2)])
     bring(opened.disk, "day-1", [Row("orders", b"loaded"), Row("loaded", b"loaded too", 9)])
-    take_over(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
+    ingest_sets(opened.disk, store, opened.lock, opened.account, message_bytes_max=1 << 20)
     deleted = opened.lane("deleted")
     opened.add(b"goes with its queue", lane=deleted)
     with opened.lock:
@@ -145,8 +145,8 @@ def _write_transactions(opened: OpenStore, lane: Lane, acked: Lane) -> None:
         committed, prepared, rolled_back = (transactions.begin() for _ in range(3))
         for branch in (committed, prepared, rolled_back):
             contents = [(b"", b"%d of transaction %d" % (n, branch.number)) for n in range(3)]
-            transactions.add_slice(branch, lane, opened.clock.time_ms(), contents)
-            transactions.add_slice(branch, acked, opened.clock.time_ms(), contents[:1])
+            transactions.append_slice(branch, lane, opened.clock.time_ms(), contents)
+            transactions.append_slice(branch, acked, opened.clock.time_ms(), contents[:1])
         first = acked.next_sequence - 2
         committed.acknowledge(acked.number, first, first)
         prepared.acknowledge(acked.number, first + 1, first + 1)

@@ -13,7 +13,7 @@ from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.lane import Lane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.journal.reading import StoredMessage
-from forebay.store.message_store import MessageStore
+from forebay.store.message_store import MessageStore, StoreOptions
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
 
@@ -27,20 +27,21 @@ class OpenStore:
         self.clock = clock or ManualClock()
         self.lock = threading.Lock()
         self.account = Unlimited()
-        defaults: dict[str, Any] = {
+        options: dict[str, Any] = {
             "index_cache_bytes": 1 << 20,
             "max_file_bytes": 8192,
             "max_checkpoint_adds": 10_000,
         }
+        names = StoreOptions.__dataclass_fields__
+        options |= {name: fields.pop(name) for name in list(fields) if name in names}
         self.store = MessageStore(
             disk,
             lambda store_id: metadata,
+            StoreOptions(**options),
+            self.clock,
             state_lock=self.lock,
             account=self.account,
-            clock_ms=self.clock.time_ms,
-            monotonic=self.clock.monotonic,
-            random_bytes=self.clock.random_bytes,
-            **(defaults | fields),
+            **fields,
         )
         self.report: RecoveryReport = self.store.open()
 

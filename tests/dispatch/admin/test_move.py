@@ -245,7 +245,7 @@ def test_full_disk_moves_whole_batches_and_says_how_many(nth: int) -> None:
     moved = full.value.stored
     assert moved == (256 if nth > 2 else 0)
     assert numbers(late.browse()) == list(range(-1, moved)) and numbers(orders.browse()) == list(range(moved, 600))
-    assert not simulated.store.transactions.open
+    assert not simulated.store.branches.open
     simulated.check()
     simulated.reopen()
     assert simulated.queue().move("late") == 600 - moved

@@ -59,7 +59,7 @@ def test_explain_names_the_transaction_that_keeps_a_data_log(is_prepared: bool) 
     bay.queue().send_many((Message(bytes(20_000)) for _ in range(40)), transaction=transaction)
     if is_prepared:
         transaction.prepare(b"x")
-    ((holder, data_logs),) = bay.store.transactions.data_logs().items()
+    ((holder, data_logs),) = bay.store.branches.data_logs().items()
     bay.journal.roll()
     bay.bay.cleanup()
     for data_log in data_logs:

@@ -602,9 +602,9 @@ def test_a_write_stall_refuses_new_messages_alone_and_ends_without_a_trace(journ
         journal.append_one(4 | RELOCATED, 1, 0, 5, b"", b"a copy")
     with pytest.raises(StoreFull):
         send(journal, b"one")
-    journal.is_burying = True
+    journal.accepts_dead_letters = True
     journal.append_one(4 | TRANSACTIONAL, 1, 0, 5, b"", b"a dead letter")
-    journal.is_burying = False
+    journal.accepts_dead_letters = False
     journal.set_write_stall(None)
     assert not journal.is_write_stalled
     send(journal, b"one")

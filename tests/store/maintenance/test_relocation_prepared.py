@@ -94,7 +94,7 @@ def test_journal_stays_within_twice_what_is_live_with_prepared_transactions(is_o
         fill(bay)
     bay.bay.cleanup()
     store = bay.store
-    live_bytes = sum(store.transactions.prepared_bytes.values())
+    live_bytes = sum(store.branches.prepared_bytes.values())
     assert live_bytes > 60_000
     assert store.statistics().journal_bytes <= 2 * live_bytes + (3 + is_open) * 65_536
     bay.check()

@@ -77,7 +77,7 @@ def test_an_open_transaction_keeps_its_data_logs_until_its_outcome(outcome: str)
     queue.send_many((Message(FILLER) for _ in range(12)), transaction=transaction)
     transaction._write_all()
     home = {placed.position >> 32 for placed in transaction._branch}
-    assert home and bay.store.transactions.data_logs() == {f"{transaction._branch.number:x}": home}
+    assert home and bay.store.branches.data_logs() == {f"{transaction._branch.number:x}": home}
     fill(bay)
     bay.bay.cleanup()
     assert home <= set(data_logs(bay))
@@ -250,7 +250,7 @@ def test_what_was_open_at_a_crash_is_forgotten() -> None:
     for with_index in (True, False):
         again = crashed(bay, with_index=with_index)
         assert again.queue().depth == 0 and not again.bay.prepared()
-        assert not again.store.transactions.undecided_data_logs
+        assert not again.store.branches.undecided_data_logs
         fill(again)
         again.bay.cleanup()
         assert data_logs(again)[0] > data_logs(bay)[-1]
