@@ -124,6 +124,7 @@ def test_resident_bytes_stand_in_where_the_system_does_not_tell(
 
 def test_importing_settings_does_not_import_psutil() -> None:
     program = (
-        "import sys, forebay.dispatch.settings as s; s.Settings(memory_limit=2**26); sys.exit('psutil' in sys.modules)"
+        "import sys; from forebay.dispatch.config.settings import Settings; "
+        "Settings(memory_limit=2**26); sys.exit('psutil' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

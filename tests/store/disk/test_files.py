@@ -124,7 +124,7 @@ def is_free(root: Path) -> bool:
 def another_process(root: Path) -> Iterator[subprocess.Popen[str]]:
     """Holds the lock until its input ends or it is killed."""
     program = (
-        "import sys; from forebay.store.files import DirectoryLock; lock = DirectoryLock(sys.argv[1]); "
+        "import sys; from forebay.store.disk.layout import DirectoryLock; lock = DirectoryLock(sys.argv[1]); "
         "lock.acquire(); print('held', flush=True); sys.stdin.read(); lock.release()"
     )
     command = [sys.executable, "-c", program, str(root)]
@@ -323,7 +323,7 @@ def test_a_forked_child_does_not_own_the_directory_and_cannot_let_it_go(tmp_path
     program = """
 import os, sys
 from forebay.store.errors import StoreLocked
-from forebay.store.files import DirectoryLock
+from forebay.store.disk.layout import DirectoryLock
 
 def is_refused(lock):
     try:
