@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from planting import Bug
 
-CRASHES = "tests/crash/test_crash.py"
-TRANSACTIONS = "tests/crash/test_transaction_crash.py"
+CRASHES = "tests/crash/test_crash.py::test_power_cut_at_any_call_loses_nothing_confirmed"
+TRANSACTIONS = "tests/crash/test_transaction_crash.py::test_crash_at_any_call_leaves_all_of_a_transaction_or_nothing"
 
 STORE_BUGS = (
     Bug(
-        "a sync of a directory does nothing", "_sync_directory", "os.fsync", "os.fstat", "tests/store/disk/test_disk.py"
+        "a sync of a directory does nothing",
+        "_sync_directory",
+        "os.fsync",
+        "os.fstat",
+        "tests/store/disk/test_disk.py::test_syncs_of_files_and_directories_reach_the_system",
     ),
     Bug(
         "a sync leaves the bytes in the system's cache",
         "OsFile.sync",
         "_flush",
         "os.fstat",
-        "tests/store/disk/test_disk.py",
+        "tests/store/disk/test_disk.py::test_syncs_of_files_and_directories_reach_the_system",
     ),
     Bug("the newest data log is not synced", "Journal.sync", "newest.sync()", "pass", CRASHES),
     Bug("a sealed data log is not synced", "Journal.sync", "for file in sealed: ...", "pass", CRASHES),
@@ -32,21 +36,21 @@ STORE_BUGS = (
         "Journal.remove",
         "self._disk.sync_directory(JOURNAL)",
         "pass",
-        "tests/store/journal/test_journal.py",
+        "tests/store/journal/test_journal.py::test_removal_is_durable_on_return",
     ),
     Bug(
         "what is appended during a sync counts as durable",
         "Journal.sync",
         "max(self.durable, end)",
         "max(self.durable, self.end)",
-        "tests/store/journal/test_journal.py",
+        "tests/store/journal/test_journal.py::test_durable_end_tells_what_was_appended_before_the_sync_and_not_during_it",
     ),
     Bug(
         "who waits for another one's sync is let go before it has ended",
         "Journal.sync",
         "with self.sync_lock: ...",
         "if self.sync_lock.locked(): return\nwith self.sync_lock: ...",
-        "tests/store/journal/test_journal.py",
+        "tests/store/journal/test_journal.py::test_concurrent_callers_share_one_sync",
     ),
     Bug(
         "a failed sync is tried again",
@@ -56,14 +60,14 @@ STORE_BUGS = (
         "    newest.sync()\n"
         "if newest is None:\n"
         "    raise self.fail(f'a journal sync failed ({error.strerror})') from error",
-        "tests/store/journal/test_journal.py",
+        "tests/store/journal/test_journal.py::test_failed_sync_is_never_tried_again",
     ),
     Bug(
         "after a failed write the store goes on",
         "Journal._refuse",
         "self.fail",
         "StoreFailed",
-        "tests/store/journal/test_journal.py",
+        "tests/store/journal/test_journal.py::test_failed_write_refuses_everything_until_the_store_is_opened_again",
     ),
     Bug(
         "a record says that all before it is durable",
@@ -84,28 +88,28 @@ STORE_BUGS = (
         "Journal.interrupted",
         "self.fail('a call was interrupted while it wrote')",
         "self.syncs += 0",
-        "tests/crash/test_interruption.py",
+        "tests/crash/test_interruption.py::test_call_that_is_interrupted_between_journal_and_index_stops_the_store",
     ),
     Bug(
         "the mark is not synced before its rename",
         "write_marker",
         "file.sync()",
         "pass",
-        "tests/store/journal/test_mark.py",
+        "tests/store/journal/test_mark.py::test_a_written_mark_survives_every_power_cut",
     ),
     Bug(
         "the directory is not synced after the mark's rename",
         "write_marker",
         "disk.sync_directory(STATE_DIRECTORY)",
         "pass",
-        "tests/store/journal/test_mark.py",
+        "tests/store/journal/test_mark.py::test_a_written_mark_survives_every_power_cut",
     ),
     Bug(
         "the checksum of a record's head is not verified",
         "verify_head",
         "crc32(head[4:header.head_bytes], salt) != header.crc",
         "len(head) < header.head_bytes",
-        "tests/store/journal/test_data_log.py",
+        "tests/store/journal/test_data_log.py::test_walk_stops_at_any_flipped_bit",
     ),
     Bug(
         "the checksum of a body in the tail is not verified", "Walk._verify_slice", "found != crc", "found < 0", CRASHES
@@ -122,21 +126,21 @@ STORE_BUGS = (
         "Walk._follow",
         "header.sequence != self.next_sequence",
         "header.sequence < 0",
-        "tests/store/journal/test_data_log.py",
+        "tests/store/journal/test_data_log.py::test_only_the_next_log_sequence_is_taken",
     ),
     Bug(
         "a record of an older epoch is accepted",
         "Walk._follow",
         "header.epoch < self.epoch",
         "header.epoch < 0",
-        "tests/store/journal/test_data_log.py",
+        "tests/store/journal/test_data_log.py::test_no_older_epoch_is_taken",
     ),
     Bug(
         "a damaged body is delivered",
         "_read_singles",
         "crc32(content) != crc",
         "len(content) != length",
-        "tests/store/journal/test_reading.py",
+        "tests/store/journal/test_reading.py::test_no_payload_is_in_a_problem",
     ),
     Bug("recovery serves what is not synced", "Recovery._replay", "file.sync()", "pass", CRASHES),
     Bug(
@@ -144,7 +148,7 @@ STORE_BUGS = (
         "Recovery.run",
         "self._disk.sync_directory(JOURNAL)",
         "pass",
-        "tests/store/recovery/test_recovery.py",
+        "tests/store/recovery/test_recovery.py::test_power_cut_at_any_call_of_an_open_after_a_kill_takes_nothing_that_the_open_relies_on",
     ),
     Bug("a torn tail is not cut", "Recovery._cut", "file.truncate(cut_bytes or torn_bytes)", "pass", CRASHES),
     Bug("a cut is not synced", "Recovery._cut", "file.sync()", "pass", CRASHES),
@@ -153,14 +157,14 @@ STORE_BUGS = (
         "Recovery._is_beyond",
         "return self.durable > end.position",
         "return False",
-        "tests/store/recovery/test_recovery.py",
+        "tests/store/recovery/test_recovery.py::test_tail_that_a_later_record_knew_is_corruption",
     ),
     Bug(
         "an index from before a cleanup is believed",
         "Recovery._bring_up",
         "None if self._needs_dropped() else end",
         "end",
-        "tests/store/recovery/test_recovery.py",
+        "tests/store/recovery/test_recovery.py::test_index_from_before_a_cleanup_that_took_acks_with_their_messages_is_rebuilt",
     ),
     Bug(
         "a rebuilt index has messages of data logs that were dropped",
@@ -181,7 +185,7 @@ STORE_BUGS = (
         "MessageStore._open",
         "found.epoch + 1",
         "found.epoch",
-        "tests/store/recovery/test_recovery.py",
+        "tests/store/recovery/test_recovery.py::test_every_data_log_has_a_salt_of_its_own_and_every_life_a_greater_epoch",
     ),
     Bug(
         "destinations are not restated",
@@ -223,7 +227,7 @@ STORE_BUGS = (
         "Cleaner._replayed_data_log",
         "min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)",
         "self._journal.data_log",
-        "tests/store/index/test_message_store.py",
+        "tests/store/index/test_message_store.py::test_data_log_from_which_recovery_would_replay_is_never_deleted",
     ),
     Bug(
         "the acks of a data log that stays may go",
@@ -237,35 +241,35 @@ STORE_BUGS = (
         "removable",
         "remaining |= needed",
         "pass",
-        "tests/store/maintenance/test_cleanup.py",
+        "tests/store/maintenance/test_cleanup.py::test_acks_pin_in_a_chain",
     ),
     Bug(
         "an ack does not note which data log held its message",
         "Lane.remove_one",
         "if data_log != ack_data_log: ...",
         "pass",
-        "tests/store/index/test_index.py",
+        "tests/store/index/test_index.py::test_random_operations_agree_with_a_dict",
     ),
     Bug(
         "what a checkpoint could not store is forgotten",
         "BlockCache.settle",
         "self.touch(holder, block)",
         "pass",
-        "tests/store/index/test_index.py",
+        "tests/store/index/test_index.py::test_random_operations_agree_with_a_dict",
     ),
     Bug(
         "the checksum of a block is not verified",
         "SqliteMetadataStore.read_block",
         "not isinstance(packed, bytes) or zlib.crc32(packed) != crc",
         "not isinstance(packed, bytes)",
-        "tests/store/metadata/test_metadata_damage.py",
+        "tests/store/metadata/test_metadata_damage.py::test_tampered_file_is_refused",
     ),
     Bug(
         "a copy in the archive is not synced",
         "Archive._copy_part",
         "target.sync()",
         "pass",
-        "tests/store/maintenance/test_archive.py",
+        "tests/store/maintenance/test_archive.py::test_power_cut_at_any_call_leaves_each_data_log_whole_in_one_place",
     ),
     Bug(
         "a commit record does not say what it acknowledges",
@@ -286,21 +290,21 @@ STORE_BUGS = (
         "Transactions.undecided_data_logs",
         "self._open_slices.keys() | self._prepared_bytes.keys()",
         "()",
-        "tests/store/transactions/test_transaction_store.py",
+        "tests/store/transactions/test_transaction_store.py::test_an_open_transaction_keeps_its_data_logs_until_its_outcome",
     ),
     Bug(
         "a moved branch is not written down",
         "Transactions.move",
         "self.journal.append(PREPARE, 0, 0, encode_branch(branch))",
         "pass",
-        "tests/store/maintenance/test_relocation_prepared.py",
+        "tests/store/maintenance/test_relocation_prepared.py::test_prepared_transaction_in_each_data_log_pins_none",
     ),
     Bug(
         "a commit record may go before its messages",
         "apply_commit",
         "index.use(data_log).committed_data_logs.add(home)",
         "index.use(data_log)",
-        "tests/store/transactions/test_transaction_store.py",
+        "tests/store/transactions/test_transaction_store.py::test_a_commit_record_stays_as_long_as_a_message_of_it",
     ),
     Bug(
         "a rollback of a prepared branch is not written",
@@ -314,7 +318,7 @@ STORE_BUGS = (
         "Replay._apply_slice",
         "not record.flags & RELOCATED",
         "True",
-        "tests/store/maintenance/test_relocation_prepared.py",
+        "tests/store/maintenance/test_relocation_prepared.py::test_power_cut_at_any_call_while_prepared_transactions_are_moved",
     ),
     Bug(
         "an open transaction is not restated",
@@ -328,7 +332,7 @@ STORE_BUGS = (
         "MessageStore._root_state",
         "branches = [*self.transactions.prepared, *self.transactions.open]",
         "branches: list[Branch] = []",
-        "tests/store/transactions/test_transaction_store.py",
+        "tests/store/transactions/test_transaction_store.py::test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record",
     ),
     Bug(
         "an ack of a subscription may go before its message",
@@ -342,7 +346,7 @@ STORE_BUGS = (
         "MessageStore.unsubscribe",
         "self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))",
         "encode_unsubscribe(number)",
-        "tests/crash/test_topic_crash.py",
+        "tests/crash/test_topic_crash.py::test_power_cut_at_any_call_leaves_each_subscription_whole",
     ),
     Bug(
         "a message that was acknowledged meanwhile is copied",
@@ -356,7 +360,7 @@ STORE_BUGS = (
         "Relocation._append_survivors",
         "journal.append(SURVIVORS, 0, len(ranges), payload)",
         "pass",
-        "tests/store/maintenance/test_relocation.py",
+        "tests/store/maintenance/test_relocation.py::test_chain_of_acks_behind_one_stuck_message_collapses",
     ),
     Bug(
         "what transactions sent is not looked up in the index",
@@ -370,20 +374,20 @@ STORE_BUGS = (
         "Lane.move",
         "block.move(data_log, offset, low, array('I', lengths))",
         "use.acked_data_logs.clear()\nblock.move(data_log, offset, low, array('I', lengths))",
-        "tests/store/maintenance/test_relocation.py",
+        "tests/store/maintenance/test_relocation.py::test_moved_message_that_was_acknowledged_stays_gone_while_its_first_data_log_is_kept_for_its_acks",
     ),
     Bug(
         "sends use the reserve",
         "Journal._make_room",
         "self.roll(size, is_adding=is_adding)",
         "self.roll(size, is_adding=False)",
-        "tests/crash/test_full_disk.py",
+        "tests/crash/test_full_disk.py::test_reserve_holds_the_record_that_opens_a_data_log_however_many_queues_there_are",
     ),
     Bug(
         "acks take the space that is kept for drops",
         "Journal._make_room",
         "kind != DROP",
         "kind < 0",
-        "tests/crash/test_full_disk.py",
+        "tests/crash/test_full_disk.py::test_drops_go_on_where_even_the_reserve_is_full_of_acks",
     ),
 )
