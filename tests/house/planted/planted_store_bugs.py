@@ -287,7 +287,7 @@ STORE_BUGS = (
     ),
     Bug(
         "data logs of an open transaction are deleted",
-        "Transactions.undecided_data_logs",
+        "Branches.undecided_data_logs",
         "self._open_slices.keys() | self._prepared_bytes.keys()",
         "()",
         "tests/store/transactions/test_transaction_store.py::test_an_open_transaction_keeps_its_data_logs_until_its_outcome",
@@ -295,7 +295,7 @@ STORE_BUGS = (
     Bug(
         "a moved branch is not written down",
         "Transactions.move",
-        "self.journal.append(PREPARE, 0, 0, encode_branch(branch))",
+        "self._journal.append(PREPARE, 0, 0, encode_branch(branch))",
         "pass",
         "tests/store/maintenance/test_relocation_prepared.py::test_prepared_transaction_in_each_data_log_pins_none",
     ),
@@ -309,7 +309,7 @@ STORE_BUGS = (
     Bug(
         "a rollback of a prepared branch is not written",
         "Transactions.rollback",
-        "self.journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))",
+        "self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))",
         "pass",
         TRANSACTIONS,
     ),
@@ -323,14 +323,14 @@ STORE_BUGS = (
     Bug(
         "an open transaction is not restated",
         "MessageStore._state",
-        "state.open_transactions = [branch.number for branch in self.transactions.open]",
+        "state.open_transactions = [branch.number for branch in self.branches.open]",
         "pass",
         TRANSACTIONS,
     ),
     Bug(
         "a checkpoint forgets transactions",
         "MessageStore._root_state",
-        "branches = [*self.transactions.prepared, *self.transactions.open]",
+        "branches = [*self.branches.prepared, *self.branches.open]",
         "branches: list[Branch] = []",
         "tests/store/transactions/test_transaction_store.py::test_a_prepared_branch_outlives_the_data_log_of_its_prepare_record",
     ),
