@@ -16,8 +16,8 @@ from ..disk.layout import STATE_DIRECTORY
 
 logger = logging.getLogger("forebay.store")
 
-_NAME: Final = f"{STATE_DIRECTORY}/marker"
-_NEW_NAME: Final = f"{STATE_DIRECTORY}/marker.new"
+_NAME: Final = f"{STATE_DIRECTORY}/mark"
+_NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"
 _FORM: Final = struct.Struct("<8s16sIQB")
 _MAGIC: Final = b"FBMARK01"
 
@@ -66,4 +66,4 @@ def leave_marker(disk: Disk, marker: Marker) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        logger.warning("the marker of a clean shutdown found no space: the next open replays the journal")
+        logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")
