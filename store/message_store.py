@@ -471,7 +471,7 @@ class MessageStore:
                 payload = returns_payload(lane >> LANE_SHIFT, part)
                 self.journal.append(RETURN, lane & LANE_MASK, len(part), payload)
         except ForebayError as error:
-            logger.debug("delivery counts are in RAM alone: %s", error)
+            logger.debug("attempts are counted in RAM alone: %s", error)
 
     # ------------------------------------------------------------------ subscriptions
 
