@@ -49,7 +49,7 @@ MARK = "kr-store/state/mark"
 
 class Interplay(CrashingWorkload[Model]):
     kill_share = 0.4
-    power_cuts = (*POWER_CUTS, PowerCut.STALE)
+    power_cuts = (*POWER_CUTS[:6], PowerCut.STALE, *POWER_CUTS[6:])
     going_on_share = 0.05
     steps = (20, 200)
     weights: Mapping[str, Sequence[int]] = WEIGHTS

@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from crashing import POWER_CUTS, Left
+from crashing import Left
 from interplay import Interplay
 from interplay_model import Model
 from journals import data_logs
@@ -31,7 +31,9 @@ class LeftStores(Interplay):
         if len(self.images) < self._images_max and self.random.random() < 0.1:
             is_killed = self.random.random() < 0.4
             self.images.append(
-                disk.crash_process() if is_killed else disk.crash_power(self.random, self.random.choice(POWER_CUTS))
+                disk.crash_process()
+                if is_killed
+                else disk.crash_power(self.random, self.random.choice(self.power_cuts))
             )
         return iter(())
 
