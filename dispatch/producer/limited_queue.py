@@ -41,7 +41,7 @@ class Gate:
         assert sender._area.admission is not None
         self.admission: DestinationLimits = sender._area.admission
 
-    def send(self, unlimited: Callable[..., str], body: bytes, fields: dict[str, Any]) -> str:
+    def send(self, unlimited: Callable[..., str], body: object, fields: dict[str, Any]) -> str:
         """As Queue.send. Where there is no room it waits or raises StoreFull, as timeout or policy say.
 
         unlimited: the same without limits.
@@ -211,8 +211,8 @@ class LimitedTopic(Topic):
 def _acknowledge(
     consumer: Consumer,
     unlimited: Callable[..., None],
-    deliveries: Delivery | Sequence[Delivery],
-    transaction: Transaction | None,
+    deliveries: object,
+    transaction: object,
 ) -> None:
     """See Consumer.ack. What leaves makes room."""
     try:
