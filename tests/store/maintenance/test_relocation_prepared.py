@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from compiled import interpreted
 from manual_clock import ManualClock
 from simulated_bay import SimulatedBay
 from staged_stores import roll, small_bay
@@ -137,6 +138,7 @@ def test_delays_and_acks_of_a_prepared_transaction_are_the_same_after_a_move() -
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_an_outcome_that_comes_while_its_slices_are_copied_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = small_bay()
     prepare(bay, b"x", b"a")
