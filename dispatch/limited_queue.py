@@ -35,7 +35,7 @@ class Gate:
         assert sender._area.admission is not None
         self.admission: DestinationLimits = sender._area.admission
 
-    def send(self, unlimited: Callable[..., str], body: bytes, fields: dict[str, Any]) -> str:
+    def send(self, unlimited: Callable[..., str], body: object, fields: dict[str, Any]) -> str:
         """As Queue.send. Where there is no room it waits or raises StoreFull, as timeout or policy say.
 
         unlimited: the same without limits.

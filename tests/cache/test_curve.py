@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from compiled import interpreted
 from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, take
 from simulated_bay import SimulatedBay
 
@@ -78,6 +79,7 @@ def test_head_of_a_queue_without_consumer_counts_as_far_as_it_fits() -> None:
         assert abs(point.hit_ratio - head) < 0.02, point
 
 
+@interpreted("replaces what compiled code has linked")
 def test_patch_of_the_policy_changes_curve_and_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def ratios() -> tuple[list[float], list[float]]:
         bay = RecordedBay(memory_limit="8MiB")
@@ -123,6 +125,7 @@ def test_smallest_limit_near_the_best_is_recommended() -> None:
     assert recommended(1.0, 1.0) == 4 * MIB
 
 
+@interpreted("replaces what compiled code has linked")
 def test_list_in_memory_is_looked_at_once_for_many_messages() -> None:
     bay = SimulatedBay(memory_limit="8MiB")
     looks = 0

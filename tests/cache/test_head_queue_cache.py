@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from compiled import interpreted
 from delivering import fill
 from inside import inside
 from simulated_bay import SimulatedBay
@@ -150,6 +151,7 @@ def test_what_arrives_after_start_up_goes_on_behind_the_head_and_leaves_no_gap()
     assert bay.reads == reads
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("what", ["subscribe", "purge", "delete"])
 def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(memory_limit="16MiB")
@@ -177,6 +179,7 @@ def test_whatever_happens_while_it_reads(what: str, monkeypatch: pytest.MonkeyPa
         assert take(consumers[0], 100) == ids
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("taken", [0, 5])
 def test_a_subscription_may_end_while_its_head_is_read(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(memory_limit="16MiB")
@@ -199,6 +202,7 @@ def test_a_subscription_may_end_while_its_head_is_read(taken: int, monkeypatch: 
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -218,6 +222,7 @@ def test_who_needs_memory_while_its_first_messages_are_read_is_told_that_it_has_
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_read_that_fails_leaves_no_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = SimulatedBay(memory_limit="16MiB")
     fill(bay, 100)

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from message_stores import OpenStore
 from simulated_disk import PowerCut
 from simulated_metadata import SimulatedMetadataStore
@@ -60,6 +61,7 @@ def test_damage_in_the_newest_data_log_is_no_end() -> None:
         open_read_only(simulated.disk)
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_the_owner_writes_while_it_is_looked_at_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = small_bay(sync="always")
     send(simulated, "orders", b"1")
@@ -97,6 +99,7 @@ def test_data_logs_deleted_meanwhile_hurt_nobody(deleted_at: str, monkeypatch: p
     assert listed.count("quarantine") == 1
 
 
+@interpreted("inherits from a compiled class")
 def test_onlooker_closes_what_it_opened() -> None:
     simulated = small_bay()
     for _ in range(3):

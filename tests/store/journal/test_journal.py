@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from compiled import interpreted
 from journals import FIRST_RECORD, all_bodies, all_records, data_log_header, data_logs, journal_on, power_cut, walked
 from simulated_disk import SimulatedDisk
 
@@ -158,6 +159,7 @@ def test_message_larger_than_a_file_has_a_larger_file_to_itself(disk: SimulatedD
     assert journal.data_log == 4
 
 
+@interpreted("replaces what compiled code has linked")
 def test_data_log_holds_no_more_records_than_its_directory_may_name(
     disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +173,7 @@ def test_data_log_holds_no_more_records_than_its_directory_may_name(
         assert len(walked(disk, data_log)[1]) == 5 + 1
 
 
+@interpreted("replaces what compiled code has linked")
 def test_records_are_capped_though_they_are_the_smallest(disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "RECORDS_MAX", 300)
     journal = journal_on(disk, max_file_bytes=1 << 20)

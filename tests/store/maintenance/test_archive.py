@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import inside, open_forebay
 from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
@@ -203,6 +204,7 @@ def test_copies_that_fail_leave_the_rest_for_the_next_cleanup() -> None:
     assert archived.bay.cleanup().archived == (2,)
 
 
+@interpreted("replaces what compiled code has linked")
 def test_no_ack_leaves_before_what_it_acknowledges(monkeypatch: pytest.MonkeyPatch) -> None:
     """2 is in the archive and 1 is not; but 2 has acks for 1."""
     archived = Archived(True)

@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from journals import all_records, data_logs
 from message_stores import OpenStore
 from relocating import (
@@ -354,6 +355,7 @@ def test_survivors_record_names_what_is_live() -> None:
     assert named == data_log and set(ranges) == {(lane, 0, 2), (lane, 4, 1), (other.number, 5, 10)}
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("is_naming", [False, True])
 def test_message_acknowledged_while_it_is_read_stays_gone(is_naming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading holds no lock; what is written is decided under the lock afterwards."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from compiled import interpreted
 from journals import all_records
 from message_stores import OpenStore
 from relocating import (
@@ -140,6 +141,7 @@ def test_survivors_that_would_cost_as_much_as_they_free_are_not_named() -> None:
     assert SURVIVORS not in {found.header.kind for _, found in all_records(disk)}
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("limit", ["ranges", "memory"])
 def test_survivors_in_too_many_runs_are_not_named(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()

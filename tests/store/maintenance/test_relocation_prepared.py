@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from compiled import interpreted
 from crashing import CrashExplorer, Left
 from inside import inside
 from simulated_bay import SimulatedBay
@@ -134,6 +135,7 @@ def test_delays_and_acks_of_a_prepared_transaction_are_the_same_after_a_move() -
     bay.check()
 
 
+@interpreted("replaces what compiled code has linked")
 def test_an_outcome_that_comes_while_its_slices_are_copied_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     bay = small_bay()
     prepare(bay, b"x", b"a")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from inside import inside
 from metadata_stores import CACHE_BYTES, PAGE_BYTES, STORE_ID, assert_holds, change_at, history_until, loaded, read_all
 
@@ -72,6 +73,7 @@ def refuse() -> None:
     raise OSError(28, "No space left on device")
 
 
+@interpreted("replaces what compiled code has linked")
 @pytest.mark.parametrize("transaction_blocks", [1, 2, 4, 8, 9, 100])
 def test_a_checkpoint_holds_the_same_in_however_many_transactions(
     transaction_blocks: int, tmp_path: Path, watch: Watch, one_each: None

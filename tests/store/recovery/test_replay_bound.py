@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 from forebay import Message
@@ -22,6 +23,7 @@ def with_a_checkpoint_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> tup
     return bay, waited
 
 
+@interpreted("replaces what compiled code has linked")
 def test_senders_wait_for_a_checkpoint_that_is_behind_by_as_many_messages_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -31,6 +33,7 @@ def test_senders_wait_for_a_checkpoint_that_is_behind_by_as_many_messages_again(
     assert waited == [2 * ADDS, 2 * ADDS + 1, 2 * ADDS + 2, 2 * ADDS + 3]
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_batch_waits_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     bay, waited = with_a_checkpoint_that_does_not_come(monkeypatch)
     bay.queue().send_many(Message(b"x") for _ in range(4 * SLICE))
