@@ -15,7 +15,7 @@ from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.core.model import Delivery
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
-from forebay.dispatch.explain.disk import Cause, Explanation
+from forebay.dispatch.explain.cause import Cause, Explanation
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.forebay import open_forebay as open
 from forebay.dispatch.queue import Queue

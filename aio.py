@@ -10,7 +10,7 @@
 """
 
 from forebay.dispatch.aio.consumer import AsyncConsumer as Consumer
-from forebay.dispatch.aio.delivery import AsyncDelivery as Delivery
+from forebay.dispatch.aio.consumer import AsyncDelivery as Delivery
 from forebay.dispatch.aio.forebay import AsyncForebay as Forebay
 from forebay.dispatch.aio.forebay import open_in_loop as open
 from forebay.dispatch.aio.queue import AsyncQueue as Queue

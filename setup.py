@@ -22,7 +22,6 @@ INTERPRETED = (
     "aio/queue.py",
     "aio/limited_queue.py",
     "aio/consumer.py",
-    "aio/delivery.py",
     "aio/transaction.py",
     "admin/browse.py",  # what these two hold ends when nobody holds it any more
     "config/activemq_command.py",  # not worth it

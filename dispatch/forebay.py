@@ -20,8 +20,9 @@ from .consumer.consumer import Consumer, check_bounds
 from .engine.engine import Engine
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
-from .explain.disk import Explanation, explain
+from .explain.cause import Explanation
 from .explain.queues import explain_subject
+from .explain.whole import explain
 from .limited_queue import LimitedQueue, LimitedTopic
 from .planning.recorder import new_trace
 from .producer.sender import check_name

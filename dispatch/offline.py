@@ -18,7 +18,8 @@ from ..store.inspect.dump import dump
 from ..store.inspect.read_only import open_read_only
 from ..store.recovery.verify import DataLogFacts, Verdict, examine_all, judge
 from .config.sizes import MIB
-from .explain.disk import Explanation, age_text, explain_data_log, explain_whole, size_text
+from .explain.cause import Explanation
+from .explain.disk import age_text, explain_data_log, explain_whole, size_text
 
 Print = Callable[[str], object]
 """Takes a line to print."""

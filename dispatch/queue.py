@@ -7,35 +7,16 @@ from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, argument_error
 from ..store.message import Message
-from .config.policy import check_prefetch
-from .consumer.consumer import Consumer
+from .consumer.consumer import Consumer, check_subscription, compiled
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .distribution.grouped import assign
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
 from .producer.sender import Sender, check_name
-from .selectors.selector import Selector, compile_selector
 
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127
-
-
-def check_subscription(selector: object, prefetch: object, on_ready: object, on_slow: object = None) -> Selector | None:
-    """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
-    check_prefetch(prefetch)
-    if on_ready is not None and not callable(on_ready):
-        raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")
-    if on_slow is not None and not callable(on_slow):
-        raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
-    return compiled(selector)
-
-
-def compiled(selector: object) -> Selector | None:
-    """SelectorError, SettingsError."""
-    if selector is not None and not isinstance(selector, str):
-        raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
-    return compile_selector(selector) if selector is not None else None
 
 
 class Queue(Sender):

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.errors import TransactionError
-from .consumer.consumer import Consumer
+from .consumer.consumer import Consumer, check_subscription
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender, check_name
-from .queue import check_subscription
 from .topics.state import FanOut, TopicState
 from .transactions.transaction import Transaction
 

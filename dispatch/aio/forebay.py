@@ -13,12 +13,12 @@ from ...store.recovery.recovery import RecoveryReport
 from ..config.settings import Settings
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
-from ..explain.disk import Explanation
+from ..explain.cause import Explanation
 from ..forebay import Forebay, open_forebay
 from ..producer.sender import check_name
 from ..queue import Queue
 from ..topic import Topic
-from .consumer import AsyncConsumer, WaitingLines
+from .consumer import AsyncConsumer, LoopContext
 from .limited_queue import AsyncLimitedQueue, AsyncLimitedTopic
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
@@ -42,8 +42,7 @@ class AsyncForebay:
         self._workers = workers or _new_workers()
         self._caller = LoopConfirmer(bay._engine, loop, self._workers)
         self._engine = bay._engine
-        self.bell = LoopWaker(loop)
-        self.lines = WaitingLines()
+        self._context = LoopContext(self._caller, LoopWaker(loop))
 
     @property
     def synchronous(self) -> Forebay:
@@ -65,8 +64,8 @@ class AsyncForebay:
         if self._caller.owed:
             await self._caller.confirmed()
         if area.admission is not None:
-            return AsyncLimitedQueue(self, self._caller, area)
-        return AsyncQueue(self, self._caller, Queue(self._engine, area))
+            return AsyncLimitedQueue(self._context, area)
+        return AsyncQueue(self._context, Queue(self._engine, area))
 
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
@@ -75,8 +74,8 @@ class AsyncForebay:
         if area is None:
             area = await self._caller.call(self._engine.topics.topic_area, name)
         if area.admission is not None:
-            return AsyncLimitedTopic(self, self._caller, area)
-        return AsyncTopic(self, self._caller, Topic(self._engine, area))
+            return AsyncLimitedTopic(self._context, area)
+        return AsyncTopic(self._context, Topic(self._engine, area))
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import DestinationLimits
 from ..admission.wait_line import deadline_after
+from ..core.model import QueueArea
 from ..limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
-from .loop import LoopConfirmer
+from ..topics.state import TopicState
+from .consumer import LoopContext
 from .queue import AsyncQueue, AsyncSender, AsyncTopic, Woken
 from .transaction import AsyncTransaction, inner_transaction
-
-if TYPE_CHECKING:
-    from ..core.model import QueueArea
-    from ..topics.state import TopicState
-    from .forebay import AsyncForebay
 
 T = TypeVar("T")
 
@@ -185,7 +182,7 @@ class AsyncLimitedSender(AsyncSender):
         self._caller.confirm(engine.publisher.position())
         if self._caller.owed:
             await self._caller.confirmed()
-        woken = Woken(self._bay.bell)
+        woken = Woken(self._context.bell)
         with engine.monitor.lock:
             sender = admission.line_up(sizes, woken, deadline)
         try:
@@ -209,8 +206,8 @@ class AsyncLimitedQueue(AsyncLimitedSender, AsyncQueue):
 
     _sender: LimitedQueue
 
-    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, area: QueueArea) -> None:
-        super().__init__(bay, caller, LimitedQueue(caller.engine, area, AdmittedGate))
+    def __init__(self, context: LoopContext, area: QueueArea) -> None:
+        super().__init__(context, LimitedQueue(context.confirmer.engine, area, AdmittedGate))
 
 
 class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
@@ -218,5 +215,5 @@ class AsyncLimitedTopic(AsyncLimitedSender, AsyncTopic):
 
     _sender: LimitedTopic
 
-    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, area: TopicState) -> None:
-        super().__init__(bay, caller, LimitedTopic(caller.engine, area, AdmittedGate))
+    def __init__(self, context: LoopContext, area: TopicState) -> None:
+        super().__init__(context, LimitedTopic(context.confirmer.engine, area, AdmittedGate))

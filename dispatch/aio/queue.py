@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
@@ -16,14 +16,10 @@ from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender
 from ..queue import Queue
 from ..topic import Topic
-from .consumer import AsyncConsumer, ConsumerWaker
-from .loop import LoopConfirmer
+from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .opening import Opening
 from .transaction import AsyncTransaction, inner_transaction
 from .wakeups import LoopWaker
-
-if TYPE_CHECKING:
-    from .forebay import AsyncForebay
 
 T = TypeVar("T")
 
@@ -35,9 +31,10 @@ PART_BYTES_MAX: Final = 1 << 21
 class AsyncSender:
     """What queue and topic have in common: messages are sent there."""
 
-    def __init__(self, bay: AsyncForebay, caller: LoopConfirmer, sender: Sender) -> None:
+    def __init__(self, context: LoopContext, sender: Sender) -> None:
+        caller = context.confirmer
         sender.confirmer = caller  # so that what its sends owe does not make the loop wait
-        self._bay = bay
+        self._context = context
         self._caller = caller
         self._engine = caller.engine
         self._sender = sender
@@ -157,7 +154,7 @@ class AsyncSender:
         self._caller.confirm(engine.publisher.position())
         if self._caller.owed:
             await self._caller.confirmed()
-        woken = Woken(self._bay.bell)
+        woken = Woken(self._context.bell)
         with engine.monitor.lock:
             waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
         try:
@@ -179,11 +176,11 @@ class AsyncSender:
             return line.look(waiting)
 
     def _subscribe(self, subscribe: Callable[[ConsumerWaker], Consumer]) -> AsyncConsumer:
-        bell = ConsumerWaker(self._bay.bell)
+        bell = ConsumerWaker(self._context.bell)
         return self._adopt(subscribe(bell), bell)
 
     def _adopt(self, consumer: Consumer, bell: ConsumerWaker) -> AsyncConsumer:
-        return AsyncConsumer(self._caller, consumer, self._bay.lines, bell)
+        return AsyncConsumer(self._caller, consumer, self._context.lines, bell)
 
     def __repr__(self) -> str:
         return repr(self._sender)
@@ -211,7 +208,7 @@ class AsyncQueue(AsyncSender):
         """
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerWaker(self._bay.bell)
+            bell = ConsumerWaker(self._context.bell)
             called = on_slow
             if called is not None and callable(called):
                 called = bell.tell_slow  # type: ignore[assignment]
@@ -312,7 +309,7 @@ class AsyncTopic(AsyncSender):
         """A consumer of what is sent from now on. Await it, or enter it with `async with`. As Topic.subscribe."""
 
         async def subscribe() -> AsyncConsumer:
-            bell = ConsumerWaker(self._bay.bell)
+            bell = ConsumerWaker(self._context.bell)
 
             def in_thread() -> Consumer:
                 return self._sender.subscribe(durable=durable, selector=selector, prefetch=prefetch, on_ready=bell)

@@ -20,7 +20,7 @@ from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
 from ..loading.eager import EagerLoader
-from ..selectors.selector import Selector
+from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
 
 logger = logging.getLogger("forebay.dispatch")
@@ -608,6 +608,23 @@ class Consumers:
 def _nothing(consumer: Taker) -> Delivery | None:
     """As TargetArea.collect_one, of a queue that is paused."""
     return None
+
+
+def check_subscription(selector: object, prefetch: object, on_ready: object, on_slow: object = None) -> Selector | None:
+    """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
+    check_prefetch(prefetch)
+    if on_ready is not None and not callable(on_ready):
+        raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")
+    if on_slow is not None and not callable(on_slow):
+        raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
+    return compiled(selector)
+
+
+def compiled(selector: object) -> Selector | None:
+    """SelectorError, SettingsError."""
+    if selector is not None and not isinstance(selector, str):
+        raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
+    return compile_selector(selector) if selector is not None else None
 
 
 def check_bounds(timeout: object, max_bytes: object) -> None:

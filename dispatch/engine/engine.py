@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ...cache.budget import Budget
-from ...cache.process.guard import MemoryGuard
+from ...cache.process.guard import MemoryGuard, ProcessStatistics
 from ...cache.shares import Shares
 from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
@@ -87,20 +87,18 @@ class Engine:
         metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
         trace: an empty file to record in. guard: watches the memory of the process.
         """
-        self.settings = settings
-        self.guard = guard
         self.monitor = Monitor(clock)
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups()
         shares = shares_of(settings)
         self._make_memory(settings, shares)
         self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares)
-        self.overflow = self._make_overflow(disk, clock)
+        self.overflow = self._make_overflow(settings, disk, clock)
         assert self.budget.free_bytes == shares.available_bytes
         self.recorder: Recorder | None = None
         if trace is not None:
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
-        self._make_targets(shares, clock)
+        self._make_targets(settings, shares, clock)
         self.recovery = open_and_ingest(
             disk,
             self.store,
@@ -108,11 +106,40 @@ class Engine:
             self.budget.holders["read_buffers"],
             message_bytes_max=min(settings.max_message_size_bytes, settings.memory_limit_bytes),
         )
-        self._make_core()
-        self._make_clients()
+        self._make_core(settings)
+        self._make_clients(settings)
         self._make_admin()
-        self.resizing = Resizing(self, shares)
-        self.maintenance = Maintenance(self)
+        self.resizing = Resizing(
+            self.monitor,
+            self.store,
+            self.metadata_store,
+            self.budget,
+            self.targets,
+            self.producers,
+            self.windows,
+            settings,
+            shares,
+        )
+        self.maintenance = Maintenance(
+            self.monitor,
+            self.store,
+            self.targets,
+            self.budget,
+            self.overflow,
+            self.due,
+            self.timed,
+            self.sweeper,
+            self.dead_letters,
+            self.topics,
+            self.browsers,
+            self.warmer,
+            self.resizing,
+            self.wakeups,
+            self.recorder,
+            guard,
+            self.all_consumers,
+            settings,
+        )
         self.background = Background(
             self.monitor,
             self.store,
@@ -176,21 +203,20 @@ class Engine:
         self.budget.holder("read_buffers", guaranteed_bytes=READ_BUFFER_BYTES)
         return store
 
-    def _make_overflow(self, disk: Disk, clock: Clock) -> Overflow:
+    def _make_overflow(self, settings: Settings, disk: Disk, clock: Clock) -> Overflow:
         """Make tmp-storage, emptied."""
         overflow = Overflow(
             disk,
             self.budget,
-            limit_bytes=temp_limit_bytes(self.settings, disk),
-            max_file_bytes=self.settings.max_file_length_bytes,
+            limit_bytes=temp_limit_bytes(settings, disk),
+            max_file_bytes=settings.max_file_length_bytes,
             random_salt=lambda: int.from_bytes(clock.random_bytes(4), "little"),
             paid_buffer_bytes=WRITE_BUFFER_BYTES - DIRECTORY_BYTES_MAX,
             make_room=self._make_room,
         )
         return overflow
 
-    def _make_targets(self, shares: Shares, clock: Clock) -> None:
-        settings = self.settings
+    def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
         make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
         self.targets: TargetArea = make(
@@ -207,10 +233,10 @@ class Engine:
             on_lane_gone=lambda area: self.warmer.forget(area),
         )
 
-    def _make_core(self) -> None:
+    def _make_core(self, settings: Settings) -> None:
         """Make what stands on a store that is open."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
-        settings, policies, reading = self.settings, self.policies, self.budget.holders["read_buffers"]
+        policies, reading = self.policies, self.budget.holders["read_buffers"]
         self.delayed = DelayedRedelivery(monitor, self.targets, wakeups.wake_maintenance)
         self.timed = TimedLanes(
             monitor,
@@ -244,7 +270,7 @@ class Engine:
         self.loader = EagerLoader(self.targets, reading)
         self.warmer = CacheWarmer(self.targets, reading, self.destinations.by_number)
 
-    def _make_clients(self) -> None:
+    def _make_clients(self, settings: Settings) -> None:
         """Make what transactions, consumers, topics and senders share."""
         monitor, store, targets, publisher = self.monitor, self.store, self.targets, self.publisher
         self.transactions = TransactionRegistry(
@@ -304,7 +330,7 @@ class Engine:
             self.windows,
             self.space,
             self.policies,
-            self.settings,
+            settings,
         )
 
     def _make_admin(self) -> None:
@@ -441,8 +467,17 @@ class Engine:
                 {name: destination_statistics(queue) for name, queue in self.destinations.queues.items()},
                 {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
                 self.targets.cache_statistics(),
-                self.guard.statistics if self.guard is not None else None,
+                self._process_statistics(),
             )
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, with the memory limit of the last resize."""
+        return self.resizing.settings
+
+    def _process_statistics(self) -> ProcessStatistics | None:
+        guard = self.maintenance.guard
+        return guard.statistics if guard is not None else None
 
     def audit(self) -> None:
         """Recompute every charge from the live objects; AssertionError where the ledger disagrees. O(everything)."""

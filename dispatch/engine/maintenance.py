@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from ...cache.budget import Budget
+from ...cache.process.guard import MemoryGuard
+from ...cache.spill.overflow import Overflow
+from ...store.message_store import MessageStore
+from ..admin.browse import Browsers
+from ..admin.dead_letters import DeadLetterMover
+from ..admin.expiry import ExpirySweeper
+from ..config.settings import Settings
 from ..consumer.slow import notice
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from ..core.delays import DueMessages, TimedLanes
+from ..core.lists import TargetArea
+from ..core.model import Taker
+from ..core.monitor import Monitor
+from ..loading.warmer import CacheWarmer
+from ..planning.recorder import Recorder
+from ..topics.registry import Topics
+from .background import Wakeups
+from .resizing import Resizing
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -23,9 +38,47 @@ FULL_CLEANUP_SECONDS: Final = 1.0
 class Maintenance:
     """No thread of its own: whoever has the time calls `step`, and again after `pause`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        now, settings = engine.monitor.monotonic(), engine.settings
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        budget: Budget,
+        overflow: Overflow,
+        due: DueMessages,
+        timed: TimedLanes,
+        sweeper: ExpirySweeper,
+        dead_letters: DeadLetterMover,
+        topics: Topics,
+        browsers: Browsers,
+        warmer: CacheWarmer,
+        resizing: Resizing,
+        wakeups: Wakeups,
+        recorder: Recorder | None,
+        guard: MemoryGuard | None,
+        consumers: Callable[[], Iterable[Taker]],
+        settings: Settings,
+    ) -> None:
+        """consumers: all consumers of the store, asked for under the lock."""
+        self._monitor = monitor
+        self._store = store
+        self._targets = targets
+        self._budget = budget
+        self._overflow = overflow
+        self._due = due
+        self._timed = timed
+        self._sweeper = sweeper
+        self._dead_letters = dead_letters
+        self._topics = topics
+        self._browsers = browsers
+        self._warmer = warmer
+        self._resizing = resizing
+        self._wakeups = wakeups
+        self._recorder = recorder
+        self.guard = guard
+        self._consumers = consumers
+        self._settings = settings
+        now = monitor.monotonic()
         self._checkpoint_at = now + settings.checkpoint_interval_seconds
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
@@ -33,83 +86,82 @@ class Maintenance:
 
     def step(self) -> int:
         """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
-        engine, done = self._engine, 0
-        now = engine.monitor.monotonic()
-        if engine.store.is_full:
+        done = 0
+        now = self._monitor.monotonic()
+        if self._store.is_full:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
-        with engine.monitor.lock:
-            done += engine.due.release()
-            engine.browsers.settle()
+        with self._monitor.lock:
+            done += self._due.release()
+            self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
-                engine.targets.measure(now - self._measured_at)
-                engine.warmer.look()
+                self._targets.measure(now - self._measured_at)
+                self._warmer.look()
                 self._measured_at = now
-                done += notice(engine.targets, engine.all_consumers(), now)
-            done += engine.overflow.compact()
-        if engine.recorder is not None:
-            done += engine.recorder.write()
-        if engine.guard is not None:
-            engine.guard.look(now, engine.budget.held_bytes)
-        if engine.resizing.is_under_way:
-            done += engine.resizing.go_on()
-        done += engine.sweeper.sweep_due()
-        done += engine.dead_letters.steps()
-        if engine.topics.sift():
+                done += notice(self._targets, self._consumers(), now)
+            done += self._overflow.compact()
+        if self._recorder is not None:
+            done += self._recorder.write()
+        if self.guard is not None:
+            self.guard.look(now, self._budget.held_bytes)
+        if self._resizing.is_under_way:
+            done += self._resizing.go_on()
+        done += self._sweeper.sweep_due()
+        done += self._dead_letters.steps()
+        if self._topics.sift():
             done += 1
-            engine.wakeups.wake_maintenance()
-        if engine.settings.sync == "interval" and now >= self._sync_at:
-            self._sync_at = now + engine.settings.sync_interval_seconds
-            with engine.monitor.lock:
-                position = engine.store.journal.end
-            engine.store.journal.sync(position)
+            self._wakeups.wake_maintenance()
+        if self._settings.sync == "interval" and now >= self._sync_at:
+            self._sync_at = now + self._settings.sync_interval_seconds
+            with self._monitor.lock:
+                position = self._store.journal.end
+            self._store.journal.sync(position)
             done += 1
-        is_due = engine.store.adds >= engine.store.checkpoint_adds or engine.store.index.is_filling
+        is_due = self._store.adds >= self._store.checkpoint_adds or self._store.index.is_filling
         if is_due or now >= self._checkpoint_at:
-            self._checkpoint_at = now + engine.settings.checkpoint_interval_seconds
-            done += engine.store.checkpoint()
-            with engine.monitor.lock:
-                done += engine.timed.release_due()  # what found no room in the index before
-        done += engine.store.relocation.run_due(now, engine.store.checkpoint)
-        if now >= self._cleanup_at or engine.store.relocation.wants_cleanup:
-            self._cleanup_at = now + engine.settings.cleanup_interval_seconds
-            engine.store.relocation.wants_cleanup = False
-            report = engine.store.delete_unneeded()
+            self._checkpoint_at = now + self._settings.checkpoint_interval_seconds
+            done += self._store.checkpoint()
+            with self._monitor.lock:
+                done += self._timed.release_due()  # what found no room in the index before
+        done += self._store.relocation.run_due(now, self._store.checkpoint)
+        if now >= self._cleanup_at or self._store.relocation.wants_cleanup:
+            self._cleanup_at = now + self._settings.cleanup_interval_seconds
+            self._store.relocation.wants_cleanup = False
+            report = self._store.delete_unneeded()
             done += len(report.deleted) + len(report.archived)
-        if engine.settings.on_missing_data_log == "report" and engine.targets.unreadable:
+        if self._settings.on_missing_data_log == "report" and self._targets.unreadable:
             done += self._quarantine()
-        done += engine.store.attest()
+        done += self._store.attest()
         return done
 
     def ask_for_cleanup(self) -> bool:
         """Have one done now by the thread that does it; False: there is none."""
-        if not self._engine.settings.background:
+        if not self._settings.background:
             return False
         self._cleanup_at = 0.0
-        self._engine.wakeups.wake_maintenance()
+        self._wakeups.wake_maintenance()
         return True
 
     def _quarantine(self) -> int:
         """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
-        engine, done = self._engine, 0
-        while engine.targets.unreadable:
-            area, sequence = engine.targets.unreadable.popleft()
-            if sequence not in area.in_flight and engine.store.quarantine(area.journaled_lane, sequence):
+        done = 0
+        while self._targets.unreadable:
+            area, sequence = self._targets.unreadable.popleft()
+            if sequence not in area.in_flight and self._store.quarantine(area.journaled_lane, sequence):
                 done += 1
-                with engine.monitor.lock:
+                with self._monitor.lock:
                     area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done
 
     def pause(self) -> float:
         """Seconds until something is due."""
-        engine = self._engine
-        now = engine.monitor.monotonic()
-        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, engine.timed.next_sweep)
-        if engine.settings.sync == "interval":
+        now = self._monitor.monotonic()
+        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, self._timed.next_sweep)
+        if self._settings.sync == "interval":
             due = min(due, self._sync_at)
-        if engine.store.relocation.is_wanted:
+        if self._store.relocation.is_wanted:
             due = min(due, now + RELOCATION_PAUSE_SECONDS)
-        if engine.store.wants_attest:
+        if self._store.wants_attest:
             due = min(due, now + ATTEST_SECONDS)
-        parked = engine.due.next_due
+        parked = self._due.next_due
         return max(min(due, parked) if parked is not None else due, now + 0.001) - now

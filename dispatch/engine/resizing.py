@@ -13,14 +13,19 @@ from __future__ import annotations
 import dataclasses
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ...cache.budget import Budget
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
+from ...store.message_store import MessageStore
+from ...store.metadata.store import MetadataStore
+from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import shares_of
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from ..config.settings import Settings
+from ..core.lists import TargetArea
+from ..core.monitor import Monitor
+from ..producer.sender import Producers
 
 CHECKPOINTS_MAX: Final = 3
 """So many are made for the index to become smaller; under load each finds new dirty blocks."""
@@ -46,8 +51,27 @@ class ResizeReport:
 class Resizing:
     """See the module. One for each engine. Thread-safe: of two calls at once, the later limit stays."""
 
-    def __init__(self, engine: Engine, shares: Shares) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        metadata_store: MetadataStore,
+        budget: Budget,
+        targets: TargetArea,
+        producers: Producers,
+        windows: DuplicateWindows,
+        settings: Settings,
+        shares: Shares,
+    ) -> None:
+        self._monitor = monitor
+        self._store = store
+        self._metadata_store = metadata_store
+        self._budget = budget
+        self._targets = targets
+        self._producers = producers
+        self._windows = windows
+        self.settings = settings
+        """As they are now: with the memory limit of the last resize."""
         self._shares = shares
         self._is_lowered = False
         """Memory that came free is still to be given back to the system."""
@@ -55,38 +79,37 @@ class Resizing:
 
     def resize(self, memory_limit: Any) -> ResizeReport:
         """See Forebay.resize; Settings checks the limit. REQUIRES: no lock."""
-        engine = self._engine
-        engine.monitor.raise_if_closed()
-        began = engine.monitor.monotonic()
-        settings = dataclasses.replace(engine.settings, memory_limit=memory_limit)
+        self._monitor.raise_if_closed()
+        began = self._monitor.monotonic()
+        settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
         shares = shares_of(settings)
-        with engine.monitor.lock:
-            engine.monitor.raise_if_closed()
-            self._is_lowered |= shares.limit_bytes < engine.budget.limit_bytes
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
+            self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
             self._shares = shares
             self.is_under_way = True
-            engine.settings = settings
-            engine.producers.limit_messages(settings)
-            engine.budget.resize(shares.limit_bytes)
-            engine.targets.take_shares(shares)
-            engine.windows.resize(shares)
+            self.settings = settings
+            self._producers.limit_messages(settings)
+            self._budget.resize(shares.limit_bytes)
+            self._targets.take_shares(shares)
+            self._windows.resize(shares)
         self._settle()
         if self._is_lowered:
             return_free_memory()
-        if engine.monitor.deferred:
-            engine.monitor.run_deferred()
-        with engine.monitor.lock:
-            memory = engine.budget.statistics()
+        if self._monitor.deferred:
+            self._monitor.run_deferred()
+        with self._monitor.lock:
+            memory = self._budget.statistics()
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
         return ResizeReport(
-            memory.limit_bytes, memory.held_bytes, is_settled, awaited, engine.monitor.monotonic() - began
+            memory.limit_bytes, memory.held_bytes, is_settled, awaited, self._monitor.monotonic() - began
         )
 
     def go_on(self) -> bool:
         """Look again whether all has come free; whether it has. REQUIRES: no lock."""
         self._fit_index()
-        with self._engine.monitor.lock:
+        with self._monitor.lock:
             is_settled = self._is_settled()
         if is_settled and self._is_lowered:
             self._is_lowered = False
@@ -95,16 +118,15 @@ class Resizing:
 
     def _settle(self) -> None:
         """As far as it goes within a second: checkpoints, and the end of loads that are under way."""
-        engine = self._engine
         checkpoints = pauses = 0
         while not self.go_on():
-            with engine.monitor.lock:
-                engine.monitor.raise_if_closed()
+            with self._monitor.lock:
+                self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
-                is_read = any(target.is_loading for target in engine.targets.lists)
+                is_read = any(target.is_loading for target in self._targets.lists)
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
-                engine.store.checkpoint()
+                self._store.checkpoint()
             elif is_read and pauses < PAUSES_MAX:
                 pauses += 1
                 threading.Event().wait(PAUSE_SECONDS)
@@ -113,46 +135,45 @@ class Resizing:
 
     def _fit_index(self) -> None:
         """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
-        engine = self._engine
-        with engine.store.checkpoint_lock:
-            with engine.monitor.lock:
-                if engine.monitor.is_closed:
+        with self._store.checkpoint_lock:
+            with self._monitor.lock:
+                if self._monitor.is_closed:
                     return
-                shares, budget = self._shares, engine.budget
+                shares, budget = self._shares, self._budget
                 budget.follow()
-                engine.targets.make_room(0, None)
+                self._targets.make_room(0, None)
                 index = budget.holders["index"]
                 if shares.index_guaranteed_bytes <= index.guaranteed_bytes:
                     # Until all fits, acks may want as much as before.
-                    if engine.store.index.resize(shares.index_cache_bytes):
+                    if self._store.index.resize(shares.index_cache_bytes):
                         index.guarantee(shares.index_guaranteed_bytes)
                 elif self._take(shares.index_guaranteed_bytes - index.guaranteed_bytes):
                     index.guarantee(shares.index_guaranteed_bytes)
-                    engine.store.index.resize(shares.index_cache_bytes)
+                    self._store.index.resize(shares.index_cache_bytes)
                 metadata = budget.holders["metadata_store"]
                 more_bytes = shares.metadata_bytes - metadata.held_bytes
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
-            taken_bytes = engine.metadata_store.resize_cache(shares.metadata_bytes)
-            with engine.monitor.lock:
+            taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
+            with self._monitor.lock:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 
     def _take(self, wanted_bytes: int) -> bool:
         """Whether so many bytes are free, or were given back for it. REQUIRES: the lock."""
-        self._engine.targets.make_room(wanted_bytes, None)
-        return self._engine.budget.free_bytes >= wanted_bytes
+        self._targets.make_room(wanted_bytes, None)
+        return self._budget.free_bytes >= wanted_bytes
 
     def _is_settled(self) -> bool:
         """REQUIRES: the lock."""
-        budget = self._engine.budget
+        budget = self._budget
         budget.follow()
         self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._misfits().values())
         return not self.is_under_way
 
     def _misfits(self) -> dict[str, int]:
         """How much larger index and metadata store still are than they should be; negative: smaller."""
-        shares, holders = self._shares, self._engine.budget.holders
+        shares, holders = self._shares, self._budget.holders
         return {
             "index": holders["index"].guaranteed_bytes - shares.index_guaranteed_bytes,
             "metadata_store": holders["metadata_store"].held_bytes - shares.metadata_bytes,
@@ -160,7 +181,7 @@ class Resizing:
 
     def _awaited(self) -> dict[str, int]:
         """REQUIRES: the lock."""
-        budget, misfits = self._engine.budget, self._misfits()
+        budget, misfits = self._budget, self._misfits()
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
             # What exists stays: it is charged for good, and waits for nothing.

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...cache.budget import MemoryStatistics
 from ...cache.message_cache import CacheStatistics
 from ...cache.process.guard import ProcessStatistics
 from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
-
-if TYPE_CHECKING:
-    from ..core.model import QueueArea
-    from ..topics.state import TopicState
+from ..core.model import QueueArea
+from ..topics.state import TopicState
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from ..admission.wait_line import SpaceLine
 from ..core.model import QueueArea
 from ..engine.engine import Engine
 from ..topics.state import SubscriptionState, TopicState
-from .disk import Cause, age_text, explain_whole, plural, size_text
+from .cause import Cause
+from .disk import age_text, explain_whole, plural, size_text
 
 BLOCKED_SEND: Final = "blocked_send"
 

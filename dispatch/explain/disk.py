@@ -8,11 +8,9 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...cache.budget import MemoryStatistics
-from ...store.errors import ArgumentError, SettingsError
 from ...store.format.state import QUEUE
 from ...store.maintenance.retention import (
     ACK,
@@ -25,9 +23,7 @@ from ...store.maintenance.retention import (
 )
 from ...store.sequence_set import SequenceSet
 from ..config.sizes import GIB, KIB, MIB
-
-if TYPE_CHECKING:
-    from ..engine.engine import Engine
+from .cause import Cause, Explanation
 
 MEMORY: Final = "memory"
 
@@ -52,61 +48,6 @@ _FREES_MEMORY: Final = {
     "duplicates": "a smaller duplicate_window, or fewer producers with one",
     "transactions": "the commit or the rollback of transactions",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One reason, and who could do something about it."""
-
-    reason: str
-    """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a queue or a
-    consumer: see dispatch/explain/queues.py."""
-    holder: str
-    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
-    queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
-
-    Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.
-    """
-    messages: int
-    bytes: int
-    oldest_seconds: float | None
-    """How long ago the first of the messages was sent; None where there is none, or it cannot be read."""
-    frees: str
-    """What would end it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """No causes: nothing holds it any more."""
-
-    sentence: str
-    causes: tuple[Cause, ...]
-
-
-def explain(engine: Engine, subject: object) -> Explanation:
-    """See Forebay.explain. REQUIRES: no lock."""
-    engine.monitor.raise_if_closed()
-    pins = engine.store.retention_reasons()
-    sizes = engine.store.sizes()
-    if subject is None:
-        with engine.monitor.lock:
-            memory = engine.budget.statistics()
-            could_give = engine.targets.reclaim_order()
-        whole = explain_whole(sizes, pins.all(), engine.monitor.clock_ms(), memory, could_give)
-        from .blocked import explain_blocked  # which speaks in these words
-
-        blocked = explain_blocked(engine)
-        if not blocked:
-            return whole
-        said = f"{len(blocked):,} blocked send{plural(len(blocked))}: {blocked[0][1]}."
-        return Explanation(f"{whole.sentence} {said}", (*whole.causes, *(cause for cause, _ in blocked)))
-    if type(subject) is not int:
-        raise ArgumentError(
-            f"a data log's id, a queue, a consumer, or nothing for the whole can be explained, not {subject!r}"
-        )
-    if subject not in sizes:
-        raise SettingsError(f"there is no data log {subject}: there are {ids_text(sizes)}")
-    return explain_data_log(subject, sizes[subject], pins.of(subject), engine.monitor.clock_ms())
 
 
 def explain_data_log(data_log: int, size_bytes: int, pins: Sequence[RetentionReason], now_ms: int) -> Explanation:

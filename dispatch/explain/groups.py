@@ -9,7 +9,8 @@ from ...store.numbering import BLOCK_MESSAGES
 from ..consumer.consumer import Consumer
 from ..core.model import LaneState, QueueArea, Taker
 from ..distribution.grouped import GroupAssigner
-from .disk import Cause, plural
+from .cause import Cause
+from .disk import plural
 
 EXCLUSIVE: Final = "exclusive"
 GROUP: Final = "group"

@@ -25,7 +25,8 @@ from ..engine.engine import Engine
 from ..queue import Queue
 from ..topics.state import SubscriptionLaneState
 from .blocked import destination_text, explain_blocked
-from .disk import MEMORY, Cause, Explanation, memory_causes, plural, size_text
+from .cause import Cause, Explanation
+from .disk import MEMORY, memory_causes, plural, size_text
 from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_cause, waiting_messages
 
 EMPTY: Final = "empty"

@@ -27,7 +27,7 @@ from forebay.dispatch.core.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
-from forebay.dispatch.explain.disk import Explanation
+from forebay.dispatch.explain.cause import Explanation
 from forebay.dispatch.explain.queues import explain_subject
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
@@ -250,7 +250,7 @@ class Inside:
         self.__engine.background._threads = [thread]
 
     def guard_with(self, guard: MemoryGuard) -> None:
-        self.__engine.guard = guard
+        self.__engine.maintenance.guard = guard
 
     def set_monotonic(self, monotonic: Callable[[], float]) -> None:
         self.__engine.monitor.monotonic = monotonic

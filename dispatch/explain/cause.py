@@ -1,0 +1,34 @@
+"""What an explanation is made of: causes, as data, and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One reason, and who could do something about it."""
+
+    reason: str
+    """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a queue or a
+    consumer: see dispatch/explain/queues.py."""
+    holder: str
+    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
+    queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
+
+    Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.
+    """
+    messages: int
+    bytes: int
+    oldest_seconds: float | None
+    """How long ago the first of the messages was sent; None where there is none, or it cannot be read."""
+    frees: str
+    """What would end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """No causes: nothing holds it any more."""
+
+    sentence: str
+    causes: tuple[Cause, ...]
