@@ -15,8 +15,9 @@ from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.sqlite import SqliteMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
+from .config.checks import check_bounds, check_name
 from .config.settings import Settings, settings_from
-from .consumer.consumer import Consumer, check_bounds
+from .consumer.consumer import Consumer
 from .engine.engine import Engine
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
@@ -25,7 +26,6 @@ from .explain.queues import explain_subject
 from .explain.whole import explain
 from .limited_queue import LimitedQueue, LimitedTopic
 from .planning.recorder import new_trace
-from .producer.sender import check_name
 from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction

@@ -7,13 +7,14 @@ from typing import Final
 
 from ..store.errors import ArgumentError, Closed, SettingsError, argument_error
 from ..store.message import Message
+from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription, compiled
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .distribution.grouped import assign
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
-from .producer.sender import Sender, check_name
+from .producer.sender import Sender
 
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127

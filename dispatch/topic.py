@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..store.errors import TransactionError
+from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
-from .producer.sender import Sender, check_name
+from .producer.sender import Sender
 from .topics.state import FanOut, TopicState
 from .transactions.transaction import Transaction
 

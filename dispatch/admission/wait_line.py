@@ -14,24 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...store.errors import Closed, StoreFull, argument_error
+from ...store.errors import Closed, StoreFull
 from ..config.policies import Policies
-from ..config.policy import TIMEOUT_SECONDS_MAX
 from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
 
 logger = logging.getLogger("forebay.dispatch")
 
 _FOREVER: Final = float("inf")
-
-
-def deadline_after(timeout: object, now: float) -> float | None:
-    """When a call that waits gives up; None: as the policy says. SettingsError for what is no time."""
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_SECONDS_MAX:
-        problem = f"timeout must be seconds as a number from 0 to {TIMEOUT_SECONDS_MAX:,}, not {timeout!r}"
-        raise argument_error(problem, timeout, int, float)
-    return now + timeout
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from ...store.errors import Closed, argument_error
 from ...store.message import HeaderValue, Message
-from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, check_bounds
+from ..config.checks import check_bounds
+from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search
 from ..core.model import ConsumerGroup, Delivery
 from .loop import LoopConfirmer
 from .transaction import AsyncTransaction, inner_transaction

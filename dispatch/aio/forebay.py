@@ -10,12 +10,12 @@ from ...store.disk.layout import PathArgument
 from ...store.errors import ArgumentError
 from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
+from ..config.checks import check_name
 from ..config.settings import Settings
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
 from ..explain.cause import Explanation
 from ..forebay import Forebay, open_forebay
-from ..producer.sender import check_name
 from ..queue import Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, LoopContext

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.limits import DestinationLimits
-from ..admission.wait_line import deadline_after
+from ..config.checks import deadline_after
 from ..core.model import QueueArea
 from ..limited_queue import AdmittedGate, LimitedQueue, LimitedTopic
 from ..topics.state import TopicState

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 
 from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
-from ..admission.wait_line import SpaceLine, Waiting, deadline_after
+from ..admission.wait_line import SpaceLine, Waiting
+from ..config.checks import deadline_after
 from ..consumer.consumer import Consumer
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender

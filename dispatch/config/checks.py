@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from typing import Final
 
-from ...store.errors import SettingsError
+from ...store.errors import SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from .policy import TIMEOUT_SECONDS_MAX
 from .sizes import is_number
 
 SECONDS_MAX: Final = 1_000_000_000
+"""Most seconds of a timeout or a delay: thirty years, which threading can wait for."""
 
 
-def check_seconds(name: str, seconds: float) -> None:
+def check_seconds(name: str, seconds: object) -> None:
     """Raise SettingsError unless these are seconds of a wait, a delay or a lifetime."""
     if not is_number(seconds, 0, SECONDS_MAX):
-        raise SettingsError(f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}")
+        problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
+        raise argument_error(problem, seconds, int, float)
 
 
-def check_bounds(timeout: float | None, max_bytes: int | None) -> None:
-    """Raise SettingsError unless these bound a call that takes messages; None is no bound."""
+def check_bounds(timeout: object, max_bytes: object) -> None:
+    """Raise SettingsError unless these bound a call that takes messages. None is no bound."""
     if timeout is not None:
         check_seconds("timeout", timeout)
     if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
-        raise SettingsError(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}")
+        raise argument_error(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}", max_bytes, int)
 
 
-def check_name(name: str, what: str = "a destination") -> str:
+def check_name(name: object, what: str = "a destination") -> str:
     """Return the name if it can be one. A name is data, never a path: up to 255 bytes of printable UTF-8."""
     if not isinstance(name, str) or not name:
-        raise SettingsError(f"{what}'s name must be a non-empty str, not {name!r}")
+        raise argument_error(f"{what}'s name must be a non-empty str, not {name!r}", name, str)
     try:
         size = len(name.encode())
     except UnicodeEncodeError:
@@ -41,10 +43,11 @@ def check_name(name: str, what: str = "a destination") -> str:
     return name
 
 
-def deadline_after(timeout: float | None, now: float) -> float | None:
-    """Return when a waiting send gives up; None: the destination's policy says it."""
+def deadline_after(timeout: object, now: float) -> float | None:
+    """Return when a waiting call gives up. None: the policy says it. SettingsError for what is no time."""
     if timeout is None:
         return None
-    if not is_number(timeout, 0, TIMEOUT_SECONDS_MAX):
-        raise SettingsError(f"timeout must be seconds as a number from 0 to {TIMEOUT_SECONDS_MAX:,}, not {timeout!r}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 <= timeout <= TIMEOUT_SECONDS_MAX:
+        problem = f"timeout must be seconds as a number from 0 to {TIMEOUT_SECONDS_MAX:,}, not {timeout!r}"
+        raise argument_error(problem, timeout, int, float)
     return now + timeout

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
 from ...store.message_store import MessageStore
+from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
-from ..config.sizes import is_number
 from ..core.delays import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
@@ -26,8 +26,6 @@ from ..transactions.transaction import Transaction, TransactionRegistry
 logger = logging.getLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
-SECONDS_MAX = 1_000_000_000
-"""Of a timeout or a delay: thirty years, which threading can wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -625,19 +623,6 @@ def compiled(selector: object) -> Selector | None:
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
-
-
-def check_bounds(timeout: object, max_bytes: object) -> None:
-    if timeout is not None:
-        check_seconds("timeout", timeout)
-    if max_bytes is not None and (type(max_bytes) is not int or max_bytes < 1):
-        raise argument_error(f"max_bytes must be an int from 1 on, or None, not {max_bytes!r}", max_bytes, int)
-
-
-def check_seconds(name: str, seconds: object) -> None:
-    if not is_number(seconds, 0, SECONDS_MAX):
-        problem = f"{name} must be seconds from 0 to {SECONDS_MAX:,}, not {seconds!r}"
-        raise argument_error(problem, seconds, int, float)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:

@@ -20,15 +20,13 @@ from ...store.errors import (
 from ...store.format.identity import Identity
 from ...store.format.properties import GROUP_BYTES_MAX, encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
-from ...store.format.state import NAME_BYTES_MAX
 from ...store.format.times import Times, encode_times, has_times, times_of
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..admission.wait_line import deadline_after
+from ..config.checks import check_seconds, deadline_after
 from ..config.policies import Policies
 from ..config.settings import Settings
-from ..consumer.consumer import check_seconds
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -44,21 +42,6 @@ from .space import Space
 
 UNPUBLISHED_SLICES_MAX: Final = 8
 """With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
-
-
-def check_name(name: object, what: str = "a destination") -> str:
-    """A name is data, never a path: any text up to 255 bytes of UTF-8 without control characters."""
-    if not isinstance(name, str) or not name:
-        raise argument_error(f"{what}'s name must be a non-empty str, not {name!r}", name, str)
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise SettingsError(f"{what}'s name holds half a surrogate pair: it is not text") from None
-    if size > NAME_BYTES_MAX:
-        raise SettingsError(f"{what}'s name of {size} bytes is above {NAME_BYTES_MAX}: shorten it")
-    if not name.isprintable():
-        raise SettingsError(f"{what}'s name holds a control character: leave it out")
-    return name
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from ...dispatch.producer.sender import check_name, encoded_properties
+from ...dispatch.config.checks import check_name
+from ...dispatch.producer.sender import encoded_properties
 from ...store.errors import SettingsError
 from ...store.ingest.part import PRIORITY_MAX, TIMESTAMP_MAX
 from ...store.message import DEFAULT_PRIORITY, HeaderValue
