@@ -17,14 +17,14 @@ def test_seconds_are_a_number_that_is_not_negative(seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [-1, SECONDS_MAX + 1, float("nan"), float("inf"), True, "1", None])
 def test_seconds_that_cannot_be_are_named(seconds: object) -> None:
     with pytest.raises(SettingsError, match=r"^delay must be seconds .*, not "):
-        check_seconds("delay", seconds)  # type: ignore[arg-type]
+        check_seconds("delay", seconds)
 
 
 @pytest.mark.parametrize("max_bytes", [0, -1, 1.5, True, "1"])
 def test_bound_of_bytes_is_a_whole_number_from_one_on(max_bytes: object) -> None:
     check_bounds(None, None)
     with pytest.raises(SettingsError, match="^max_bytes must be an int"):
-        check_bounds(None, max_bytes)  # type: ignore[arg-type]
+        check_bounds(None, max_bytes)
 
 
 def test_name_is_any_printable_text_of_bounded_length() -> None:
@@ -40,7 +40,7 @@ def test_name_is_any_printable_text_of_bounded_length() -> None:
     )
     for given, problem in refused:
         with pytest.raises(SettingsError, match=f"^a durable subscription's name.*{problem}"):
-            check_name(given, "a durable subscription")  # type: ignore[arg-type]
+            check_name(given, "a durable subscription")
 
 
 def test_deadline_counts_from_now_where_a_timeout_is_given() -> None:
@@ -49,4 +49,4 @@ def test_deadline_counts_from_now_where_a_timeout_is_given() -> None:
     refused: tuple[object, ...] = (-1, 1_000_001, float("nan"), True, "1")
     for timeout in refused:
         with pytest.raises(SettingsError, match="^timeout must be seconds"):
-            deadline_after(timeout, 10.0)  # type: ignore[arg-type]
+            deadline_after(timeout, 10.0)
