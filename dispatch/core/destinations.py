@@ -75,7 +75,7 @@ class Destinations:
         return area
 
     def _add(self, number: int, name: str) -> QueueArea:
-        area = self.queues[name] = self.by_number[number] = QueueArea(self._monitor, self._targets, number, name)
+        area = self.queues[name] = self.by_number[number] = QueueArea(self._targets, number, name)
         self.register(area)
         return area
 

@@ -621,6 +621,7 @@ class Delivery:
 class ListKeeper(ABC):
     """The TargetArea, as far as the lanes and lists that it keeps know it. The state lock guards it."""
 
+    monitor: Monitor
     store: MessageStore
     targets: Holder
     """What direct messages are charged to."""
@@ -978,9 +979,8 @@ class QueueArea(LimitedDestination):
 
     is_queue: ClassVar[bool] = True
 
-    def __init__(self, monitor: Monitor, target_area: ListKeeper, number: int, name: str) -> None:
+    def __init__(self, target_area: ListKeeper, number: int, name: str) -> None:
         super().__init__(name)
-        self.monitor = monitor
         self.target_area = target_area
         self.number = number
         self.areas: list[PersistentLaneState | None] = [None] * PRIORITIES
@@ -1010,6 +1010,11 @@ class QueueArea(LimitedDestination):
         """To consumers that are closed."""
         self.dead_lettered = 0
         """Messages that were given up after their last attempt."""
+
+    @property
+    def monitor(self) -> Monitor:
+        """The one of all destinations."""
+        return self.target_area.monitor
 
     def make_lane_area(self, priority: int) -> PersistentLaneState:
         store = self.target_area.store

@@ -109,46 +109,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self.resizing = Resizing(
-            self.monitor,
-            self.store,
-            self.metadata_store,
-            self.budget,
-            self.targets,
-            self.producers,
-            self.windows,
-            settings,
-            shares,
-        )
-        self.maintenance = Maintenance(
-            self.monitor,
-            self.store,
-            self.targets,
-            self.budget,
-            self.overflow,
-            self.due,
-            self.timed,
-            self.sweeper,
-            self.dead_letters,
-            self.topics,
-            self.browsers,
-            self.warmer,
-            self.resizing,
-            self.wakeups,
-            self.recorder,
-            guard,
-            self.all_consumers,
-            settings,
-        )
-        self.background = Background(
-            self.monitor,
-            self.store,
-            self.wakeups,
-            self.loads,
-            self.load,
-            self.maintenance.step,
-            self.maintenance.pause,
-        )
+        self._make_housekeeping(settings, shares, guard)
         self._restore()
         if settings.background:
             self.background.start()
@@ -371,6 +332,48 @@ class Engine:
             monitor, store, self.timed, self.removals, self.browsers, self.dead_letters, self.policies
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
+
+    def _make_housekeeping(self, settings: Settings, shares: Shares, guard: MemoryGuard | None) -> None:
+        self.resizing = Resizing(
+            self.monitor,
+            self.store,
+            self.metadata_store,
+            self.budget,
+            self.targets,
+            self.producers,
+            self.windows,
+            settings,
+            shares,
+        )
+        self.maintenance = Maintenance(
+            self.monitor,
+            self.store,
+            self.targets,
+            self.budget,
+            self.overflow,
+            self.due,
+            self.timed,
+            self.sweeper,
+            self.dead_letters,
+            self.topics,
+            self.browsers,
+            self.warmer,
+            self.resizing,
+            self.wakeups,
+            self.recorder,
+            guard,
+            self.all_consumers,
+            settings,
+        )
+        self.background = Background(
+            self.monitor,
+            self.store,
+            self.wakeups,
+            self.loads,
+            self.load,
+            self.maintenance.step,
+            self.maintenance.pause,
+        )
 
     def _make_room(self, wanted_bytes: int) -> None:
         """Take memory from lists and caches. Requires: the state lock."""

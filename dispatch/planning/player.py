@@ -147,7 +147,7 @@ class PlayedLane:
         self.is_new = True
         """The lane has nothing yet but what it had when the store was opened."""
         self.lane = NonPersistentLane(Unlimited(), number, 0)
-        self.area = PlayedLaneState(QueueArea(targets.monitor, targets, number, str(number)), self.lane)
+        self.area = PlayedLaneState(QueueArea(targets, number, str(number)), self.lane)
         self.area.queue.areas[0] = self.area
 
     def grow(self, first: int, lengths: Iterable[int]) -> range:

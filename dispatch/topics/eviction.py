@@ -76,11 +76,13 @@ class Evictor(EvictionRule):
             if key is None:
                 continue
             verdicts.begin(lane.priority, message[0])
-            for area in readers:
-                subscription, selector = area.subscription, area.subscription.selector
-                if selector is None or verdicts.matches(selector, area, message):
-                    self._note_key(key, subscription, (area, message[0]))
-            verdicts.end()
+            try:
+                for area in readers:
+                    subscription, selector = area.subscription, area.subscription.selector
+                    if selector is None or verdicts.matches(selector, area, message):
+                        self._note_key(key, subscription, (area, message[0]))
+            finally:
+                verdicts.end()
 
     def pass_over(self, area: SubscriptionLaneState, first: int, last: int) -> None:
         """The subscriber never sees these, which were just stored."""

@@ -24,7 +24,7 @@ from ..core.publisher import Publisher
 from ..core.removal import Removals
 from ..selectors.selector import Selector, compile_selector
 from .eviction import Evictor
-from .state import FanOut, SubscriptionState, TopicState, UnrecordedStore
+from .state import FanOut, SubscriptionKeeper, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
 logger = logging.getLogger("forebay.dispatch")
@@ -33,7 +33,7 @@ SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
 
 
-class Topics:
+class Topics(SubscriptionKeeper):
     """See the module. The state lock guards it."""
 
     def __init__(
@@ -63,7 +63,8 @@ class Topics:
         self._timed = timed
         self._consumers = consumers
         self._policies = policies
-        self._unrecorded = UnrecordedStore(store)
+        self.unrecorded = UnrecordedStore(store)
+        self.verdicts = Verdicts()
         self.unmatched_sweeper = UnmatchedSweeper(targets, store, reading)
         self.areas: dict[str, TopicState] = {}
 
@@ -111,7 +112,7 @@ class Topics:
         policy, evictor = self._policies.of(name), None
         if policy.subscriber_max_messages is not None:
             evictor = Evictor(self._removals, policy.subscriber_max_messages, policy.eviction, policy.eviction_key)
-        return TopicState(self._monitor, self._targets, number, name, evictor, self._unrecorded, self._leave)
+        return TopicState(self._targets, number, name, evictor, self)
 
     def _add_subscription(
         self, topic: TopicState, subscriber: Subscriber, selector: Selector | None
@@ -188,8 +189,8 @@ class Topics:
                 topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
             return topic.fan_outs[priority]
 
-    def _leave(self, area: SubscriptionState) -> None:
-        """The consumer of a subscription is closed. One that is not durable ends with it. REQUIRES: the lock."""
+    def leave(self, area: SubscriptionState) -> None:
+        """See SubscriptionKeeper. One that is not durable ends with it."""
         area.topic.online.remove(area)
         if area.is_durable and area.is_blank:
             self._drop_non_persistent(area)

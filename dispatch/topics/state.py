@@ -37,7 +37,6 @@ from ..core.model import (
     Source,
     values_of,
 )
-from ..core.monitor import Monitor
 from ..core.removal import Removals
 from ..selectors.selector import FIELD_NAMES, Selector
 from .arrivals import ArrivalOrder
@@ -136,6 +135,19 @@ class EvictionRule(ABC):
         """Apply the rule to messages first to last, which have just come; those before `end` were admitted."""
 
 
+class SubscriptionKeeper(ABC):
+    """The Topics, as far as one topic knows them. The state lock guards it."""
+
+    unrecorded: LaneStore
+    """Settles what subscriptions without a name acknowledge."""
+    verdicts: Verdicts
+    """One for all topics: of one message at a time, under the lock."""
+
+    @abstractmethod
+    def leave(self, area: SubscriptionState) -> None:
+        """The consumer of a subscription is closed. REQUIRES: the lock."""
+
+
 class TopicState(QueueArea):
     """One topic. Its own lanes have no lists. The state lock guards it."""
 
@@ -143,32 +155,32 @@ class TopicState(QueueArea):
 
     def __init__(
         self,
-        monitor: Monitor,
         target_area: ListKeeper,
         number: int,
         name: str,
         evictor: EvictionRule | None,
-        unrecorded: LaneStore,
-        on_subscription_closed: Callable[[SubscriptionState], None],
+        keeper: SubscriptionKeeper,
     ) -> None:
-        """evictor: where the policy has `subscriber_max_messages`. unrecorded: settles what subscriptions without a
-        name acknowledge. on_subscription_closed: called under the lock when the consumer of one has closed."""
-        super().__init__(monitor, target_area, number, name)
+        """evictor: where the policy has `subscriber_max_messages`."""
+        super().__init__(target_area, number, name)
         self.evictor = evictor
-        self.unrecorded = unrecorded
-        self.on_subscription_closed = on_subscription_closed
+        self.keeper = keeper
         self.durable: dict[str, Subscriber] = {}
         """By name of the subscription."""
         self.kept: dict[str, SubscriptionState] = {}
         """Areas of durable subscriptions that are read, or of which there is something to remember."""
         self.online: list[SubscriptionState] = []
         """Those with a consumer, durable or not."""
-        self.verdicts = Verdicts()
         self.evicted = 0
         """Messages that slow subscribers have lost, each counted for each of them."""
         self.fan_outs: dict[int, FanOut] = {}
         """By priority, of those in which non-persistent messages were sent: its subscriptions have the lanes."""
         self.non_persistent_lanes = _NO_AREAS
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """On the message that is just arriving."""
+        return self.keeper.verdicts
 
     def catch_up(self) -> None:
         """A few blocks at a time; where the index has no room for more, the next checkpoint goes on."""
@@ -239,9 +251,11 @@ class TopicLaneState(PersistentLaneState):
     def _offer(self, message: StoredMessage, areas: Iterable[LaneState]) -> None:
         verdicts = self.topic.verdicts
         verdicts.begin(self.priority, message[0])
-        for area in areas:
-            area.arrive(message)
-        verdicts.end()
+        try:
+            for area in areas:
+                area.arrive(message)
+        finally:
+            verdicts.end()
 
     def arrive_each(self, messages: Sequence[StoredMessage]) -> None:
         """Each subscription that is read gets them, as one where it can. O(those)."""
@@ -314,7 +328,7 @@ class SubscriptionLaneState(PersistentLaneState):
         self.published = topic_area.published
         self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
         if not subscription.is_durable:
-            self.store = subscription.topic.unrecorded
+            self.store = subscription.topic.keeper.unrecorded
             self.syncs = False
         self.examined = 0
         """The selector is known to match what is pending before this sequence."""
@@ -361,7 +375,7 @@ class SubscriptionState(QueueArea):
     takes_transactions = False
 
     def __init__(self, topic: TopicState, subscriber: Subscriber, selector: Selector | None) -> None:
-        super().__init__(topic.monitor, topic.target_area, subscriber.facts.number, topic.name)
+        super().__init__(topic.target_area, subscriber.facts.number, topic.name)
         self.topic = topic
         self.subscriber = subscriber
         self.selector = selector
@@ -378,7 +392,7 @@ class SubscriptionState(QueueArea):
 
     def on_consumer_closed(self) -> None:
         """See QueueArea."""
-        self.topic.on_subscription_closed(self)
+        self.topic.keeper.leave(self)
 
     @property
     def is_durable(self) -> bool:

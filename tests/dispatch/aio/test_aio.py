@@ -51,7 +51,7 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
     ("kind", "twin", "missing"),
     [
         (forebay.Forebay, forebay.aio.Forebay, set()),
-        (forebay.Queue, forebay.aio.Queue, set()),
+        (forebay.Queue, forebay.aio.Queue, {"monitor"}),
         (forebay.Topic, forebay.aio.Topic, set()),
         (forebay.Delivery, forebay.aio.Delivery, set()),
         (
@@ -62,7 +62,8 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
         (
             forebay.Consumer,
             forebay.aio.Consumer,
-            {"arm", "become_ready", "close_locked", "credit_came", "die", "equip", "look", "move_to"} | {"take_direct"},
+            {"arm", "become_ready", "close_locked", "credit_came", "die", "held_in_transactions", "look", "move_to"}
+            | {"reconfigure", "take_direct"},
         ),
     ],
 )

@@ -24,7 +24,7 @@ def message(sequence: int) -> StoredMessage:
 
 def list_of(bay: SimulatedBay, direct: list[int], references: list[int], frontier: int) -> TargetList:
     """A list that stands alone."""
-    queue = QueueArea(bay.targets.monitor, bay.targets, 1, "orders")
+    queue = QueueArea(bay.targets, 1, "orders")
     area = PersistentLaneState(queue, bay.index.lane(1, 4), "")
     area.published = 1000
     target = TargetList(area, ConsumerGroup(None, bay.lock), MIB)

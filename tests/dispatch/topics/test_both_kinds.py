@@ -12,7 +12,7 @@ from delivering import numbers
 from simulated_bay import SimulatedBay
 
 from forebay import Delivery, Message, StoreFull
-from forebay.dispatch.core.model import NonPersistentLaneState
+from forebay.dispatch.core.non_persistent import SpillingLane
 
 
 def filled(count: int, body_bytes: int = 20, **fields: Any) -> SimulatedBay:
@@ -128,16 +128,16 @@ def test_moved_messages_stay_what_they_are_and_nothing_is_journaled() -> None:
 def test_move_that_finds_no_memory_says_how_many_it_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     simulated = filled(300)
     queue, late = simulated.queue(), simulated.queue("late")
-    add, left = NonPersistentLaneState.add, 270
+    add, left = SpillingLane.add, 270
 
-    def limited(area: NonPersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> int:
+    def limited(area: SpillingLane, timestamp: int, properties: bytes, body: bytes) -> int:
         nonlocal left
         left -= 1
         if left < 0:
             raise StoreFull(1, 0, "memory_limit")
         return add(area, timestamp, properties, body)
 
-    monkeypatch.setattr(NonPersistentLaneState, "add", limited)
+    monkeypatch.setattr(SpillingLane, "add", limited)
     with pytest.raises(StoreFull) as full:
         queue.move(late)
     assert full.value.stored == 270

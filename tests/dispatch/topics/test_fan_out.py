@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from compiled import interpreted
@@ -298,7 +298,7 @@ def test_unsubscribing_forgets_them() -> None:
     topic.subscribe(durable="ledger")
     send(topic, 10_000)
     topic.subscribe(durable="other").close()
-    next(bay.topic_area("prices").online[0].consumers()).close_locked()
+    cast(Consumer, next(bay.topic_area("prices").online[0].consumers())).close()
     topic.unsubscribe("ledger")
     assert bay.overflow.lanes == {} and tmp_bytes(bay) == 0
     bay.check()
