@@ -61,11 +61,11 @@ INTERLEAVING_BUGS = (
     Bug(
         "a resize takes two locks in the other order",
         "Resizing._fit_index",
-        "with engine.store.checkpoint_lock: ...",
-        "with engine.monitor.lock:\n"
-        "    engine.store.checkpoint_lock.acquire()\n"
+        "with self._store.checkpoint_lock: ...",
+        "with self._monitor.lock:\n"
+        "    self._store.checkpoint_lock.acquire()\n"
         "try: ...\n"
-        "finally: engine.store.checkpoint_lock.release()",
+        "finally: self._store.checkpoint_lock.release()",
         AT_LOCKS,
     ),
     Bug(
