@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
-HeaderValue = str | int | float | bool | bytes | None
+HeaderValue: TypeAlias = "str | int | float | bool | bytes | None | list[HeaderValue] | dict[str, HeaderValue]"
+"""A header's value. Lists and dicts may hold such values up to 32 deep; an int has at most 512 bytes."""
 Headers = Mapping[str, HeaderValue]
 
 DEFAULT_PRIORITY = 4

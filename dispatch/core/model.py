@@ -32,7 +32,7 @@ from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.errors import SettingsError, StoreFailed
-from ...store.format.properties import decode_properties, group_of
+from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
 from ...store.format.times import Times, times_of
@@ -232,7 +232,7 @@ class ConsumerGroup:
             return True
         if selector.needles and not any(map(message[1].__contains__, selector.needles)):
             return False
-        return selector.matches(values_of(area, message, selector.field_names))
+        return selector.matches(values_of(area, message, selector.field_names, selector.header_names))
 
     def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
         """As wants; None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
@@ -682,14 +682,19 @@ class Source(Protocol):
     def delivery_mode(self) -> str: ...
 
 
-def values_of(area: Source, message: StoredMessage, fields: Set[str]) -> dict[str, HeaderValue]:
-    """What a selector may ask a message for, which of its own fields included. RecordDamaged where that is no text."""
+def values_of(
+    area: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
+) -> dict[str, HeaderValue]:
+    """What a selector may ask a message for: these of its own fields, and its headers of these names, or all.
+
+    RecordDamaged where that is no text.
+    """
     properties = message[1]
     values: dict[str, HeaderValue] = {}
-    own_id: str | None = None
     if properties:
-        values, own_id = decode_properties(properties)
+        values = decode_properties(properties)[0] if names is None else header_values(properties, names)
     if fields:
+        own_id = message_id_of(properties) if "JMSMessageID" in fields else None
         values |= {
             "JMSPriority": area.priority,
             "JMSMessageID": own_id if own_id is not None else f"{area.id_prefix}{message[0]}",

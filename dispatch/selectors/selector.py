@@ -83,15 +83,16 @@ class Selector:
     """Strings as UTF-8, one of which is a header's value wherever the selector matches. Headers whose bytes hold none
     of them need not be decoded. Empty: nothing is known."""
 
-    @property
-    def field_names(self) -> frozenset[str]:
-        """The names in it that mean a field of the message."""
-        return self.names & FIELD_NAMES
+    field_names: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The names in it that mean a field of the message."""
 
-    @property
-    def header_names(self) -> frozenset[str]:
-        """The names in it that mean a header; where there are none, no header need be decoded."""
-        return self.names - FIELD_NAMES
+    header_names: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The names in it that mean a header; no other header need be decoded."""
+
+    def __post_init__(self) -> None:
+        """Part the names: each message that is examined asks for both parts."""
+        object.__setattr__(self, "field_names", self.names & FIELD_NAMES)
+        object.__setattr__(self, "header_names", self.names - FIELD_NAMES)
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())

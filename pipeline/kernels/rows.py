@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from ...dispatch.config.checks import check_name
 from ...dispatch.producer.sender import encoded_properties
 from ...store.errors import SettingsError
+from ...store.format.properties import NESTING_MAX
 from ...store.ingest.part import PRIORITY_MAX, TIMESTAMP_MAX
 from ...store.message import DEFAULT_PRIORITY, HeaderValue
 
@@ -84,18 +85,24 @@ def _headers(headers: object) -> dict[str, HeaderValue] | None:
     return {name: _plain(value) for name, value in headers.items()}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """Return a value that JSON cannot hold from what `forebay dump` writes: {"base64": "..."}, {"float": "nan"}."""
-    if isinstance(value, dict) and len(value) == 1:
+    if not isinstance(value, list | dict) or depth > NESTING_MAX:
+        return value  # what is deeper is refused as a header
+    if isinstance(value, list):
+        return [_plain(item, depth + 1) for item in value]
+    if len(value) == 1:
         ((kind, text),) = value.items()
         try:
             if kind == "base64" and isinstance(text, str):
                 return b64decode(text, validate=True)
             if kind == "float" and text in ("nan", "inf", "-inf"):
                 return float(text)
+            if kind == "object" and isinstance(text, dict):
+                value = text
         except NotBase64:
             raise SettingsError("base64 that is none") from None
-    return value
+    return {name: _plain(item, depth + 1) for name, item in value.items()}
 
 
 def _timestamp(value: object, now_ms: int) -> int:

@@ -41,6 +41,8 @@ from ..journal.scan import Damage, Found, scan
 from ..message import Headers, HeaderValue, id_prefix
 from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
 
+STANDS_FOR_ANOTHER: Final = frozenset(("base64", "float", "object"))
+"""Names that make of a JSON object with one of them what JSON has no form for: see plain_value."""
 RELOCATE: Final = "relocate"
 """Kind of the rows of a copy: its messages were in an older data log before."""
 
@@ -236,11 +238,19 @@ def headers_text(headers: Headers) -> str:
 
 
 def plain_value(value: HeaderValue) -> object:
-    """Return what JSON can say of a header's value, so that nothing of it is lost."""
+    """Return what JSON can say of a header's value, so that nothing of it is lost.
+
+    A dict that looks like what stands for bytes or a float here is wrapped: {"object": {"base64": ...}}.
+    """
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     if isinstance(value, float) and not isfinite(value):
         return {"float": str(value)}
+    if isinstance(value, list):
+        return [plain_value(item) for item in value]
+    if isinstance(value, dict):
+        plain = {name: plain_value(item) for name, item in value.items()}
+        return {"object": plain} if len(plain) == 1 and not STANDS_FOR_ANOTHER.isdisjoint(plain) else plain
     return value
 
 

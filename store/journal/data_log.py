@@ -43,7 +43,7 @@ from ..format.record import (
 )
 from .forward_reader import ForwardReader
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 DATA_LOG_HEADER_BYTES: Final = 64
 DIRECTORY_MARK: Final = 0x52494446
 RECORDS_MAX: Final = 1 << 18

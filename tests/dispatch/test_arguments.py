@@ -246,7 +246,7 @@ def test_wrong_type_in_a_message_is_an_argument_error(doors: Doors, field: str, 
     assert doors.state() == before
 
 
-@pytest.mark.parametrize("headers", [{7: "x"}, {None: "x"}, {"x": object()}, {"x": []}])
+@pytest.mark.parametrize("headers", [{7: "x"}, {None: "x"}, {"x": object()}, {"x": ()}, {"x": [{1}]}])
 def test_wrong_type_in_headers_is_an_argument_error(doors: Doors, headers: Any) -> None:
     for call in (doors.queue.send, doors.limited.send, doors.topic.send):
         with pytest.raises(ArgumentError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import forebay
 from forebay import SettingsError
 from forebay.pipeline.loading import LoadReport, lines_of, load, load_local
 from forebay.store.disk.layout import IMPORT
+from forebay.store.inspect.facts import headers_text
+from forebay.store.message import HeaderValue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +132,30 @@ def test_of_two_loads_at_once_with_one_id_one_counts(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "localhost" / IMPORT).iterdir() if path.name.startswith("part")]
 
 
+def nested(depth: int) -> Any:
+    """Lists inside each other."""
+    return [nested(depth - 1)] if depth > 1 else []
+
+
+NESTED: list[HeaderValue] = [
+    b"\xff",
+    math.inf,
+    [b"\xff", {"raw": b"\xff", "list": [-math.inf]}],
+    {"base64": "no bytes"},
+    {"float": "inf"},
+    {"object": {"float": "inf"}},
+    {"float": 1.5, "n": 2},
+    {},
+]
+
+
+def test_what_json_has_no_form_for_comes_back_from_what_a_dump_writes(tmp_path: Path) -> None:
+    headers = {f"n{n}": value for n, value in enumerate(NESTED)}
+    row = {"destination": "orders", "body": "tea", "headers": headers_text(headers)}
+    load_local([row], tmp_path, load_id="day-1")
+    assert messages_in(tmp_path)[0][1].headers == headers
+
+
 @pytest.mark.parametrize(
     "row, said",
     [
@@ -140,7 +167,7 @@ def test_of_two_loads_at_once_with_one_id_one_counts(tmp_path: Path) -> None:
         ({"destination": "a", "body": "", "priority": True}, "from 0 to 9"),
         ({"destination": "a", "body": "", "headers": "{"}, "not JSON"),
         ({"destination": "a", "body": "", "headers": [1]}, "must be an object"),
-        ({"destination": "a", "body": "", "headers": {"n": [1]}}, "header's value"),
+        ({"destination": "a", "body": "", "headers": {"n": nested(33)}}, "32 deep"),
         ({"destination": "a", "body": "", "timestamp": -1}, "timestamp"),
         ({"destination": "a", "body": "", "message_id": 5}, "message id"),
         ({"destination": "a", "body": "\ud800"}, "surrogate"),

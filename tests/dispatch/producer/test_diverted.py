@@ -110,7 +110,7 @@ def test_what_a_full_topic_has_no_room_for_is_a_dead_letter_too() -> None:
     assert bodies(bay.queue("DLQ.prices").browse()) == [b"2", b"3"]
 
 
-@pytest.mark.parametrize("wrong", [{"priority": 10}, {"persistent": 1}, {"headers": {"a": []}}, {"delay": -1.0}])
+@pytest.mark.parametrize("wrong", [{"priority": 10}, {"persistent": 1}, {"headers": {"a": ()}}, {"delay": -1.0}])
 def test_what_makes_no_sense_is_refused_also_where_there_is_no_room(wrong: dict[str, Any]) -> None:
     bay = limited(max_messages=1)
     bay.queue().send(b"0")

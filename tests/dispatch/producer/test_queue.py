@@ -258,8 +258,8 @@ BAD_SENDS: list[dict[str, Any]] = [
     *({"body": body} for body in (None, "text", 5, bytearray(b"x"), memoryview(b"x"), [b"x"])),
     *({"priority": priority} for priority in (-1, 10, True, False, 4.0, "4", None, math.nan, [4])),
     *({"headers": headers} for headers in (5, "ab", b"ab", ["ab"], [("a", 1)], {"a"})),
-    *({"headers": {name: 1}} for name in ("", "\udc80", 5, None, b"n", "n" * 65_536)),
-    *({"headers": {"n": value}} for value in (object(), [1], {"a": 1}, "\ud800", 1j, 1 << 5000, bytearray(b"x"))),
+    *({"headers": {name: 1}} for name in ("", "\udc80", 5, None, b"n")),
+    *({"headers": {"n": value}} for value in (object(), (1,), [{1}], {1: 2}, "\ud800", 1j, 1 << 5000, bytearray(b"x"))),
     *({"message_id": own} for own in ("", 5, b"id", True, ["id"], "\udfff", "i" * 65_536)),
 ]
 

@@ -105,9 +105,9 @@ def poisoned_bay(*, is_topic: bool = False, **fields: Any) -> SimulatedBay:
     bay.reopen()
     image = bytearray(bay.disk.image()[name])
     body_at = image.index(SECRET)
-    properties = int.from_bytes(image[body_at - 12 - 4 : body_at - 12], "little")
+    properties = int.from_bytes(image[body_at - 5 - 4 : body_at - 5], "little")
     head = body_at - properties - 64
-    assert properties == 12 and image[head + 12 : head + 14] == b"\xf0\xba"
+    assert properties == 5 and image[head + 12 : head + 14] == b"\xf0\xba"
     image[head + 64] ^= 0x77
     image[head + 52 : head + 56] = crc32(bytes(image[head + 64 : body_at + len(SECRET)])).to_bytes(4, "little")
     image[head : head + 4] = crc32(bytes(image[head + 4 : head + 64]), salt).to_bytes(4, "little")
