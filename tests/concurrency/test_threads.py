@@ -242,8 +242,8 @@ def test_a_store_closed_in_full_traffic_keeps_what_was_confirmed(tmp_path: Path,
     enough = threading.Event()
 
     def produce(mine: list[str]) -> None:
-        queue = bay.queue("orders")
-        try:
+        try:  # a thread that starts late finds the store closed
+            queue = bay.queue("orders")
             while True:
                 mine.append(queue.send(b"x" * 1000))
                 if len(mine) > 200:
