@@ -51,7 +51,8 @@ class Queue(Sender):
         a lock, when it has become slow (see DestinationPolicy).
         prefetch: most deliveries it may hold unsettled; None: what the policy of this queue says, 1,000 if none does.
         on_ready is called, never under a lock, when a take would find
-        something after one that found nothing. SelectorError, SettingsError, Closed.
+        something after one that found nothing, and once when the queue is
+        deleted or the store closed. SelectorError, SettingsError, Closed.
         """
         if prefetch is None:
             prefetch = self._engine.policies.of(self._area.name).prefetch

@@ -22,7 +22,21 @@ from __future__ import annotations
 
 
 class ForebayError(Exception):
-    """Root of the tree: catch it to catch everything the library raises on purpose."""
+    """Root of the tree: catch it to catch everything the library raises on purpose.
+
+    Each error survives pickle and copy with its text and its numbers, as
+    multiprocessing and concurrent.futures need it.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Say how it is made again: from text and attributes, because the constructors take numbers."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[ForebayError], args: tuple[object, ...], attributes: dict[str, object]) -> ForebayError:
+    error: ForebayError = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class SettingsError(ForebayError, ValueError):

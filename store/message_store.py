@@ -194,6 +194,7 @@ class MessageStore:
     def _open(self, began: float) -> RecoveryReport:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
             self._disk.make_directory(directory)
+        is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
         Reserve(self._disk, 0).clear()
         marker = read_marker(self._disk)
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
@@ -238,9 +239,12 @@ class MessageStore:
             self.cleaner.discard(list(found.leftovers))
         self._is_serving = True
         self.checkpoint()
-        was_clean = marker is not None and marker.is_clean
+        was_clean = is_new or (marker is not None and marker.is_clean)
         report = found.report(
-            was_clean, self._metadata.is_persistent, len(self.branches.prepared), self._clock.monotonic() - began
+            was_clean,
+            not is_new and self._metadata.is_persistent,
+            len(self.branches.prepared),
+            self._clock.monotonic() - began,
         )
         logger.info("opened: %s", report)
         return report

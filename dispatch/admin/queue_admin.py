@@ -96,7 +96,7 @@ class QueueAdmin:
                 queue.is_deleted = True
                 self._destinations.remove(queue)
                 for consumer in list(queue.consumers()):
-                    consumer.close_locked()
+                    consumer.end()
                 if queue.admission is not None:
                     queue.admission.close("the queue")
                 for area in queue.lane_areas():
@@ -105,7 +105,10 @@ class QueueAdmin:
                 queue.areas = [None] * len(queue.areas)
                 queue.non_persistent_lanes = [None] * len(queue.non_persistent_lanes)
             position = self._store.journal.end
-        self._publisher.confirm(position)
+        try:
+            self._publisher.confirm(position)
+        finally:
+            self._monitor.run_deferred()
 
     # ------------------------------------------------------------------ pause
 

@@ -220,6 +220,11 @@ class Settings:
         for name, size_bytes in sizes.items():
             object.__setattr__(self, name, size_bytes)  # frozen for everybody else
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Say how it is made again, in another process or as a copy: from its fields, checked anew."""
+        fields = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self) if entry.init}
+        return _settings_of, (fields | {"policies": dict(self.policies)},)
+
     @classmethod
     def from_activemq(cls, path: PathArgument) -> Settings:
         """Return the settings that an `activemq.xml` asks for; warn of each property that can't be honoured.
@@ -236,6 +241,10 @@ class Settings:
                 text = f'{path!s}, line {finding.line}: {finding.property}="{finding.value}" is not honoured: '
                 warnings.warn(text + finding.problem, SettingsWarning, stacklevel=2)
         return Settings(**fields)
+
+
+def _settings_of(fields: dict[str, Any]) -> Settings:
+    return Settings(**fields)
 
 
 def settings_from(settings: Settings | None, fields: Mapping[str, Any]) -> Settings:

@@ -495,10 +495,17 @@ class Consumer(Taker):
     def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         with self.monitor.lock:
-            self.close_locked()
+            self._close()
         self.monitor.run_deferred()
 
-    def close_locked(self) -> None:
+    def end(self) -> None:
+        """See Taker. Who takes only when on_ready was called finds out by the Closed that the next take raises."""
+        self._close()
+        if self._is_armed and self._on_ready is not None:
+            self._is_armed = False
+            self.monitor.deferred.append(self._on_ready)
+
+    def _close(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True

@@ -100,8 +100,8 @@ class Taker(ABC):
         """Take from another consumer group from now on. Requires: the lock."""
 
     @abstractmethod
-    def close_locked(self) -> None:
-        """Close the consumer. Requires: the lock."""
+    def end(self) -> None:
+        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock."""
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:

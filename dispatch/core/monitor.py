@@ -43,6 +43,8 @@ class Monitor:
             while due:
                 try:
                     due.popleft()()
+                except Closed:
+                    pass  # an on_ready callback that takes has found out what it was called for
                 except Exception:
                     logger.exception("an on_ready callback raised")
         finally:

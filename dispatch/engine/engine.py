@@ -414,19 +414,22 @@ class Engine:
             if monitor.is_closed:
                 return
             monitor.is_closed = True
+            monitor.deferred.clear()
             self.transactions.close()
             self.overflow.close()
             for consumer in list(self.all_consumers()):
-                consumer.close_locked()
+                consumer.end()
             for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
                     queue.admission.close()
             self.space.close()
-            monitor.deferred.clear()
-        self.background.stop(timeout)
-        if self.recorder is not None:
-            self.recorder.close()
-        self.store.close()
+        try:
+            self.background.stop(timeout)
+            if self.recorder is not None:
+                self.recorder.close()
+            self.store.close()
+        finally:
+            monitor.run_deferred()
 
     def die_in_child(self) -> None:
         """Disable the copy of a forked child, which must never write: the parent owns the directory."""

@@ -74,6 +74,12 @@ def table(found: Plan) -> list[str]:
     strays = max(planned.strays for planned in found.limits)
     if strays:
         lines.append(f"{strays:,} deliveries came in another order than recorded")
+    lines += [
+        f"memory_limit={format_size(planned.limit_bytes)} is too small for what was in flight: "
+        f"{planned.held_back:,} deliveries had to wait for an ack"
+        for planned in found.limits
+        if planned.held_back
+    ]
     return lines
 
 

@@ -41,6 +41,10 @@ class PlannedLimit:
     """Messages in them, with those that were read for a list whose selector did not match them."""
     strays: int
     """Deliveries in another order than recorded: beyond a few, do not trust the rest."""
+    held_back: int
+    """Deliveries for which the limit has no room beside all that was in flight when they were recorded, so a consumer
+    would have to acknowledge first. They are among the deliveries, and no hits.
+    """
 
     @property
     def hit_ratio(self) -> float:
@@ -92,6 +96,7 @@ def plan(file: File, limits: Sequence[int] = ()) -> Plan:
                 player.store.reads,
                 player.store.read_messages,
                 player.strays,
+                player.held_back,
             )
             for player in players
         ),

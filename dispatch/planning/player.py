@@ -45,6 +45,8 @@ READ: Final = 1
 """In place of a played message's timestamp: ARRIVED or READ, which says where its body came from."""
 SLICE_MESSAGES: Final = 256
 TEMP_BYTES: Final = 1 << 30
+LOADS_IN_VAIN_MAX: Final = 64
+"""Loads for one take, beyond one for each pending message, after which what it wants has no room."""
 """Limit of a tmp-storage that stays empty: all messages are played as persistent ones."""
 
 
@@ -203,6 +205,8 @@ class TracePlayer:
         self.hits = 0
         self.strays = 0
         """Deliveries in another place than in the trace."""
+        self.held_back = 0
+        """Deliveries that this limit has no room for beside all that the trace has in flight then; no hits."""
         self.store = PlayedStore()
         self.monitor = Monitor(SystemClock())
         self.lock = self.monitor.lock
@@ -314,14 +318,19 @@ class TracePlayer:
         target, consumer = self._lists[extra]
         first -= self._lane(number).base
         end = first + count
+        loads_left = LOADS_IN_VAIN_MAX + target.area.lane.pending_messages
         while count > 0:
             deliveries = self.targets.collect(consumer, count, None)
             if not deliveries:
                 load = self.loader.begin(target, is_needed=True)
                 if load is None and not target.has_supply:
                     return
-                if load is not None:
-                    self.loader.finish(load)
+                if load is None or not loads_left:
+                    self.deliveries += count
+                    self.held_back += count
+                    return
+                loads_left -= 1
+                self.loader.finish(load)
                 continue
             count -= len(deliveries)
             self.deliveries += len(deliveries)

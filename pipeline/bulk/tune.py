@@ -32,7 +32,7 @@ LIMITS_OF_A_TASK: Final = 8
 
 REPORT_SCHEMA: Final = (
     "trace string, limit_bytes bigint, hit_ratio double, deliveries bigint, hits bigint, reads bigint, "
-    "read_messages bigint, strays bigint, is_recommended boolean, problem string"
+    "read_messages bigint, strays bigint, held_back bigint, is_recommended boolean, problem string"
 )
 
 
@@ -49,6 +49,8 @@ class LimitRow:
     reads: int | None = None
     read_messages: int | None = None
     strays: int | None = None
+    held_back: int | None = None
+    """Deliveries for which the limit has no room beside all that was in flight then."""
     is_recommended: bool = False
     """The smallest limit of this trace within 0.01 of its best hit ratio."""
     problem: str | None = None
@@ -70,7 +72,7 @@ def recommend_limits(spark: SparkSession, traces: Traces, limits: Sequence[int |
         import pyarrow as pa
 
         settle()
-        kinds = (pa.string(), pa.int64(), pa.float64(), *[pa.int64()] * 5, pa.bool_(), pa.string())
+        kinds = (pa.string(), pa.int64(), pa.float64(), *[pa.int64()] * 6, pa.bool_(), pa.string())
         for batch in batches:
             for job in batch.to_pylist():
                 rows = [astuple(row) for row in _played(job["path"], job["limits"])]
@@ -117,6 +119,7 @@ def _played(path: str, limits: Sequence[int]) -> list[LimitRow]:
             planned.reads,
             planned.read_messages,
             planned.strays,
+            planned.held_back,
         )
         for planned in found.limits
     ]

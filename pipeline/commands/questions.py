@@ -100,14 +100,23 @@ def _by_spark(arguments: Namespace) -> Iterator[Row]:
     spark = session(arguments.master)
     try:
         frame = asked[arguments.question](spark, arguments.directories, **_fields(arguments))
-        for row in frame.toLocalIterator():
-            yield row.asDict()
+        yield from _rows_of(spark.sparkContext, frame.rdd)
     except ForebayError:
         raise
     except Exception as error:
         raise SparkFailed(_cause(error)) from error
     finally:
         spark.stop()
+
+
+def _rows_of(context: Any, rdd: Any) -> Iterator[Row]:
+    """Yield the rows of all partitions in their order. Twice as many partitions as there are cores are at work, and in
+    memory, at a time: `toLocalIterator` would run one after the other.
+    """
+    partitions, at_once = rdd.getNumPartitions(), 2 * context.defaultParallelism
+    for first in range(0, partitions, at_once):
+        for row in context.runJob(rdd, list, range(first, min(first + at_once, partitions))):
+            yield row.asDict()
 
 
 def _cause(error: Exception) -> str:

@@ -61,7 +61,7 @@ class RecoveryReport:
     """What opening the directory did."""
 
     clean: bool
-    """Whether the last process closed the store itself."""
+    """Whether the last process closed the store itself; True also where there was no store yet."""
     index_rebuilt: bool
     """Whether the whole journal was replayed, because the index was missing or in doubt."""
     replayed_records: int
@@ -101,7 +101,7 @@ class Recovered:
     damaged: list[DamagedPlace] = field(default_factory=list)
 
     def report(self, was_clean: bool, has_index: bool, prepared: int, seconds: float) -> RecoveryReport:
-        """Return what opening did. was_clean: by the marker. has_index: one is kept on disk, so a rebuild is news."""
+        """Return what opening did. was_clean: by the marker. has_index: one was kept on disk, so a rebuild is news."""
         is_news = self.truncated_bytes or self.damaged or (self.index_rebuilt and has_index)
         return RecoveryReport(
             clean=was_clean and not is_news,

@@ -13,6 +13,7 @@ import pytest
 import forebay
 from forebay import Message
 from forebay.__main__ import main
+from forebay.pipeline.commands.questions import _rows_of
 from forebay.pipeline.errors import SparkMissing
 from forebay.pipeline.spark import java
 from forebay.pipeline.spark.java import JAVA_VERSION_MIN, java_home, java_version
@@ -273,3 +274,37 @@ def test_without_a_java_one_line_says_what_to_install(
     more = {"load": ["x", "--load-id", "a"], "archive": ["out"], "restore": ["out"]}.get(question, [])
     assert main(["pipeline", question, "--engine", "spark", str(kept), *more]) == 1
     assert said(capsys).endswith("install one, set JAVA_HOME, or pip install 'forebay[java]'")
+
+
+class AskedRdd:
+    """Ten partitions of three rows each."""
+
+    def getNumPartitions(self) -> int:  # noqa: N802 - Spark's name
+        return 10
+
+
+class AskedRow(dict[str, int]):
+    def asDict(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return dict(self)
+
+
+class AskedContext:
+    """Notes which partitions were asked for at once."""
+
+    defaultParallelism = 2  # noqa: N815 - Spark's name
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    def runJob(self, rdd: AskedRdd, function: object, partitions: range) -> list[AskedRow]:  # noqa: N802
+        assert function is list
+        self.asked.append(list(partitions))
+        return [AskedRow(partition=partition, row=row) for partition in partitions for row in range(3)]
+
+
+def test_spark_works_at_several_partitions_at_once_and_keeps_few_in_memory() -> None:
+    context = AskedContext()
+    rows = _rows_of(context, AskedRdd())
+    assert next(rows) == {"partition": 0, "row": 0} and context.asked == [[0, 1, 2, 3]]
+    assert [row["partition"] * 3 + row["row"] for row in rows] == list(range(1, 30))
+    assert context.asked == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import random
 from collections.abc import Callable
 
@@ -289,3 +291,11 @@ def test_the_table_of_defaults_has_each_field_with_default_meaning_and_price() -
     assert defaults["`memory_limit`"] == "`None`"
     assert defaults["`max_checkpoint_adds`"] == "`131_072`"
     assert defaults["`background`"] == "`True`"
+
+
+@pytest.mark.parametrize("again", [lambda settings: pickle.loads(pickle.dumps(settings)), copy.copy, copy.deepcopy])
+def test_settings_survive_pickle_and_copy(again: Callable[[Settings], Settings]) -> None:
+    settings = Settings(memory_limit="8MiB", policies={"orders.*": DestinationPolicy(max_messages=5)})
+    found = again(settings)
+    assert found == settings and found is not settings
+    assert found.memory_limit_bytes == 8 * MIB and found.policies["orders.*"].max_messages == 5

@@ -6,7 +6,7 @@ import pytest
 from delivering import drain, ids, send_equal
 from simulated_bay import SimulatedBay
 
-from forebay import Queue
+from forebay import Closed, Queue
 
 
 class LoopWaker:
@@ -218,3 +218,55 @@ def test_a_scan_that_the_loader_gave_up_for_want_of_memory_goes_on_when_memory_c
         assert ids(consumer.take()) == [wanted]
     host.release(host.held_bytes)
     bay.check()
+
+
+@pytest.mark.parametrize("how", ["the queue is deleted", "the store is closed"])
+def test_on_ready_is_called_once_when_its_queue_or_store_ends(bay: SimulatedBay, queue: Queue, how: str) -> None:
+    waiting, holding, told, closed = LoopWaker(), LoopWaker(), LoopWaker(), LoopWaker()
+    consumers = [queue.subscribe(on_ready=bell, prefetch=1) for bell in (waiting, holding, told, closed)]
+    consumers[3].close()
+    queue.send(b"x")
+    [held] = consumers[1].take()
+    assert consumers[0].take() == [] and consumers[1].take() == []
+    queue.send(b"y")
+    for bell in (waiting, holding, told, closed):
+        bell.heard()
+    end = queue.delete if how == "the queue is deleted" else bay.bay.close
+    consumers[0].take()
+    consumers[0].take()
+    end()
+    assert waiting.heard() == 1, "its last take found nothing"
+    assert holding.heard() == 1, "it waits for credit"
+    assert closed.heard() == 0
+    assert told.heard() <= 1
+    for consumer in consumers[:3]:
+        with pytest.raises(Closed):
+            consumer.take()
+    end()
+    assert waiting.heard() == holding.heard() == 0
+
+
+def test_on_ready_of_a_subscription_is_called_when_the_store_is_closed(bay: SimulatedBay) -> None:
+    bells = [LoopWaker(), LoopWaker()]
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(on_ready=bells[0]), topic.subscribe(durable="audit", on_ready=bells[1])]
+    assert [consumer.take() for consumer in consumers] == [[], []]
+    bay.bay.close()
+    assert [bell.heard() for bell in bells] == [1, 1]
+
+
+def test_a_callback_that_takes_after_the_end_finds_closed_and_is_no_error(
+    bay: SimulatedBay, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    found: list[object] = []
+
+    def take() -> None:
+        try:
+            consumer.take()
+        except Closed as error:
+            found.append(error)
+            raise
+
+    consumer = queue.subscribe(on_ready=take)
+    bay.bay.close()
+    assert len(found) == 1 and not [record for record in caplog.records if record.levelname == "ERROR"]

@@ -15,7 +15,7 @@ from recorded_bays import RecordedBay, burst, competing, pass_by, send, steady, 
 from simulated_disk import SimulatedDisk
 
 import forebay
-from forebay import Message, SettingsError
+from forebay import Delivery, Message, SettingsError
 from forebay.__main__ import main
 from forebay.cache import shares
 from forebay.dispatch.config.memory_plan import shares_of
@@ -207,6 +207,26 @@ def test_non_persistent_messages_of_a_topic_are_played_for_each_subscription() -
     bay.bay.close()
     found = played(bay.trace, 4 * MIB)
     assert (taken, found.deliveries, found.strays) == (250, 750, 0)
+
+
+def test_more_in_flight_than_a_limit_has_room_for_is_held_back_and_said() -> None:
+    bay = RecordedBay(memory_limit="64MiB")
+    queue = bay.queue()
+    send(queue, 3000, 2048)
+    with queue.subscribe(prefetch=2500) as consumer:
+        taken: list[Delivery] = []
+        while len(taken) < 2500:
+            taken += consumer.take(256)
+        consumer.ack(taken)
+        assert take(consumer, 1000) == 500
+    bay.bay.close()
+    small, large = plan(bay.trace, [4 * MIB, 64 * MIB]).limits
+    assert small.deliveries == large.deliveries == 3000
+    assert small.held_back > 0 and large.held_back == 0
+    assert small.hits <= 3000 - small.held_back
+    lines = "\n".join(table(plan(bay.trace, [4 * MIB, 64 * MIB])))
+    assert f"memory_limit=4MiB is too small for what was in flight: {small.held_back:,} deliveries" in lines
+    assert "memory_limit=64MiB is too small" not in lines
 
 
 def test_killed_process_leaves_a_trace_that_can_be_played() -> None:

@@ -46,7 +46,7 @@ INTERLEAVING_BUGS = (
     ),
     Bug(
         "who waits is not told that its consumer is closed",
-        "Consumer.close_locked",
+        "Consumer._close",
         "self._credited.notify_all()\nconsumer_group.arrived.notify_all()",
         "pass",
         AT_LOCKS,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
+from collections.abc import Callable
 
 import pytest
 
@@ -96,3 +99,21 @@ def test_every_error_is_to_be_had_from_the_front_door() -> None:
     public = {type(sample) for sample, _, _ in SAMPLES} - {SpillFailed}  # nothing public spills yet
     for error in (*public, ForebayError, SettingsError, TransactionError):
         assert getattr(forebay, error.__name__) is error
+
+
+@pytest.mark.parametrize("error", [*(sample[0] for sample in SAMPLES), SettingsError("no"), ArgumentError("no")])
+@pytest.mark.parametrize("again", [lambda error: pickle.loads(pickle.dumps(error)), copy.copy, copy.deepcopy])
+def test_error_survives_pickle_and_copy_with_its_text_and_numbers(
+    error: ForebayError, again: Callable[[ForebayError], ForebayError]
+) -> None:
+    found = again(error)
+    assert type(found) is type(error) and found is not error
+    assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
+
+
+def test_every_error_of_the_tree_is_among_those_that_are_pickled() -> None:
+    kinds = {kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, ForebayError)}
+    assert kinds - {ForebayError, TransactionError} == {type(sample[0]) for sample in SAMPLES} | {
+        SettingsError,
+        ArgumentError,
+    }

@@ -82,7 +82,7 @@ def first_of(opened: OpenStore, data_log: int) -> int:
 
 def test_new_store_is_empty_and_says_so(disk: SimulatedDisk, opened: OpenStore) -> None:
     report = opened.report
-    assert (report.clean, report.index_rebuilt, report.replayed_records, report.truncated_bytes) == (False, False, 0, 0)
+    assert (report.clean, report.index_rebuilt, report.replayed_records, report.truncated_bytes) == (True, False, 0, 0)
     statistics = opened.store.statistics()
     assert (statistics.live_bytes, statistics.pending_messages, statistics.data_logs) == (0, 0, 1)
     assert data_logs(disk) == [1] and opened.store.destinations == {}

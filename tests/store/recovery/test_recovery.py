@@ -577,3 +577,13 @@ def test_recovery_holds_few_files_open_however_many_data_logs_there_are(
     again = reopen(disk)
     assert again.report.index_rebuilt and again.store.statistics().data_logs == 42
     assert held_max <= 2
+
+
+def test_a_directory_made_just_now_is_clean_and_one_whose_first_process_was_killed_is_not() -> None:
+    bay = SimulatedBay()
+    assert bay.bay.recovery.clean and not bay.bay.recovery.index_rebuilt
+    bay.crash()
+    assert not bay.bay.recovery.clean
+    bay.bay.close()
+    bay.reopen()
+    assert bay.bay.recovery.clean
