@@ -21,6 +21,8 @@ LOG_SECONDS: Final = 600.0
 GROWTH_FACTOR: Final = 1.25
 GROWTH_BYTES: Final = 40 << 20
 """The process may have grown by GROWTH_FACTOR times the ledger's growth and GROWTH_BYTES."""
+WORTH_A_WARNING_BYTES: Final = 8 << 20
+"""Less beyond that is in the statistics, and not logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class MemoryGuard:
         self._process_bytes = process_bytes
         self._return_free_memory = return_free_memory
         self._base_bytes: int | None = None
-        self._look_at = self._log_at = 0.0
+        self._look_at = self._log_at = float("-inf")
         self.statistics: ProcessStatistics | None = None
         """The last sample; None before the first."""
 
@@ -53,21 +55,21 @@ class MemoryGuard:
 
         held_bytes: of the ledger.
         """
-        if self._base_bytes is not None and now < self._look_at:
+        if now < self._look_at:
             return
-        self._look_at = now + LOOK_SECONDS
         process_bytes = self._process_bytes()
+        self._look_at = now + LOOK_SECONDS
         if self._base_bytes is None:
             self._base_bytes = max(process_bytes - held_bytes, 0)
         expected_bytes = self._base_bytes + int(held_bytes * GROWTH_FACTOR) + GROWTH_BYTES
         why = self.statistics.why if self.statistics is not None else ""
         if process_bytes <= expected_bytes:
             why = ""
-        elif not why or now >= self._log_at:
+        elif not why or (now >= self._log_at and process_bytes - expected_bytes >= WORTH_A_WARNING_BYTES):
             process_bytes, why = self._find_out(process_bytes, expected_bytes)
         excess_bytes = max(process_bytes - expected_bytes, 0)
         self.statistics = ProcessStatistics(process_bytes, expected_bytes, excess_bytes, why)
-        if why and now >= self._log_at:
+        if excess_bytes >= WORTH_A_WARNING_BYTES and now >= self._log_at:
             self._log_at = now + LOG_SECONDS
             logger.warning(
                 "the process has %d MiB of its own, %d MiB more than follows from the %d MiB that the ledger holds: %s",
@@ -86,9 +88,9 @@ class MemoryGuard:
         left_bytes = self._process_bytes()
         free_bytes, excess_bytes = process_bytes - left_bytes, process_bytes - expected_bytes
         if free_bytes >= excess_bytes:
-            return left_bytes, f"the C library kept {free_bytes >> 20} MiB free and gave them back now"
+            return left_bytes, ""  # the C library had kept them, and gave them back now
         return left_bytes, (
-            f"{(left_bytes - expected_bytes) >> 20} MiB belong to the host, its threads or objects that it keeps, "
-            "message bodies among them, for blocks of the index and the metadata store's pages are in the ledger; "
-            f"the C library had {max(free_bytes, 0) >> 20} MiB free"
+            "they are not messages, blocks of the index or pages of the metadata store, which the ledger holds; from "
+            "outside the host's objects, message bodies that it keeps, buffers of its connections and the stacks of "
+            f"threads look alike; the C library gave back {max(free_bytes, 0) >> 20} MiB"
         )

@@ -15,6 +15,7 @@ from ...store.errors import ForebayError, StoreFailed
 from ...store.message_store import MessageStore
 from ..core.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
+from .duties import Duty, FailingDuty
 
 logger = logging.getLogger("forebay.dispatch")
 
@@ -54,7 +55,7 @@ class Background:
         self._store = store
         self._wakeups = wakeups
         self._loads = loads
-        self._load = load
+        self._load_duty = Duty("loader", load)
         self._maintain = maintain
         self._pause = pause
         self._threads: list[threading.Thread] = []
@@ -77,6 +78,10 @@ class Background:
             if thread is not threading.current_thread():
                 thread.join(timeout)
 
+    def failing(self) -> dict[str, FailingDuty]:
+        """Return the loader, if it fails, by name."""
+        return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
+
     def forget(self) -> None:
         """End the threads without a wait; in the child of a fork they are not there."""
         self._is_stopping = True
@@ -90,15 +95,21 @@ class Background:
         return True
 
     def _load_loop(self) -> None:
-        wanted, monitor = self._wakeups.load, self._monitor
+        wanted, monitor, duty = self._wakeups.load, self._monitor, self._load_duty
         while not self._is_stopping:
-            wanted.wait(LOOK_SECONDS if self._loads.lists else None)
+            if duty.failing is not None:
+                wanted.wait(max(duty.next_at(0.0) - monitor.monotonic(), LOOK_SECONDS))
+            else:
+                wanted.wait(LOOK_SECONDS if self._loads.lists else None)
             wanted.clear()
-            while not self._is_stopping and self._guarded(self._load):
+            while not self._is_stopping and self._guarded(self._load_once):
                 if monitor.deferred:
                     monitor.run_deferred()
             if monitor.deferred:
                 monitor.run_deferred()
+
+    def _load_once(self) -> int:
+        return self._load_duty.do(self._monitor.monotonic(), self._monitor.clock_ms())
 
     def _maintenance_loop(self) -> None:
         wanted, monitor = self._wakeups.maintenance, self._monitor
@@ -118,6 +129,5 @@ class Background:
         except ForebayError as error:
             logger.warning("background work: %s", error)
         except Exception:
-            if not self._is_stopping:
-                logger.exception("background work failed")
+            logger.exception("background work failed")
         return 0

@@ -474,6 +474,7 @@ class Engine:
                 {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
                 self.targets.cache_statistics(),
                 self._process_statistics(),
+                self.maintenance.failing() | self.background.failing(),
             )
 
     @property

@@ -23,6 +23,7 @@ from ..loading.warmer import CacheWarmer
 from ..planning.recorder import Recorder
 from ..topics.registry import Topics
 from .background import Wakeups
+from .duties import Duty, FailingDuty
 from .resizing import Resizing
 
 logger = logging.getLogger("forebay.dispatch")
@@ -83,55 +84,112 @@ class Maintenance:
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
         self._measured_at = now
+        self._sync_duty = Duty("sync", self._sync)
+        self._release_duty = Duty("release of delayed messages", self._release)
+        self._expiry_duty = Duty("sweep of expired messages", sweeper.sweep_due)
+        self._checkpoint_duty = Duty("checkpoint", self._checkpoint)
+        self._relocation_duty = Duty("relocation", self._relocate)
+        self._cleanup_duty = Duty("cleanup", self._clean_up)
+        self._attest_duty = Duty("attest", store.attest)
+        self._others = (
+            Duty("trace", self._write_trace),
+            Duty("memory guard", self._look_at_memory),
+            Duty("resize", self._resize),
+            self._expiry_duty,
+            Duty("dead letters", dead_letters.steps),
+            Duty("sifting of topics", self._sift),
+        )
+        self._all = (
+            self._sync_duty,
+            self._release_duty,
+            *self._others,
+            self._checkpoint_duty,
+            self._relocation_duty,
+            self._cleanup_duty,
+            Duty("quarantine", self._quarantine),
+            self._attest_duty,
+        )
 
     def step(self) -> int:
-        """Sync, measure, checkpoint, clean up, attest, each when its time has come. REQUIRES: no lock."""
+        """Do what is due: syncs first, which messages that were confirmed wait for. Requires: no lock.
+
+        One that fails keeps no other from being done: see Duty. StoreFailed ends all of it.
+        """
+        now, time_ms = self._monitor.monotonic(), self._monitor.clock_ms()
+        store = self._store
         done = 0
-        now = self._monitor.monotonic()
-        if self._store.is_full:
+        if self._settings.sync == "interval":
+            done += self._sync_duty.do(now, time_ms, is_due=now >= self._sync_at)
+        done += self._release_duty.do(now, time_ms)
+        for duty in self._others:
+            done += duty.do(now, time_ms)
+        is_crowded = store.adds >= store.checkpoint_adds or store.index.is_filling
+        done += self._checkpoint_duty.do(now, time_ms, is_due=is_crowded or now >= self._checkpoint_at)
+        done += self._relocation_duty.do(now, time_ms)
+        if store.is_full:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
+        is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
+        done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)
+        for duty in self._all[-2:]:
+            done += duty.do(now, time_ms)
+        return done
+
+    def failing(self) -> dict[str, FailingDuty]:
+        """Return the duties that fail, by name."""
+        return {duty.name: duty.failing for duty in self._all if duty.failing is not None}
+
+    # ------------------------------------------------------------------ the duties; none requires the lock
+
+    def _sync(self) -> int:
+        self._sync_at = self._monitor.monotonic() + self._settings.sync_interval_seconds
         with self._monitor.lock:
-            done += self._due.release()
+            position = self._store.journal.end
+        self._store.journal.sync(position)
+        return 1
+
+    def _release(self) -> int:
+        now = self._monitor.monotonic()
+        with self._monitor.lock:
+            done = self._due.release()
             self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 self._targets.measure(now - self._measured_at)
                 self._warmer.look()
                 self._measured_at = now
                 done += notice(self._targets, self._consumers(), now)
-            done += self._overflow.compact()
-        if self._recorder is not None:
-            done += self._recorder.write()
+            return done + self._overflow.compact()
+
+    def _write_trace(self) -> int:
+        return self._recorder.write() if self._recorder is not None else 0
+
+    def _look_at_memory(self) -> int:
         if self.guard is not None:
-            self.guard.look(now, self._budget.held_bytes)
-        if self._resizing.is_under_way:
-            done += self._resizing.go_on()
-        done += self._sweeper.sweep_due()
-        done += self._dead_letters.steps()
-        if self._topics.sift():
-            done += 1
-            self._wakeups.wake_maintenance()
-        if self._settings.sync == "interval" and now >= self._sync_at:
-            self._sync_at = now + self._settings.sync_interval_seconds
-            with self._monitor.lock:
-                position = self._store.journal.end
-            self._store.journal.sync(position)
-            done += 1
-        is_due = self._store.adds >= self._store.checkpoint_adds or self._store.index.is_filling
-        if is_due or now >= self._checkpoint_at:
-            self._checkpoint_at = now + self._settings.checkpoint_interval_seconds
-            done += self._store.checkpoint()
-            with self._monitor.lock:
-                done += self._timed.release_due()  # what found no room in the index before
-        done += self._store.relocation.run_due(now, self._store.checkpoint)
-        if now >= self._cleanup_at or self._store.relocation.wants_cleanup:
-            self._cleanup_at = now + self._settings.cleanup_interval_seconds
-            self._store.relocation.wants_cleanup = False
-            report = self._store.delete_unneeded()
-            done += len(report.deleted) + len(report.archived)
-        if self._settings.on_missing_data_log == "report" and self._targets.unreadable:
-            done += self._quarantine()
-        done += self._store.attest()
-        return done
+            self.guard.look(self._monitor.monotonic(), self._budget.held_bytes)
+        return 0
+
+    def _resize(self) -> int:
+        return self._resizing.go_on() if self._resizing.is_under_way else 0
+
+    def _sift(self) -> int:
+        if not self._topics.sift():
+            return 0
+        self._wakeups.wake_maintenance()
+        return 1
+
+    def _checkpoint(self) -> int:
+        self._checkpoint_at = self._monitor.monotonic() + self._settings.checkpoint_interval_seconds
+        done = int(self._store.checkpoint())
+        with self._monitor.lock:
+            return done + self._timed.release_due()  # what found no room in the index before
+
+    def _relocate(self) -> int:
+        return self._store.relocation.run_due(self._monitor.monotonic(), self._store.checkpoint)
+
+    def _clean_up(self) -> int:
+        self._cleanup_at = self._monitor.monotonic() + self._settings.cleanup_interval_seconds
+        self._store.relocation.wants_cleanup = False
+        report = self._store.delete_unneeded()
+        return len(report.deleted) + len(report.archived)
 
     def ask_for_cleanup(self) -> bool:
         """Have one done now by the thread that does it; False: there is none."""
@@ -142,7 +200,9 @@ class Maintenance:
         return True
 
     def _quarantine(self) -> int:
-        """What does not verify goes on record as lost, so that its data log can be freed. REQUIRES: no lock."""
+        """Put what does not verify on record as lost, so that its data log can be freed."""
+        if self._settings.on_missing_data_log != "report" or not self._targets.unreadable:
+            return 0
         done = 0
         while self._targets.unreadable:
             area, sequence = self._targets.unreadable.popleft()
@@ -154,14 +214,20 @@ class Maintenance:
         return done
 
     def pause(self) -> float:
-        """Seconds until something is due."""
+        """Return the seconds until something is due, or is to be tried again."""
         now = self._monitor.monotonic()
-        due = min(self._checkpoint_at, self._cleanup_at, self._measured_at + MEASURE_SECONDS, self._timed.next_sweep)
+        parked = self._due.next_due
+        released = self._measured_at + MEASURE_SECONDS
+        due = min(
+            self._release_duty.next_at(released if parked is None else min(released, parked)),
+            self._expiry_duty.next_at(self._timed.next_sweep),
+            self._checkpoint_duty.next_at(self._checkpoint_at),
+            self._cleanup_duty.next_at(self._cleanup_at),
+        )
         if self._settings.sync == "interval":
             due = min(due, self._sync_at)
         if self._store.relocation.is_wanted:
-            due = min(due, now + RELOCATION_PAUSE_SECONDS)
+            due = min(due, self._relocation_duty.next_at(now + RELOCATION_PAUSE_SECONDS))
         if self._store.wants_attest:
-            due = min(due, now + ATTEST_SECONDS)
-        parked = self._due.next_due
-        return max(min(due, parked) if parked is not None else due, now + 0.001) - now
+            due = min(due, self._attest_duty.next_at(now + ATTEST_SECONDS))
+        return max(due, now + 0.001) - now

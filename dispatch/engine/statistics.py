@@ -11,6 +11,7 @@ from ...store.message_store import StoreStatistics
 from ...store.tmp.storage import TmpStorageStatistics
 from ..core.model import QueueArea
 from ..topics.state import TopicState
+from .duties import FailingDuty
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,9 @@ class Statistics:
     """"pending_cache" and "head_queue_cache"."""
     process: ProcessStatistics | None
     """None before the first look at the process, about a second after the open."""
+    failing: dict[str, FailingDuty]
+    """What background work tries in vain, by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is
+    well."""
 
 
 def destination_statistics(queue: QueueArea) -> DestinationStatistics:

@@ -7,7 +7,13 @@ import logging
 import pytest
 from simulated_bay import SimulatedBay
 
-from forebay.cache.process.guard import GROWTH_BYTES, LOG_SECONDS, LOOK_SECONDS, MemoryGuard
+from forebay.cache.process.guard import (
+    GROWTH_BYTES,
+    LOG_SECONDS,
+    LOOK_SECONDS,
+    WORTH_A_WARNING_BYTES,
+    MemoryGuard,
+)
 
 MIB = 1 << 20
 
@@ -55,12 +61,12 @@ def test_the_hosts_own_growth_is_noted_and_said_to_be_the_hosts(caplog: pytest.L
     process.guard.look(10.0, 0)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.excess_bytes == 30 * MIB
-    assert statistics.why.startswith("30 MiB belong to the host")
+    assert statistics.why.startswith("they are not messages") and "look alike" in statistics.why
     (record,) = caplog.records
     assert record.name == "forebay.cache.memory" and "30 MiB more than follows from the 0 MiB" in record.getMessage()
 
 
-def test_free_pages_of_the_c_library_are_given_back_and_named(caplog: pytest.LogCaptureFixture) -> None:
+def test_free_pages_of_the_c_library_are_given_back_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
     process.guard.look(0.0, 0)
     process.free_bytes = 50 * MIB
@@ -68,15 +74,25 @@ def test_free_pages_of_the_c_library_are_given_back_and_named(caplog: pytest.Log
     process.guard.look(10.0, 0)
     statistics = process.guard.statistics
     assert statistics is not None and statistics.excess_bytes == 0
-    assert statistics.why == "the C library kept 50 MiB free and gave them back now"
-    process.guard.look(20.0, 0)
-    assert process.guard.statistics is not None and process.guard.statistics.why == ""
+    assert statistics.why == "" and not caplog.records
+
+
+def test_an_excess_that_does_not_matter_is_in_the_statistics_alone(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.guard.look(0.0, 0)
+    process.bytes += GROWTH_BYTES + WORTH_A_WARNING_BYTES - 1
+    for second in (10.0, 20.0, 30.0):
+        process.guard.look(second, 0)
+    statistics = process.guard.statistics
+    assert statistics is not None and statistics.excess_bytes == WORTH_A_WARNING_BYTES - 1 and statistics.why
+    assert not caplog.records
+    assert process.looks == 5, "why is found out once"
 
 
 def test_it_looks_every_ten_seconds_and_says_it_every_ten_minutes(caplog: pytest.LogCaptureFixture) -> None:
     process = Process()
     process.guard.look(0.0, 0)
-    process.bytes += GROWTH_BYTES + MIB
+    process.bytes += GROWTH_BYTES + WORTH_A_WARNING_BYTES
     for second in range(1, int(LOG_SECONDS) + 20):
         process.guard.look(float(second), 0)
     assert len(caplog.records) == 2

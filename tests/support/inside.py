@@ -216,6 +216,10 @@ class Inside:
     def housekeep(self) -> int:
         return self.__engine.maintenance.step()
 
+    def pause(self) -> float:
+        """Seconds that the housekeeper waits now."""
+        return self.__engine.maintenance.pause()
+
     def call_ready(self) -> None:
         """Call `on_ready` of those consumers that have become ready."""
         self.__engine.monitor.run_deferred()

@@ -1,0 +1,94 @@
+"""Duties: the things that background work consists of. Each fails alone, and is tried again ever more rarely.
+
+One that goes on failing (no descriptor left, no readable /proc, a full disk)
+keeps none of the others from being done, is logged once for each cause, and
+can be seen in the statistics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ...store.errors import ForebayError, StoreFailed
+
+logger = logging.getLogger("forebay.dispatch")
+
+FIRST_PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS_MAX: Final = 10.0
+SAME_CAUSE_SECONDS: Final = 600.0
+"""A cause that was logged is not logged again for so long, also where the duty worked in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailingDuty:
+    """A thing that background work tries again and again in vain."""
+
+    since: float
+    """When it failed first, in seconds since 1970."""
+    tries: int
+    """How often it was tried since."""
+    problem: str
+    """What the last try met."""
+
+
+class Duty:
+    """One thing that background work does. It belongs to one thread at a time, but for `failing`."""
+
+    def __init__(self, name: str, work: Callable[[], int]) -> None:
+        """work: does what is due; returns how many things were done. name: as logs and statistics show it."""
+        self.name = name
+        self.failing: FailingDuty | None = None
+        """None while it works."""
+        self._work = work
+        self._retry_at = 0.0
+        self._pause_seconds = 0.0
+        self._logged: str | None = None
+        self._logged_at = 0.0
+
+    def do(self, now: float, time_ms: int, *, is_due: bool = True) -> int:
+        """Do it if it is due, or failed and is to be tried again; return how many things were done.
+
+        now: monotonic seconds. time_ms: since 1970. StoreFailed passes: it ends all that is done in the background.
+        Whatever else it raises is kept, and logged. Requires: no lock.
+        """
+        if self.failing is None:
+            if not is_due:
+                return 0
+        elif now < self._retry_at:
+            return 0
+        try:
+            done = self._work()
+        except StoreFailed:
+            raise
+        except Exception as error:
+            self._fail(error, now, time_ms)
+            return 0
+        if self.failing is not None:
+            logger.info("background work: %s is done again after %d tries in vain", self.name, self.failing.tries)
+            self.failing = None
+            self._pause_seconds = 0.0
+        return done
+
+    def next_at(self, at: float) -> float:
+        """Return when it is to be looked at again. at: when it would be due if it worked, in monotonic seconds."""
+        return at if self.failing is None else self._retry_at
+
+    def _fail(self, error: Exception, now: float, time_ms: int) -> None:
+        known = isinstance(error, ForebayError)
+        problem = str(error) if known else f"{type(error).__name__}: {error}"
+        failing = self.failing
+        self.failing = FailingDuty(
+            time_ms / 1000 if failing is None else failing.since, 1 if failing is None else failing.tries + 1, problem
+        )
+        self._retry_at = now + self._pause_seconds  # what passes at once has its second try at once
+        self._pause_seconds = min(max(2 * self._pause_seconds, FIRST_PAUSE_SECONDS), PAUSE_SECONDS_MAX)
+        if problem == self._logged and now - self._logged_at < SAME_CAUSE_SECONDS:
+            return
+        self._logged, self._logged_at = problem, now
+        if known:
+            logger.warning("background work: %s: %s", self.name, error)
+        else:
+            logger.error("background work failed: %s: %s", self.name, problem, exc_info=error)
