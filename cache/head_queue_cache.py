@@ -52,7 +52,10 @@ class HeadQueueCache(MessageCache):
         """Take messages of the lane again: its head begins anew."""
         self._is_full.discard(lane)
 
-    def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes`, newest first; the lanes take no more until their heads begin anew."""
-        self._is_full.update(self._lanes)
-        return super().give_back(wanted_bytes)
+    def forget(self, lane: int) -> None:
+        super().forget(lane)
+        self._is_full.discard(lane)
+
+    def _gave_back(self, lane: int) -> None:
+        """Take no more of the lane until its head begins anew: later messages would leave a gap."""
+        self._is_full.add(lane)

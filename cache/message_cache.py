@@ -13,7 +13,8 @@ from typing import Final
 from ..store.journal.reading import StoredMessage
 from ..store.sequence_set import SequenceSet
 from .budget import Holder
-from .charge import charge_bytes
+from .charge import charge_bytes, charges_bytes
+from .lane_fullness import LaneFullness
 
 WORTH_BYTES: Final = 32 * 1024
 """Least charge that goes to tmp-storage at a time, if there is so much: the places of a few small messages written by
@@ -45,6 +46,8 @@ class MessageCache:
         self.holder = holder
         self._share_bytes = share_bytes
         self._lanes: dict[int, dict[int, StoredMessage]] = {}
+        """Only lanes that have messages."""
+        self._fullness = LaneFullness(self._amount_of)
         self.served = 0
         """Messages that a load or a browser found here and did not have to read."""
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
@@ -53,13 +56,16 @@ class MessageCache:
     def put(self, lane: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
         messages = self._lanes.get(lane)
-        if messages is None:
-            messages = self._lanes[lane] = {}
-        if message[0] in messages:
+        if messages is not None and message[0] in messages:
             return True
         if not self.holder.reserve(charge_bytes(message)):
             return False
+        if messages is None:
+            messages = self._lanes[lane] = {}
         messages[message[0]] = message
+        count = len(messages)
+        if not count & (count - 1):
+            self._fullness.grew(lane, count)
         return True
 
     def take(self, lane: int, sequence: int) -> StoredMessage | None:
@@ -71,7 +77,7 @@ class MessageCache:
         if message is not None:
             self.holder.release(charge_bytes(message))
             if not messages:
-                del self._lanes[lane]
+                self._leave(lane)
         return message
 
     def peek(self, lane: int, sequence: int) -> StoredMessage | None:
@@ -94,13 +100,15 @@ class MessageCache:
             self.give_back(self.holder.held_bytes - share_bytes)
 
     def give_back(self, wanted_bytes: int) -> int:
-        """Release at least `wanted_bytes` if there are so many; return how many. O(messages given back + lanes).
+        """Release at least `wanted_bytes` if there are so many; return how many. O(messages given back).
 
-        The lane with most messages gives first, because it has the farthest to go.
+        The lane with most messages, or one with more than half as many, gives first: it has the farthest to go.
         """
         released = 0
-        while released < wanted_bytes and self._lanes:  # what is on its way here is charged already
-            lane = max(self._lanes, key=lambda number: len(self._lanes[number]))
+        while released < wanted_bytes:  # what is on its way here is charged already
+            lane = self._fullness.fullest()
+            if lane is None:
+                break
             messages = self._lanes[lane]
             stop = len(messages) // 2
             keeper = self.keepers.get(lane)
@@ -112,11 +120,24 @@ class MessageCache:
                 self.holder.release(charge)
                 released += charge
                 given.append(message)
+            self._gave_back(lane)
             if not messages:
-                del self._lanes[lane]
+                self._leave(lane)
             if keeper is not None:
                 keeper(given)
         return released
+
+    def _gave_back(self, lane: int) -> None:
+        """Do what it takes that the newest messages of a lane have left."""
+
+    def _leave(self, lane: int) -> None:
+        """Forget a lane that has nothing more."""
+        del self._lanes[lane]
+        self._fullness.forget(lane)
+
+    def _amount_of(self, lane: int) -> int:
+        """Return how much a lane has, for the choice of the one that gives first."""
+        return len(self._lanes[lane])
 
     def may_have(self, lane: int, last: int) -> bool:
         """Return whether messages of the lane up to `last` may be here."""
@@ -124,8 +145,10 @@ class MessageCache:
 
     def forget(self, lane: int) -> None:
         """Drop all messages of a lane. O(messages of the lane here)."""
-        for message in self._lanes.pop(lane, {}).values():
-            self.holder.release(charge_bytes(message))
+        messages = self._lanes.get(lane)
+        if messages is not None:
+            self._leave(lane)
+            self.holder.release(charges_bytes(list(messages.values())))
 
     def forget_runs(self, lane: int, gone: SequenceSet) -> None:
         """Drop messages that are gone from the lane. O(messages of the lane here)."""
@@ -145,3 +168,6 @@ class MessageCache:
 
     def _check(self) -> None:
         assert self.audit() == self.holder.held_bytes
+        assert all(self._lanes.values())
+        assert len(self._fullness) == len(self._lanes)
+        self._fullness._check()

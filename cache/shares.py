@@ -21,6 +21,8 @@ stays deliverable."""
 IN_FLIGHT_SHARE: Final = 0.75
 """Most of it that deliveries in flight may hold, lazy ones included. Beyond it a consumer that holds a delivery gets no
 other, so that a consumer that holds none always gets one."""
+DESTINATIONS_SHARE: Final = 0.5
+"""Most of what the fixed parts leave that destinations and subscriptions may take; the rest is for messages."""
 TARGET_LISTS_SHARE: Final = 0.375
 """Part of the limit that the high watermarks of all TargetLists add up to."""
 LARGE_MESSAGE_SHARE: Final = 0.125
@@ -95,6 +97,7 @@ class Shares:
     spill_buffer_bytes: int
     spill_room_bytes: int
     duplicates_bytes: int
+    destinations_bytes: int
 
     @classmethod
     def of(cls, limit_bytes: int, *, index_bytes: int, metadata_bytes: int, fixed_bytes: int) -> Shares:
@@ -121,4 +124,5 @@ class Shares:
             spill_buffer_bytes=int(limit_bytes * SPILL_BUFFER_SHARE),
             spill_room_bytes=int(limit_bytes * SPILL_ROOM_SHARE),
             duplicates_bytes=int(limit_bytes * DUPLICATES_SHARE),
+            destinations_bytes=int(available_bytes * DESTINATIONS_SHARE),
         )

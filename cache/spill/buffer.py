@@ -101,27 +101,28 @@ class SpillBuffer(MessageCache):
     def put(self, lane: int, message: StoredMessage, *, is_moved: bool = False) -> bool:
         """Keep the message for the lane if there is room. is_moved: its charge was just released elsewhere."""
         messages = self._lanes.get(lane)
-        if messages is None:
-            # A lane that shares is always here: its pool has what it needs.
-            return self._put_first(lane, message, is_moved)
         sequence = message[0]
-        if sequence in messages:
+        if messages is None:
+            pool = self._pool_of.get(lane)
+            if pool is not None:
+                return self._put_shared(pool, lane, message, is_moved)
+        elif sequence in messages:
             return True
         charge = charge_bytes(message)
         if not (self.holder.reserve_again(charge) if is_moved else self.holder.reserve(charge)):
             return False
-        if not messages or sequence < self._floors[lane]:
+        if messages is None:
+            messages = self._lanes[lane] = {}
+            self._bytes[lane] = 0
+            self._floors[lane] = sequence
+        elif sequence < self._floors[lane]:
             self._floors[lane] = sequence
         messages[sequence] = message
-        self._bytes[lane] += charge
+        held_bytes = self._bytes[lane] = self._bytes[lane] + charge
+        self._fullness.grew(lane, held_bytes)
         return True
 
-    def _put_first(self, lane: int, message: StoredMessage, is_moved: bool) -> bool:
-        pool = self._pool_of.get(lane)
-        if pool is None:
-            self._lanes[lane] = {}
-            self._bytes[lane] = 0
-            return self.put(lane, message, is_moved=is_moved)
+    def _put_shared(self, pool: Pool, lane: int, message: StoredMessage, is_moved: bool) -> bool:
         needed = pool.needed.get(message[0], 0)
         if not needed and not self.put(pool.number, message, is_moved=is_moved):
             return False
@@ -143,9 +144,10 @@ class SpillBuffer(MessageCache):
         return message
 
     def _remove(self, key: int, sequence: int) -> StoredMessage | None:
-        message = super().take(key, sequence)
+        message = super().peek(key, sequence)
         if message is not None:
             self._bytes[key] -= charge_bytes(message)
+            super().take(key, sequence)
         return message
 
     def _remove_shared(self, pool: Pool, sequence: int) -> None:
@@ -185,15 +187,23 @@ class SpillBuffer(MessageCache):
             del self._pools[pool.number]
 
     def _clear(self, key: int) -> None:
-        if self._lanes.pop(key, None) is not None:
-            self.holder.release(self._bytes.pop(key))
+        if key in self._lanes:
+            self.holder.release(self._bytes[key])
+            self._leave(key)
+
+    def _leave(self, key: int) -> None:
+        super()._leave(key)
+        del self._bytes[key], self._floors[key]
+
+    def _amount_of(self, lane: int) -> int:
+        return self._bytes[lane]
 
     # ------------------------------------------------------------------ batches of a key
 
     @property
     def lanes(self) -> list[int]:
         """The keys, lanes of their own and pools, that have messages. O(keys)."""
-        return [key for key, messages in self._lanes.items() if messages]
+        return list(self._lanes)
 
     def is_batch(self, key: int) -> bool:
         """Return whether the key has so much that a write is worth it."""
@@ -209,8 +219,8 @@ class SpillBuffer(MessageCache):
         return self.holder.held_bytes >= self._share_bytes
 
     def fullest(self) -> int | None:
-        """Return the key that holds most. O(keys)."""
-        return max(self.lanes, key=self._bytes.__getitem__, default=None)
+        """Return a key that holds more than half of what the fullest holds."""
+        return self._fullness.fullest()
 
     def batch(self, key: int) -> list[StoredMessage]:
         """Return the key's first messages in order, as many as one write takes; they stay.
@@ -267,7 +277,8 @@ class SpillBuffer(MessageCache):
         super()._check()
         for key, messages in self._lanes.items():
             assert self._bytes[key] == sum(map(charge_bytes, messages.values()))
-            assert not messages or self._floors[key] <= min(messages)
+            assert self._floors[key] <= min(messages)
+        assert self._bytes.keys() == self._floors.keys() == self._lanes.keys()
         assert self._pool_of == {lane: pool for pool in self._pools.values() for lane in pool.lanes}
         for number, pool in self._pools.items():
             assert number == pool.number and pool.lanes

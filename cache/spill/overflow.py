@@ -157,6 +157,17 @@ class Overflow:
         if self.budget.free_bytes >= FREEING_BYTES or self.buffer.is_freeing(lane.pool):
             self.write(lane)
 
+    def give_back(self, wanted_bytes: int) -> None:
+        """Spill what waits, the fullest lanes first, until so many bytes are free or a write would free nothing."""
+        buffer, budget = self.buffer, self.budget
+        while budget.free_bytes < wanted_bytes:
+            key = buffer.fullest()
+            if key is None or not buffer.is_freeing(key):
+                return
+            waited_bytes = buffer.holder.held_bytes
+            if not self._write_out(key) or buffer.holder.held_bytes == waited_bytes:
+                return
+
     def write_all(self) -> None:
         """Spill all that waits, as far as tmp-storage takes it."""
         for key in self.buffer.lanes:

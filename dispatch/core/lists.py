@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ...cache.budget import Budget
@@ -84,6 +85,11 @@ class TargetArea(ListKeeper):
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
+        self._measurements = 0
+        """How often the rates of the lists were measured."""
+        self._exhausted: tuple[int, int] | None = None
+        """What all lists held, and that number, when none had anything to give to a list with the supply below."""
+        self._exhausted_seconds = 0.0
         self.unreadable: deque[tuple[PersistentLaneState, int]] = deque(maxlen=UNREADABLE_MAX)
         """(lane, sequence) of messages that were passed over because they could not be read."""
         self.watch = observer(self)
@@ -198,6 +204,7 @@ class TargetArea(ListKeeper):
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
+        self._measurements += 1
         for target in self.lists:
             if target.taken_bytes:
                 target.measure((target.taken_bytes - target.measured_bytes) / seconds)
@@ -609,17 +616,27 @@ class TargetArea(ListKeeper):
         """
         budget = self.budget
         if budget.free_bytes < wanted_bytes:
-            self.overflow.write_all()
+            self.overflow.give_back(wanted_bytes)
         if budget.free_bytes < wanted_bytes:
             self.head_queue_cache.give_back(wanted_bytes - budget.free_bytes)
         if budget.free_bytes < wanted_bytes:
             self.pending_cache.give_back(wanted_bytes - budget.free_bytes)
-        while budget.free_bytes < wanted_bytes:
-            others = [target for target in self.lists if target is not keep and _can_give(target, least, least_seconds)]
-            richest = max(others, key=lambda target: target.supply_seconds, default=None)
-            if richest is None:
-                self.overflow.write_arriving()
-                return
+        if budget.free_bytes < wanted_bytes:
+            self._shorten_lists(wanted_bytes, keep, least, least_seconds)
+        if budget.free_bytes < wanted_bytes:
+            self.overflow.write_arriving()
+
+    def _shorten_lists(self, wanted_bytes: int, keep: TargetList | None, least: int, least_seconds: float) -> None:
+        """Take direct messages from the lists with most supply. O(lists + messages, each with log lists)."""
+        budget, found = self.budget, (self.targets.held_bytes, self._measurements)
+        if found == self._exhausted and least_seconds >= self._exhausted_seconds:
+            return  # no list had so much at the last look, and nothing has come to any since
+        others = [target for target in self.lists if target is not keep and _can_give(target, least, least_seconds)]
+        richest_first = [(-target.supply_seconds, number) for number, target in enumerate(others)]
+        heapify(richest_first)
+        while budget.free_bytes < wanted_bytes and richest_first:
+            _, number = heappop(richest_first)
+            richest = others[number]
             stop = max(len(richest.direct) // 2, least)
             missing_bytes = wanted_bytes - budget.free_bytes
             if keep is None and not richest.area.is_persistent:  # else a load would fetch it back, and so on for ever
@@ -631,6 +648,10 @@ class TargetArea(ListKeeper):
                 self.targets.release(charge)
                 missing_bytes -= charge
             richest.area.give_back(evicted)
+            if _can_give(richest, least, least_seconds):
+                heappush(richest_first, (-richest.supply_seconds, number))
+        if not richest_first and least_seconds > 0:
+            self._exhausted, self._exhausted_seconds = (self.targets.held_bytes, self._measurements), least_seconds
 
     def reclaim_order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""

@@ -19,8 +19,6 @@ QUEUE_BYTES: Final = 1152
 TOPIC_BYTES: Final = 1664
 SUBSCRIPTION_BYTES: Final = 768
 """That nobody reads, with what it keeps of one priority of its topic. Measured with tracemalloc over 10,000 of each."""
-OVERHEAD_SHARE: Final = 0.5
-"""Most of what the fixed parts leave; the rest is for messages."""
 
 
 class DestinationOverhead:
@@ -34,7 +32,7 @@ class DestinationOverhead:
     def one_more(self, charge_bytes: int) -> Iterator[None]:
         """Charge for a destination or subscription while it is made. StoreFull: memory has no room for it."""
         targets = self._targets
-        room_bytes = int(targets.shares.available_bytes * OVERHEAD_SHARE) - self.holder.held_bytes
+        room_bytes = targets.shares.destinations_bytes - self.holder.held_bytes
         if room_bytes >= charge_bytes:
             targets.make_room(charge_bytes, None)
         if room_bytes < charge_bytes or not self.holder.reserve(charge_bytes):
@@ -52,7 +50,7 @@ class DestinationOverhead:
     def restore(self, queues: int, topics: int, subscriptions: int) -> None:
         """Charge for what opening found. SettingsError: the limit is too low for so many."""
         charge = overhead_bytes(queues, topics, subscriptions)
-        if charge > self._targets.shares.available_bytes * OVERHEAD_SHARE or not self.holder.reserve(charge):
+        if charge > self._targets.shares.destinations_bytes or not self.holder.reserve(charge):
             raise SettingsError(
                 f"memory_limit has no room for the {queues + topics + subscriptions:,} destinations and subscriptions "
                 f"of this store, which take {charge:,} bytes and at most half of what its fixed parts leave: raise it"

@@ -182,10 +182,10 @@ class Resizing:
     def _awaited(self) -> dict[str, int]:
         """REQUIRES: the lock."""
         budget, misfits = self._budget, self._misfits()
+        holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}
         if budget.free_bytes < 0 or min(misfits.values()) < 0:
-            # What exists stays: it is charged for good, and waits for nothing.
-            names |= budget.holders.keys() - misfits.keys() - {"write_buffers", "destinations"}
-        return {
-            name: holder.held_bytes for name, holder in budget.holders.items() if name in names and holder.held_bytes
-        }
+            names |= budget.holders.keys() - misfits.keys() - {"write_buffers"}  # the same under any limit
+            if holders["destinations"].held_bytes <= self._shares.destinations_bytes:
+                names.remove("destinations")  # as many as the limit has room for: they are charged for good
+        return {name: holder.held_bytes for name, holder in holders.items() if name in names and holder.held_bytes}

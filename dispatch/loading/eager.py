@@ -10,6 +10,7 @@ when it meets a reference before the loader did, which is a miss.
 from __future__ import annotations
 
 import logging
+from heapq import nsmallest
 from itertools import chain
 from typing import Final
 
@@ -26,6 +27,8 @@ from ..core.model import Load, TargetList
 logger = logging.getLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
+LISTS_MAX: Final = 32
+"""Hungry lists that are looked at before others get the state lock, where memory suffices for none of them."""
 CACHED_MESSAGES_MIN: Final = 64
 """So many are worth a load without a read; fewer come with what is read, so that batches stay batches."""
 
@@ -44,8 +47,9 @@ class EagerLoader:
         """Load for the list that is nearest to starving. REQUIRES: no lock."""
         with self._area.lock:
             load = self._next()
+            is_more = bool(self._area.loads.hungry)
         if load is None:
-            return False
+            return is_more
         self.finish(load)
         return True
 
@@ -61,12 +65,12 @@ class EagerLoader:
             self.install(load)
 
     def _next(self) -> Load | None:
+        """Begin a load; None: none of the lists that were looked at could have one, and they are hungry no more."""
         hungry, read_ahead = self._area.loads.hungry, self._area.loads
         if read_ahead.lists:
             read_ahead.look()
-        while hungry:
-            # Never twice in a row beside another: a scan that finds nothing would let the others starve.
-            target = min(hungry, key=lambda found: (found is self._previous, found.supply_seconds))
+        # Never twice in a row beside another: a scan that finds nothing would let the others starve.
+        for target in nsmallest(LISTS_MAX, hungry, key=lambda found: (found is self._previous, found.supply_seconds)):
             step_bytes = min(self._area.shares.load_bytes_max, target.low_watermark_bytes)
             is_fed = target.direct_bytes + step_bytes > target.high_watermark_bytes and target.is_ready
             if is_fed or target.is_loading or not target.has_supply:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from compiled import interpreted
+from counting import counted_calls
 
 from forebay.cache.budget import Budget
 from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
@@ -244,3 +246,52 @@ def test_overflow_does_not_go_on_behind_what_was_given_back(end: str) -> None:
     else:
         cache.forget(LANE)
     assert not cache.put_overflow(LANE, message(3), is_near=False)
+
+
+# ---------------------------------------------------------------------- many lanes
+
+
+@interpreted("counts calls of Python functions")
+def test_giving_back_costs_the_same_however_many_lanes_there_are(make: Maker) -> None:
+    def calls_with(lanes: int) -> int:
+        cache = make(Budget(10**9), 10**9)
+        for lane in range(lanes):
+            assert all(cache.put(lane, message(sequence)) for sequence in range(3))
+        with counted_calls() as calls:
+            for _ in range(5):
+                assert cache.give_back(2 * CHARGE) == 2 * CHARGE
+        cache._check()
+        return calls.total()
+
+    assert calls_with(5000) == calls_with(50)
+
+
+def test_the_lane_that_gives_first_has_more_than_half_as_many_as_the_fullest(make: Maker) -> None:
+    random = Random(5)
+    cache = make(Budget(10**9), 10**9)
+    counts = dict.fromkeys(range(40), 0)
+    for step in range(4000):
+        lane = random.randrange(40)
+        if random.random() < 0.6:
+            counts[lane] += cache.put(lane, message(step))
+        elif counts[lane]:
+            assert cache.take(lane, next(iter(cache._lanes[lane]))) is not None
+            counts[lane] -= 1
+        if random.random() < 0.2 and any(counts.values()):
+            assert cache.give_back(1) == CHARGE
+            [given] = [lane for lane, count in counts.items() if len(cache._lanes.get(lane, ())) != count]
+            assert 2 * counts[given] > max(counts.values())
+            counts[given] -= 1
+        cache._check()
+
+
+def test_a_lane_that_is_empty_again_leaves_nothing(make: Maker) -> None:
+    budget = Budget(10 * CHARGE)
+    cache = make(budget, 10 * CHARGE)
+    for lane in range(100):
+        assert cache.put(lane, message(1)) and cache.take(lane, 1)
+        assert cache.put(lane, message(1))
+        cache.forget(lane)
+    assert all(cache.put(7, message(sequence)) for sequence in range(10)) and not cache.put(8, message(1))
+    cache.give_back(10 * CHARGE)
+    assert not cache._lanes and not len(cache._fullness) and not budget.held_bytes

@@ -300,3 +300,23 @@ def test_any_traffic_gives_each_of_many_subscribers_what_it_should_have(seed: in
     bay.check()
     assert bay.overflow.lanes == {} and bay.bay.statistics().tmp_storage.bytes == 0
     assert not bay.overflow.buffer
+
+
+# Many lanes.
+
+
+def test_making_room_writes_no_more_of_what_waits_than_it_must() -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    lanes = [bay.queue(f"q{number}") for number in range(30)]
+    for queue in lanes:
+        for _ in range(3):
+            queue.send(bytes(4 * KIB), persistent=False)
+    areas = [bay.queue_area(f"q{number}").non_persistent_lanes[4] for number in range(30)]
+    for area in filter(None, areas):
+        messages = [bay.targets.head_queue_cache.take(area.lane.number, sequence) for sequence in range(3)]
+        area.keep([message for message in messages if message is not None])
+    buffer = bay.overflow.buffer
+    assert len(buffer) == 90
+    bay.targets.make_room(bay.budget.free_bytes + 20 * KIB, None)
+    assert 81 <= len(buffer) < 90
+    bay.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from compiled import interpreted
+from counting import counted_calls
 from simulated_bay import SimulatedBay
 
 from forebay import Message
@@ -325,3 +326,21 @@ def test_messages_that_a_selector_does_not_want_leave_the_pending_cache_to_other
             bay.bay.step()
         assert held_by(bay)[1] == 0
     bay.check()
+
+
+@interpreted("counts calls of Python functions")
+def test_making_room_costs_the_same_for_each_of_few_and_of_many_lists() -> None:
+    def calls_a_list(lists: int) -> float:
+        bay = SimulatedBay(memory_limit="64MiB")
+        for number in range(lists):
+            queue = bay.queue(f"q{number}")
+            queue.subscribe()
+            queue.send_many([Message(b"x")] * 3)
+        targets = bay.targets
+        with counted_calls() as calls:
+            targets.make_room(targets.budget.free_bytes + targets.targets.held_bytes // 2, None)
+        assert sum(len(target.direct) for target in targets.lists) <= lists * 3 / 2
+        bay.check()
+        return calls.total() / lists
+
+    assert calls_a_list(400) < 1.5 * calls_a_list(50)

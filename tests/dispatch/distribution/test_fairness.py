@@ -5,37 +5,18 @@ Costs are counted, in calls of functions, evaluations of selectors, bytes charge
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from compiled import interpreted
+from counting import counted_calls
 from simulated_bay import SimulatedBay
 
 from forebay import Consumer, Message, Queue, StoreFull
 from forebay.dispatch.selectors.selector import Selector
-
-
-@contextmanager
-def counted_calls() -> Iterator[Counter[str]]:
-    """How often each function of the library is called, by its name."""
-    calls: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and "forebay" in frame.f_code.co_filename:
-            calls[frame.f_code.co_qualname] += 1
-
-    sys.setprofile(count)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(None)
-
 
 # ---------------------------------------------------------------------- whatever lies in front
 

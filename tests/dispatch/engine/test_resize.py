@@ -88,6 +88,7 @@ def test_every_share_is_named_in_the_test_above() -> None:
         "spill_buffer_bytes",
         "spill_room_bytes",
         "duplicates_bytes",
+        "destinations_bytes",
     }
 
 
@@ -321,6 +322,22 @@ def test_non_persistent_messages_that_come_back_while_the_limit_falls_are_kept(i
         numbers += [int(delivery.body[:5]) for delivery in deliveries]
         consumer.ack(deliveries)
     assert numbers == list(range(0, sent, 2))
+    bay.check()
+
+
+def test_destinations_above_what_the_new_limit_has_room_for_are_awaited() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    queues = [bay.queue(f"q{number}") for number in range(4000)]
+    for queue in queues[::100]:
+        queue.send(bytes(100))
+    report = bay.bay.resize("4MiB")
+    held = bay.budget.holders["destinations"].held_bytes
+    assert not report.is_settled and report.awaited == {"destinations": held}
+    for queue in queues[500:]:
+        queue.delete()
+    bay.clock.advance(1.0)
+    bay.bay.step()
+    assert not bay.resizing.is_under_way and limit_of(bay) == 4 * MIB
     bay.check()
 
 

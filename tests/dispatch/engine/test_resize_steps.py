@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import Message
@@ -51,3 +52,19 @@ def test_a_smaller_limit_takes_a_few_calls_for_each_message_that_goes_and_a_larg
         bay.check()
     assert down[1] < 2.5 * down[0], "each message is looked at once"
     assert max(up) < 1_000
+
+
+@pytest.mark.parametrize("has_consumers", [False, True])
+def test_a_smaller_limit_costs_the_same_for_each_of_few_and_of_many_queues(has_consumers: bool) -> None:
+    def calls_a_queue(queues: int) -> float:
+        bay = SimulatedBay(memory_limit="64MiB")
+        for number in range(queues):
+            queue = bay.queue(f"q{number}")
+            if has_consumers:
+                queue.subscribe()
+            queue.send_many(Message(bytes(600)) for _ in range(4))
+        calls = calls_of(lambda: bay.bay.resize("4MiB"))
+        bay.check()
+        return calls / queues
+
+    assert calls_a_queue(1600) < 2 * calls_a_queue(800)

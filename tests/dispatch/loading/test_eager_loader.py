@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 from compiled import interpreted
+from counting import counted_calls
 from delivering import send_equal
 from simulated_bay import SimulatedBay
 
@@ -439,3 +441,26 @@ def test_a_message_whose_bytes_are_damaged_is_passed_over_and_counted(
         assert consumer.take() == []
     assert bay.queue().depth == 1, "it stays in the journal"
     bay.check()
+
+
+@interpreted("counts calls of Python functions")
+def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffice_for() -> None:
+    bay = SimulatedBay(memory_limit="8MiB")
+    for number in range(200):
+        queue = bay.queue(f"q{number}")
+        queue.send_many(Message(bytes(1000)) for _ in range(3))
+    bay.reopen()
+    consumers = [bay.queue(f"q{number}").subscribe() for number in range(200)]
+    filling = bay.budget.holder("host")
+    assert filling.reserve(bay.budget.free_bytes + bay.targets.head_queue_cache.give_back(1 << 30))
+    looks, calls = 0, Counter[str]()
+    while bay.targets.loads.hungry:
+        with counted_calls() as step_calls:
+            assert bay.loader.step() or not bay.targets.loads.hungry
+        assert step_calls["EagerLoader.begin"] <= 32
+        calls += step_calls
+        looks += 1
+    assert looks > 5 and calls["EagerLoader.begin"] >= 200
+    assert calls["_can_give"] < 1000, "nobody has anything to give: that is found once"
+    filling.release(filling.held_bytes)
+    assert all(consumer.take(3) for consumer in consumers)
