@@ -80,12 +80,15 @@ class Browsers:
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
         """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
+        for window in self.windows(queue, selector):
+            yield from window
+
+    def windows(self, queue: QueueArea, selector: Selector | None) -> Generator[list[Message], None, None]:
+        """As browse, a load at a time: an empty list where nothing of a load matches. REQUIRES: no lock."""
         is_expired = self._is_expired
         for area, messages in self.walk(queue, selector):
-            for message in messages:
-                found = as_message(area, message) if not is_expired(message[1]) else None
-                if found is not None:
-                    yield found
+            found = (as_message(area, message) for message in messages if not is_expired(message[1]))
+            yield [message for message in found if message is not None]
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""

@@ -23,6 +23,8 @@ from .wakeups import FairWaiters, LoopWaker
 
 RUNS_A_PART: Final = 16
 """An ack of more runs is done in parts, because each run may need another block of the index."""
+MESSAGES_A_PART: Final = 1024
+"""What settles more is done in parts, and other tasks run between them."""
 
 
 class AsyncDelivery:
@@ -185,6 +187,7 @@ class AsyncConsumer:
             with engine.monitor.lock:
                 deliveries = self._consumer.take_direct(max_messages, max_bytes)
             if deliveries:
+                self._caller.work += len(deliveries)
                 if engine.monitor.deferred:
                     engine.monitor.run_deferred()
                 return [AsyncDelivery(self, delivery) for delivery in deliveries]
@@ -211,6 +214,7 @@ class AsyncConsumer:
                 if engine.monitor.deferred:
                     engine.monitor.run_deferred()
                 if found is not None:
+                    self._caller.work += len(found)
                     return [AsyncDelivery(self, delivery) for delivery in found]
                 if search.load is not None:
                     await self._caller.load(search.load)
@@ -302,42 +306,51 @@ class AsyncConsumer:
         have happened or not.
         """
         if transaction is not None:
-            self._consumer.ack(_inner(deliveries), transaction=inner_transaction(transaction))
+            await self._settle(
+                partial(self._consumer.ack, transaction=inner_transaction(transaction)), _inner(deliveries)
+            )
             return
         if type(deliveries) is AsyncDelivery:
-            await self._ack(deliveries._delivery)
+            await self._settle(self._consumer.ack, deliveries._delivery)
             return
-        batch = _inner(deliveries)
+        await self._settle_all(self._consumer.ack, _inner(deliveries))
+
+    async def _settle_all(self, settle: Callable[[Any], object], batch: Any) -> None:
         parts = list(_parts(batch)) if isinstance(batch, list) else [batch]
         if len(parts) > 1:
             with self._engine.monitor.lock:
                 self._consumer._check_held(batch)
         for part in parts:
-            await self._ack(part)
+            await self._settle(settle, part)
 
-    async def _ack(self, deliveries: Any) -> None:
+    async def _settle(self, settle: Callable[[Any], object], deliveries: Any) -> None:
         if self._caller.ends_turn():
             await asyncio.sleep(0)
-        self._consumer.ack(deliveries)
+        settle(deliveries)
+        self._caller.work += len(deliveries) if type(deliveries) is list else 1
         if self._caller.owed:
             await self._caller.confirmed()
 
     async def ack_up_to(self, delivery: AsyncDelivery) -> None:
         """Acknowledge this delivery and all that this consumer took before it and still holds. O(in flight)."""
-        self._consumer.ack_up_to(_inner(delivery))
-        if self._caller.owed:
-            await self._caller.confirmed()
+        held = self._consumer.in_flight
+        await self._settle(self._consumer.ack_up_to, _inner(delivery))
+        self._caller.work += held - self._consumer.in_flight
 
     async def nack(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], delay: float = 0.0) -> None:
-        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1."""
-        self._consumer.nack(_inner(deliveries), delay=delay)
-        if self._caller.owed:
-            await self._caller.confirmed()
+        """Not done: they go back to their places and are offered again after delay seconds, with attempts + 1.
+
+        One that is cancelled may have happened, to some of them or to all.
+        """
+        await self._settle_all(partial(self._consumer.nack, delay=delay), _inner(deliveries))
 
     # ------------------------------------------------------------------ the rest
 
     async def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
+        if self._caller.ends_turn():
+            await asyncio.sleep(0)
+        self._caller.work += self._consumer.in_flight
         self._consumer.close()
         if self._caller.owed:
             await self._caller.confirmed()
@@ -387,13 +400,12 @@ def _inner(deliveries: object) -> Any:
 
 
 def _parts(batch: list[Delivery]) -> Iterator[list[Delivery]]:
-    """The batch in parts of few runs."""
+    """The batch in parts of few runs and not too many messages."""
     begin = runs = 0
     for at, (before, delivery) in enumerate(zip(batch, batch[1:], strict=False), 1):
-        if type(before) is Delivery and type(delivery) is Delivery and delivery.sequence == before.sequence + 1:
-            continue
-        runs += 1
-        if runs == RUNS_A_PART:
+        if not (type(before) is Delivery and type(delivery) is Delivery and delivery.sequence == before.sequence + 1):
+            runs += 1
+        if runs == RUNS_A_PART or at - begin == MESSAGES_A_PART:
             yield batch[begin:at]
             begin, runs = at, 0
     yield batch[begin:]

@@ -12,7 +12,7 @@ from ...store.errors import ForebayError, StoreFull
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
 from ..admission.wait_line import SpaceLine, Waiting
 from ..config.checks import deadline_after
-from ..consumer.consumer import Consumer
+from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender
 from ..queue import Queue
@@ -234,21 +234,27 @@ class AsyncQueue(AsyncSender):
         return Queue(self._engine, self._sender._area)
 
     async def browse(self, selector: str | None = None) -> AsyncGenerator[Message, None]:
-        """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads."""
-        messages = self._synchronous.browse(selector)
+        """Every pending message that matches, in order, with its id. As Queue.browse; read by other threads.
+
+        They are read, and their headers decoded, up to 512 messages or 1 MiB at a time: a hop to a thread for each.
+        """
+        chosen = compiled(selector)
+        self._engine.monitor.raise_if_closed()
+        windows = self._engine.browsers.windows(self._sender._area, chosen)
         lock = threading.Lock()  # a read goes on when the task that waits for it is cancelled
 
-        def read() -> Message | None:
+        def read() -> list[Message] | None:
             with lock:
-                return next(messages, None)
+                return next(windows, None)
 
         def close() -> None:
             with lock:
-                messages.close()
+                windows.close()
 
         try:
-            while found := await self._caller.call(read):
-                yield found
+            while (window := await self._caller.call(read)) is not None:
+                for message in window:
+                    yield message
         finally:
             await self._caller.call(close)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from compiled import interpreted
-from loops import LoopBay, ticks
+from loops import Inline, LoopBay, ticks
 
 import forebay
 import forebay.aio
@@ -26,6 +26,8 @@ from forebay import (
     SubscriptionInUse,
     TransactionError,
 )
+from forebay.dispatch.aio.consumer import MESSAGES_A_PART
+from forebay.dispatch.aio.loop import WORK_A_TURN
 
 
 def public(kind: type) -> set[str]:
@@ -362,6 +364,81 @@ def test_a_task_that_never_waits_lets_others_run(call: str) -> None:
     asyncio.run(main())
 
 
+class Turns:
+    """How many turns the loop makes beside a test, and the most messages that were dealt with in one of them."""
+
+    def __init__(self, dealt_with: Callable[[], int]) -> None:
+        self._dealt_with = dealt_with
+        self._before = dealt_with()
+        self.most = self.count = 0
+        self._task = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        while True:
+            now = self._dealt_with()
+            self.most = max(self.most, now - self._before)
+            self._before = now
+            self.count += 1
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        await ticks(2)
+        self._task.cancel()
+
+
+@pytest.mark.parametrize("batch", [1, 100, 1000])
+def test_a_turn_ends_by_the_messages_it_dealt_with(batch: int) -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 4000)
+        async with queue.subscribe(prefetch=0) as consumer:
+            (area,) = queue._sender._area.lane_areas()
+            turns = Turns(lambda: consumer._consumer.delivered + area.acknowledged)
+            while taken := await consumer.take(batch):
+                await consumer.ack(taken)
+            await turns.stop()
+        assert turns.most <= WORK_A_TURN + batch and queue.depth == 0
+
+    asyncio.run(main())
+
+
+def test_many_tasks_that_never_wait_share_the_work_of_a_turn() -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 4000)
+        async with queue.subscribe(prefetch=0) as consumer:
+
+            async def drain() -> None:
+                while taken := await consumer.take(20):
+                    await consumer.ack(taken)
+
+            turns = Turns(lambda: consumer._consumer.delivered)
+            await asyncio.gather(*(drain() for _ in range(10)))
+            await turns.stop()
+        assert turns.most <= WORK_A_TURN + 10 * 20 and queue.depth == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", ["ack", "nack"])
+def test_a_large_batch_is_settled_in_parts_between_which_others_run(call: str) -> None:
+    async def main() -> None:
+        bay = LoopBay(memory_limit="16MiB")
+        queue = await bay.aio.queue("orders")
+        await queue.send_many([Message(b"x")] * 5000)
+        async with queue.subscribe(prefetch=0) as consumer:
+            held = [delivery for _ in range(10) for delivery in await consumer.take(512)]
+            turns = Turns(lambda: -consumer.in_flight)
+            await getattr(consumer, call)(held)
+            await turns.stop()
+            assert len(held) == 5000 and consumer.in_flight == 0 and turns.most <= MESSAGES_A_PART
+        assert queue.depth == (0 if call == "ack" else 5000)
+
+    asyncio.run(main())
+
+
 def test_a_transaction_counts_with_its_commit_and_not_before() -> None:
     async def main() -> None:
         bay = LoopBay(sync="always", policies={"limited": DestinationPolicy(max_messages=10)})
@@ -432,6 +509,25 @@ def test_a_queue_is_browsed_searched_moved_paused_and_deleted() -> None:
         with pytest.raises(Closed):
             await queue.send(b"x")
         bay.check()
+
+    asyncio.run(main())
+
+
+def test_a_browse_hops_to_a_thread_for_each_load_and_not_for_each_message() -> None:
+    async def main() -> None:
+        bay = LoopBay()
+        queue = await bay.aio.queue("orders")
+        await queue.send_many(Message(b"%d" % n, {"n": n}) for n in range(2000))
+        assert isinstance(bay.workers, Inline)
+        before = bay.workers.calls
+        assert [message.body async for message in queue.browse()] == [b"%d" % n for n in range(2000)]
+        assert [message.body async for message in queue.browse("n = 1999")] == [b"1999"]
+        assert bay.workers.calls - before <= 2 * (2000 // 512 + 3)
+        browsing = queue.browse()
+        assert (await anext(browsing)).body == b"0"
+        assert bay.bay.statistics().memory.holders["browsers"] >= 512  # what is in the task's hands is charged
+        await browsing.aclose()
+        assert bay.bay.statistics().memory.holders["browsers"] == 0
 
     asyncio.run(main())
 
