@@ -34,6 +34,7 @@ from forebay.store.errors import (
     StoreFull,
     StoreLocked,
     SubscriptionInUse,
+    TooManyFiles,
     TransactionError,
 )
 from forebay.store.maintenance.cleaner import CleanupReport
@@ -69,6 +70,7 @@ __all__ = [
     "StoreFull",
     "StoreLocked",
     "SubscriptionInUse",
+    "TooManyFiles",
     "Topic",
     "TopicStatistics",
     "Transaction",

@@ -7,6 +7,7 @@
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
       ├─ StoreFull            an admission limit or the disk itself is full
+      │   └─ TooManyFiles     the process has no file descriptor left
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
@@ -101,6 +102,21 @@ class StoreFull(ForebayError):
         self.available_bytes = available_bytes
         self.limit = limit
         self.stored = stored
+
+
+class TooManyFiles(StoreFull):
+    """The process or the machine has no file descriptor left, though the store gave up those that it can do without.
+
+    Nothing of the call was done, and the store goes on. Close files or
+    connections, or raise RLIMIT_NOFILE, then call again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0, 0, "RLIMIT_NOFILE")
+        self.args = (
+            "no file descriptor is left, though the store gave up its own readers: close files or connections, or "
+            "raise RLIMIT_NOFILE, then call again",
+        )
 
 
 class SpillFailed(ForebayError):

@@ -546,6 +546,10 @@ class MessageStore:
         with self._lock:
             return lane.is_pending(sequence) and bool(self.remove_one(lane, sequence))
 
+    def give_up_readers(self) -> int:
+        """Let go of the data logs that are open only to be read; return how many. In any thread."""
+        return self.journal.give_up_readers() if self._is_serving else 0
+
     # ------------------------------------------------------------------ checkpoint and cleanup
 
     @property

@@ -102,13 +102,14 @@ class Background:
             else:
                 wanted.wait(LOOK_SECONDS if self._loads.lists else None)
             wanted.clear()
-            while not self._is_stopping and self._guarded(self._load_once):
+            while not self._is_stopping and self._guarded(self.load_once):
                 if monitor.deferred:
                     monitor.run_deferred()
             if monitor.deferred:
                 monitor.run_deferred()
 
-    def _load_once(self) -> int:
+    def load_once(self) -> int:
+        """Load once; return whether there was something to load. A failure is kept, as of any duty."""
         return self._load_duty.do(self._monitor.monotonic(), self._monitor.clock_ms())
 
     def _maintenance_loop(self) -> None:

@@ -19,6 +19,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
+from ...store.disk.thrifty_disk import ThriftyDisk
 from ...store.ingest.ingest import open_and_ingest
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
@@ -92,8 +93,11 @@ class Engine:
         self.wakeups = Wakeups()
         shares = shares_of(settings)
         self._make_memory(settings, shares)
+        disk = thrifty = ThriftyDisk(disk)
         self.store = self._make_store(disk, metadata, settings, clock, archive_disk, shares)
         self.overflow = self._make_overflow(settings, disk, clock)
+        thrifty.add_giver(self.store.give_up_readers)
+        thrifty.add_giver(self.overflow.storage.give_up_readers)
         assert self.budget.free_bytes == shares.available_bytes
         self.recorder: Recorder | None = None
         if trace is not None:
@@ -457,7 +461,7 @@ class Engine:
         """Do the background work that is due, in the caller's thread; return how many things were done."""
         self.monitor.raise_if_closed()
         done = self.maintenance.step()
-        while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.load():
+        while self.dead_letters.step() or self.topics.unmatched_sweeper.step() or self.background.load_once():
             done += 1
         if self.monitor.deferred:
             self.monitor.run_deferred()

@@ -16,7 +16,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
-from ...store.errors import ForebayError, StoreFailed
+from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
@@ -352,6 +352,8 @@ class EagerLoader:
                 try:
                     # A lazy one is read for its headers alone and let go again.
                     whole = message if message[2] is not None else area.read_one(sequence)
+                except TooManyFiles:
+                    raise
                 except ForebayError as error:
                     # Unless it was only settled meanwhile, which install finds out.
                     load.unreadable.append((sequence, error.reason if isinstance(error, StoreFailed) else str(error)))

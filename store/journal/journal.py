@@ -15,13 +15,14 @@ import threading
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
 from ..disk.disk import NO_SPACE, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
-from ..errors import Closed, ForebayError, StoreFailed, StoreFull
+from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from ..format.record import (
     ACK,
     DIRECTORY,
@@ -49,6 +50,8 @@ from .data_log import (
     encode_header,
 )
 from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
+
+T = TypeVar("T")
 
 READERS_MAX: Final = 128
 _ONE_BYTES: Final = SLICE_BYTES + ENTRY_BYTES
@@ -434,8 +437,10 @@ class Journal:
         assert old is not None
         # The space first: whatever were written behind a seal would be hidden from recovery.
         try:
-            file, capacity, is_makeshift = self._create_next(next_id, size, is_adding)
+            file, capacity, is_makeshift = self._with_descriptor(lambda: self._create_next(next_id, size, is_adding))
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise TooManyFiles from error  # nothing was begun
             self._refuse(error, max(self._max_file_bytes, size))
         try:
             self.seal()
@@ -613,10 +618,39 @@ class Journal:
                 assert self._file is not None
                 found = self._file, self._salt
             else:
-                file = self._disk.open_for_reading(data_log_name(data_log))
+                file = self._with_descriptor(lambda: self._disk.open_for_reading(data_log_name(data_log)))
                 found = file, decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES)).salt
             self._readers[data_log] = found
         return found
+
+    def give_up_readers(self) -> int:
+        """Let go of the files that are open only to be read; return how many. Reads under way go on.
+
+        In any thread: whoever has the old ones at hand keeps them.
+        """
+        given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
+        return given_up
+
+    def _with_descriptor(self, call: Callable[[], T]) -> T:
+        """Return what the call does. For want of a descriptor it is called again when data logs that were only open for
+        their sync are synced. REQUIRES: state lock.
+        """
+        try:
+            return call()
+        except OSError as error:
+            # Not waited for: who syncs now may wait for the state lock. It ends with the same.
+            if error.errno not in NO_DESCRIPTOR or not self._unsynced or not self.sync_lock.acquire(blocking=False):
+                raise
+        try:
+            for file in self._unsynced:
+                file.sync()
+        except OSError as error:
+            raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        finally:
+            self.sync_lock.release()
+        self._unsynced.clear()
+        self.give_up_readers()
+        return call()
 
     @property
     def journal_bytes(self) -> int:

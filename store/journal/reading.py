@@ -14,6 +14,8 @@ from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
 from ..disk.disk import File
+from ..disk.thrifty_disk import NO_DESCRIPTOR
+from ..errors import TooManyFiles
 from ..format.places import Extent, Singles
 from ..format.record import (
     ENTRY_BYTES,
@@ -48,13 +50,15 @@ class Readable(Protocol):
     def read(self, offset: int, length: int) -> bytes: ...
 
 
-class _Unopened:
+class Unopened:
     """The stand-in for a data log that could not be opened: its messages are unreadable, the others are not."""
 
     def __init__(self, error: OSError) -> None:
         self._error = error
 
     def read(self, offset: int, length: int) -> bytes:
+        if self._error.errno in NO_DESCRIPTOR:
+            raise TooManyFiles from self._error  # nothing is wrong with the messages
         raise self._error
 
 
@@ -114,9 +118,9 @@ def _opened(reader: Callable[[int], tuple[File, int]], data_log: int) -> tuple[R
     try:
         return reader(data_log)
     except OSError as error:
-        return _Unopened(error), 0
+        return Unopened(error), 0
     except RecordDamaged as damage:
-        return _Unopened(OSError(errno.EIO, str(damage))), 0
+        return Unopened(OSError(errno.EIO, str(damage))), 0
 
 
 def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
@@ -152,7 +156,7 @@ def read_regions(regions: Sequence[Region]) -> tuple[list[StoredMessage], list[t
 
 def _records_of(region: Region) -> list[Region]:
     """Return a region for each record; the whole one where its file is not open."""
-    if isinstance(region.file, _Unopened):
+    if isinstance(region.file, Unopened):
         return [region._replace(extents=[extent]) for extent in region.extents]
     extents: list[Extent | Singles] = []
     for extent in region.extents:

@@ -15,7 +15,9 @@ from cachetools import LRUCache
 from ..account import Account
 from ..disk.disk import Disk, File
 from ..disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
+from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import StoreFailed, StoreFull
+from ..journal.reading import Readable, Unopened
 from .chunk import TmpFile
 from .file import SpilledMessage, TmpRegion, encode
 
@@ -197,12 +199,16 @@ class TmpFiles:
     # ------------------------------------------------------- reading and deleting
 
     def region(self, file: TmpFile, offset: int) -> TmpRegion:
-        """Return a read from offset on, without messages so far. A file that can't be opened makes them unreadable."""
-        reader: File | None = None
+        """Return a read from offset on, without messages so far. A file that can't be opened makes them unreadable,
+        unless descriptors are short: then the read raises TooManyFiles.
+        """
+        reader: Readable | None = None
         problem = ""
         try:
             reader = self._reader(file)
         except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                reader = Unopened(error)
             problem = f"tmp-{file.number}.dat could not be opened ({error.strerror})"
         return TmpRegion(reader, problem, file.number, file.salt, offset, [])
 
@@ -214,6 +220,11 @@ class TmpFiles:
         if reader is None:
             reader = self._readers[file.number] = self._disk.open_for_reading(tmp_file_name(file.number))
         return reader
+
+    def give_up_readers(self) -> int:
+        """Let go of the files that are open only to be read; return how many. Reads under way go on. In any thread."""
+        given_up, self._readers = len(self._readers), LRUCache(maxsize=READERS_MAX)
+        return given_up
 
     def delete(self, file: TmpFile) -> None:
         """Delete a file in which nobody holds anything. Reads under way go on: the handle is closed with the last

@@ -235,6 +235,10 @@ class TmpStorage:
     def _shares(self, owners: Iterable[int]) -> int:
         return sum([len(self._owners[owner]) for owner in owners])
 
+    def give_up_readers(self) -> int:
+        """Let go of the files that are open only to be read; return how many. In any thread."""
+        return self._files.give_up_readers()
+
     def _write_error(self, error: OSError, needed_bytes: int) -> ForebayError:
         if error.errno not in NO_SPACE:
             return SpillFailed(needed_bytes, error.strerror or str(error))

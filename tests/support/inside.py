@@ -220,6 +220,11 @@ class Inside:
         """Seconds that the housekeeper waits now."""
         return self.__engine.maintenance.pause()
 
+    def give_up_readers(self) -> None:
+        """Let go of all files that are open only to be read."""
+        self.__engine.store.give_up_readers()
+        self.__engine.overflow.storage.give_up_readers()
+
     def call_ready(self) -> None:
         """Call `on_ready` of those consumers that have become ready."""
         self.__engine.monitor.run_deferred()

@@ -24,6 +24,7 @@ from forebay.store.errors import (
     StoreFull,
     StoreLocked,
     SubscriptionInUse,
+    TooManyFiles,
     TransactionError,
     argument_error,
 )
@@ -39,6 +40,11 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         StoreFull(4096, 17, "store_limit", stored=3),
         {"needed_bytes": 4096, "available_bytes": 17, "limit": "store_limit", "stored": 3},
         "consume or clean up, or raise the limit",
+    ),
+    (
+        TooManyFiles(),
+        {"limit": "RLIMIT_NOFILE", "stored": 0},
+        "close files or connections",
     ),
     (
         SpillFailed(4096, "Input/output error"),
@@ -72,7 +78,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 13
+    assert len(found) == 14
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

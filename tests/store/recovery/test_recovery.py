@@ -498,7 +498,7 @@ def test_missing_data_log_is_missed_again_at_the_next_try(opened: OpenStore, met
 
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_data_log_that_cannot_be_opened_costs_its_messages_alone_until_it_can(is_gone: bool) -> None:
-    """It was moved away below the open store, or the process has no descriptor left."""
+    """It was moved away below the open store, or the disk can't say where it is."""
     simulated = SimulatedBay(max_file_length="64KiB")
     bodies = [b"%03d" % n + bytes(10_000) for n in range(20)]
     for body in bodies:
@@ -508,7 +508,7 @@ def test_data_log_that_cannot_be_opened_costs_its_messages_alone_until_it_can(is
     if is_gone:
         simulated.disk.remove(data_log_name(2))
     else:
-        simulated.disk.fail("open", 2, errno.EMFILE)
+        simulated.disk.fail("open", 2, errno.EIO)
     consumer = simulated.queue().subscribe()
     taken: list[bytes] = []
     while deliveries := consumer.take(100):

@@ -115,7 +115,7 @@ def test_unreadable_file_costs_its_own_messages_for_as_long_as_that_lasts() -> N
     assert found == messages[10:] and [n for n, _ in unreadable] == list(range(10))
     assert "tmp-1.dat: the read failed" in unreadable[0][1]
     spilling.storage._files._readers.clear()
-    spilling.disk.fail("open", 1, errno.EMFILE)
+    spilling.disk.fail("open", 1, errno.EIO)
     found, unreadable = spilling.read(1, ALL)
     assert found == messages[10:] and "tmp-1.dat could not be opened" in unreadable[0][1]
     assert spilling.all_of(1) == messages

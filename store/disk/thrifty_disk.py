@@ -1,0 +1,75 @@
+"""A disk that gives up open readers of its own before it fails for want of a descriptor.
+
+A store keeps up to 192 files open only to read them faster. A host with many
+connections may need those descriptors: where an open meets EMFILE or ENFILE,
+the readers are let go and the call is made once more.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from .disk import Disk, File
+
+NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""The errors with which the system says that the process, or the machine, has no file descriptor left."""
+
+T = TypeVar("T")
+
+
+class ThriftyDisk:
+    """The `Disk` that it wraps, but for that. Nothing of it is on a hot path."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._givers: list[Callable[[], int]] = []
+
+    def add_giver(self, give_up: Callable[[], int]) -> None:
+        """Have this called where descriptors are short. give_up: lets readers go, in any thread; returns how many."""
+        self._givers.append(give_up)
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """See `Disk.open`."""
+        return self._tried_twice(lambda: self._disk.open(name, create=create))
+
+    def open_for_reading(self, name: str) -> File:
+        """See `Disk.open_for_reading`."""
+        return self._tried_twice(lambda: self._disk.open_for_reading(name))
+
+    def exists(self, name: str) -> bool:
+        """See `Disk.exists`."""
+        return self._disk.exists(name)
+
+    def list(self, directory: str) -> list[str]:
+        """See `Disk.list`."""
+        return self._tried_twice(lambda: self._disk.list(directory))
+
+    def make_directory(self, name: str) -> None:
+        """See `Disk.make_directory`."""
+        self._tried_twice(lambda: self._disk.make_directory(name))
+
+    def rename(self, name: str, to: str) -> None:
+        """See `Disk.rename`."""
+        self._disk.rename(name, to)
+
+    def remove(self, name: str) -> None:
+        """See `Disk.remove`."""
+        self._disk.remove(name)
+
+    def sync_directory(self, name: str) -> None:
+        """See `Disk.sync_directory`. It needs a descriptor for the moment; where there is none nothing was synced."""
+        self._tried_twice(lambda: self._disk.sync_directory(name))
+
+    def free_bytes(self) -> int:
+        """See `Disk.free_bytes`."""
+        return self._disk.free_bytes()
+
+    def _tried_twice(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR or not sum([give_up() for give_up in self._givers]):
+                raise
+        return call()
