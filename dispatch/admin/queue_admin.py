@@ -95,8 +95,7 @@ class QueueAdmin:
                 self._store.delete_destination(queue.number)
                 queue.is_deleted = True
                 self._destinations.remove(queue)
-                for consumer in list(queue.consumers()):
-                    consumer.end()
+                queue.end_consumers()
                 if queue.admission is not None:
                     queue.admission.close("the queue")
                 for area in queue.lane_areas():

@@ -486,37 +486,43 @@ class Consumer(Taker):
             self.when_moved()
 
     def _held(self) -> list[Delivery]:
-        """What it holds. O(in flight in this queue)."""
+        """What it holds. O(in flight in this queue up to its last one)."""
+        held: list[Delivery] = []
         areas: list[LaneState] = [target.area for target in self.consumer_group.lists]
-        return [delivery for area in areas for delivery in area.in_flight.values() if delivery._consumer is self]
+        for area in areas if self.in_flight else ():
+            for delivery in area.in_flight.values():
+                if delivery._consumer is self:
+                    held.append(delivery)
+                    if len(held) == self.in_flight:
+                        return held
+        return held
 
     # ------------------------------------------------------------------ the rest
 
     def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
         with self.monitor.lock:
-            self._close()
+            if not self._is_closed:
+                self._close(self._held())
         self.monitor.run_deferred()
 
-    def end(self) -> None:
+    def end(self, held: Sequence[Delivery]) -> None:
         """See Taker. Who takes only when on_ready was called finds out by the Closed that the next take raises."""
-        self._close()
+        if not self._is_closed:
+            self._close(held)
         if self._is_armed and self._on_ready is not None:
             self._is_armed = False
             self.monitor.deferred.append(self._on_ready)
 
-    def _close(self) -> None:
-        if self._is_closed:
-            return
+    def _close(self, held: Sequence[Delivery]) -> None:
         self._is_closed = True
         consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
-        held = self._held()
         targets.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
         if dealer is not None:
             dealer.leave(self)
         else:
-            consumer_group.consumers.remove(self)
+            del consumer_group.consumers[self]
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
         self._redelivery.take_back(held)
@@ -528,9 +534,9 @@ class Consumer(Taker):
         consumer_group.arrived.notify_all()
         if self.when_closed is not None:
             self.when_closed()
-        for other in consumer_group.consumers:
-            if other is not self:
-                other.become_ready(self.monitor.deferred)
+        # It may have been told of messages, and leaves them to others.
+        if dealer is None:
+            targets.wake(consumer_group)
         self.queue.on_consumer_closed()
 
     def held_in_transactions(self) -> list[Delivery]:
@@ -601,7 +607,7 @@ class Consumers:
         group = self.targets.subscribe(queue, selector)
         consumer = Consumer(self, queue, group, prefetch, on_ready)
         consumer.priority, consumer.on_slow = priority, on_slow
-        group.consumers.append(consumer)
+        group.consumers[consumer] = None
         if queue.dealer is not None:
             queue.dealer.join(consumer, group)
         consumer.arm()

@@ -124,13 +124,16 @@ class TargetArea(ListKeeper):
         consumer_group = queue.consumer_groups.get(key)
         if consumer_group is None:
             for area in queue.lane_areas():
-                for target in queue.lists_over(area):
+                for target in queue.lists_over(area) if not area.is_persistent else ():
                     self._lay_open(target)
             consumer_group = queue.consumer_groups[key] = queue.make_consumer_group(selector)
             for area in queue.lane_areas():
                 self.add_list(area, consumer_group)
             pair(consumer_group)
-            self.settle_consumer_groups(queue)
+            if len(queue.consumer_groups) <= 2:
+                self.settle_consumer_groups(queue)
+            for target in consumer_group.lists if len(queue.consumer_groups) > 1 else ():
+                target.share()
         return consumer_group
 
     def add_lane(self, area: LaneState) -> None:
@@ -171,11 +174,10 @@ class TargetArea(ListKeeper):
                     target.share()
 
     def _lay_open(self, target: TargetList) -> None:
-        """What only this list has must be found by others from now on."""
-        if not target.area.is_persistent:
-            messages = [target.evict_last() for _ in range(len(target.direct))]
-            self.targets.release(charges_bytes(messages))
-            target.area.keep(messages)
+        """What only this list has must be found by others from now on. Requires: its messages are not persistent."""
+        messages = [target.evict_last() for _ in range(len(target.direct))]
+        self.targets.release(charges_bytes(messages))
+        target.area.keep(messages)
 
     def unsubscribe(self, queue: QueueArea, consumer_group: ConsumerGroup) -> None:
         """Drop a consumer group whose last consumer has gone; direct messages go to the HeadQueueCache if they fit."""
@@ -200,7 +202,8 @@ class TargetArea(ListKeeper):
             if dropped or target.has_supply:
                 self._on_unread(target.area)
         consumer_group.lists.clear()
-        self.settle_consumer_groups(queue)
+        if len(queue.consumer_groups) <= 1:
+            self.settle_consumer_groups(queue)
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""

@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
 
@@ -100,8 +101,11 @@ class Taker(ABC):
         """Take from another consumer group from now on. Requires: the lock."""
 
     @abstractmethod
-    def end(self) -> None:
-        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock."""
+    def end(self, held: Sequence[Delivery]) -> None:
+        """Close the consumer, whose queue or store ends, and have its on_ready called. Requires: the lock.
+
+        held: what it holds, highest priority first.
+        """
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
@@ -177,7 +181,7 @@ class ConsumerGroup:
 
     def __init__(self, selector: Selector | None, state_lock: threading.Lock) -> None:
         self.selector = selector
-        self.consumers: list[Taker] = []
+        self.consumers: dict[Taker, None] = {}
         self.lists: list[TargetList] = []
         self.arrived = threading.Condition(state_lock)
         self.waiting = 0
@@ -200,7 +204,10 @@ class ConsumerGroup:
             for consumer in self.consumers:
                 consumer.become_ready(ready)
             # Whoever is called first may take all there is: the next time that is another one.
-            self.consumers = self.consumers[1:] + self.consumers[:1]
+            for first in self.consumers:
+                del self.consumers[first]
+                self.consumers[first] = None
+                break
 
     def arm(self) -> None:
         """Call on_ready of the consumers that wait for it with the next arrival. Requires: the lock."""
@@ -979,6 +986,33 @@ class NonPersistentLaneState(LaneState):
         """Give the next message that sequence. StoreFull: see NonPersistentLane."""
 
 
+class ExclusiveConsumers:
+    """The exclusive consumers of one queue: that of the highest priority first, then who came first. O(log n) each."""
+
+    def __init__(self) -> None:
+        self._consumers: set[Taker] = set()
+        self._arrivals = 0
+        self._heap: list[tuple[int, int, Taker]] = []
+        """By priority and arrival. Who has left may still be here, beside as many as have not."""
+
+    def join(self, consumer: Taker) -> None:
+        self._consumers.add(consumer)
+        self._arrivals += 1
+        heappush(self._heap, (-consumer.priority, self._arrivals, consumer))
+
+    def leave(self, consumer: Taker) -> None:
+        self._consumers.remove(consumer)
+        if len(self._heap) > 2 * len(self._consumers):
+            self._heap = [entry for entry in self._heap if entry[2] in self._consumers]
+            heapify(self._heap)
+
+    def first(self) -> Taker | None:
+        """Return who comes first; None: nobody is here."""
+        while self._heap and self._heap[0][2] not in self._consumers:
+            heappop(self._heap)
+        return self._heap[0][2] if self._heap else None
+
+
 class QueueArea(LimitedDestination):
     """One destination. Lanes are made on first use. The state lock guards it."""
 
@@ -1000,8 +1034,8 @@ class QueueArea(LimitedDestination):
         """Where messages have groups or consumers have priorities: who gets what."""
         self.exclusive: Taker | None = None
         """The only one who gets anything."""
-        self.exclusives: list[Taker] = []
-        """That one and those that wait to take over, in the order in which they came."""
+        self.exclusives: ExclusiveConsumers | None = None
+        """That one and those that wait to take over, once there was one."""
         self.is_paused = False
         """Nothing is handed out until it is resumed."""
         self.is_deleted = False
@@ -1064,19 +1098,31 @@ class QueueArea(LimitedDestination):
     takes_transactions: ClassVar[bool] = True
     """Messages may be acknowledged in transactions."""
 
+    def end_consumers(self) -> None:
+        """Close all consumers, because the queue or the store ends. O(consumers + in flight). Requires: the lock."""
+        held: dict[Taker, list[Delivery]] = {consumer: [] for consumer in self.consumers()}
+        for area in self.lane_areas():
+            for delivery in area.in_flight.values():
+                held[delivery._consumer].append(delivery)
+        for consumer, deliveries in held.items():
+            consumer.end(deliveries)
+
     def on_consumer_closed(self) -> None:
         """Do what a queue does when a consumer has closed. Requires: the lock."""
 
     def join_exclusive(self, consumer: Taker) -> None:
         """Give everything to an exclusive consumer, or let it wait for the one that has it. Requires: the lock."""
         consumer.is_exclusive = True
-        self.exclusives.append(consumer)
+        if self.exclusives is None:
+            self.exclusives = ExclusiveConsumers()
+        self.exclusives.join(consumer)
         if self.exclusive is None:
             self._choose_exclusive()
 
     def leave_exclusive(self, consumer: Taker) -> None:
         """Let a closed exclusive consumer go, which has given back what it held. Requires: the lock."""
-        self.exclusives.remove(consumer)
+        assert self.exclusives is not None
+        self.exclusives.leave(consumer)
         if self.exclusive is consumer:
             self._choose_exclusive()
 
@@ -1084,9 +1130,13 @@ class QueueArea(LimitedDestination):
         """Choose the first in line with the highest priority; where nobody is, all share.
 
         All others have no credit meanwhile, by the same means as in a paused queue, so nobody else pays for the
-        question.
+        question. O(log exclusive consumers) where one follows another, else O(consumers).
         """
-        self.exclusive = max(self.exclusives, key=lambda consumer: consumer.priority, default=None)
+        assert self.exclusives is not None
+        before, self.exclusive = self.exclusive, self.exclusives.first()
+        if before is not None and self.exclusive is not None:
+            self.exclusive.reconfigure()  # the others got nothing before, and get nothing now
+            return
         for consumer in list(self.consumers()):
             consumer.reconfigure()
             if self.dealer is not None and self.holds_up(consumer):

@@ -171,7 +171,7 @@ class AssignedMessages(ConsumerGroup):
         self.stock = stock
         self.owner = owner
         super().__init__(stock.selector, stock.dealer.targets.monitor.lock)
-        self.consumers.append(owner)
+        self.consumers[owner] = None
         self.is_hungry = False
         """Its last take found nothing."""
         self.served = 0
@@ -207,10 +207,11 @@ class GroupAssigner(Distribution):
         self.queue = queue
         self.targets = targets
         self.groups = Groups()
-        self.ranked: list[Taker] = []
-        """Its consumers, those of the highest priority first."""
+        self._ranks: dict[int, dict[Taker, None]] = {}
+        """Its consumers by priority."""
+        self._priorities: list[int] = []
+        """The highest first."""
         self._highest = self._lowest = 0
-        """Their priorities."""
         self._served = 0
         """Takes that got something."""
         self.hands: dict[Taker, AssignedMessages] = {}
@@ -243,6 +244,7 @@ class GroupAssigner(Distribution):
         """A consumer of the stock gets a hand."""
         assert isinstance(stock, UnassignedMessages)
         hand = self.hands[consumer] = AssignedMessages(stock, consumer)
+        self._ranks.setdefault(consumer.priority, {})[consumer] = None
         self._rank()
         for area in self.queue.lane_areas():
             self._add_list(hand, area)
@@ -268,7 +270,7 @@ class GroupAssigner(Distribution):
         """It is closed: others may have what it was not handed. What it was handed is given back after this."""
         hand = self.hands[consumer]
         stock = hand.stock
-        for delivery in consumer.held_in_transactions():
+        for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
             group = self._group_in_flight(delivery)
             if group is not None:
                 self.groups.halt(delivery._area, delivery.sequence, group)
@@ -280,16 +282,22 @@ class GroupAssigner(Distribution):
         hand.lists.clear()
         self._offer_withheld(consumer)
         del self.hands[consumer]
+        rank = self._ranks[consumer.priority]
+        del rank[consumer]
+        if not rank:
+            del self._ranks[consumer.priority]
         self._rank()
         stock.is_fed(consumer)
-        stock.consumers.remove(consumer)
+        del stock.consumers[consumer]
         self.queue.misses += hand.misses
         if not stock.consumers:
             self.targets.unsubscribe(self.queue, stock)
 
     def _rank(self) -> None:
-        self.ranked = sorted(self.hands, key=lambda consumer: -consumer.priority)
-        self._highest, self._lowest = (self.ranked[0].priority, self.ranked[-1].priority) if self.ranked else (0, 0)
+        """Note which priorities there are. O(1) unless they are others now."""
+        if len(self._priorities) != len(self._ranks):
+            self._priorities = sorted(self._ranks, reverse=True)
+            self._highest, self._lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def stand_back(self, consumer: Taker) -> None:
         """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
@@ -515,16 +523,17 @@ class GroupAssigner(Distribution):
         """Yield consumers of higher priority that could take something now, the highest first. O(consumers above)."""
         if self.queue.exclusive is not None:
             return
-        for other in self.ranked:
-            if other.priority <= priority:
+        for rank in self._priorities:
+            if rank <= priority:
                 return
-            # Whose prefetch is used up is passed over without a call: with many consumers those are most.
-            if (
-                (not other.prefetch_limit or other.in_flight < other.prefetch_limit)
-                and not other.is_slow
-                and _own_credit(other) > 0
-            ):
-                yield other
+            for other in self._ranks[rank]:
+                # Whose prefetch is used up is passed over without a call: with many consumers those are most.
+                if (
+                    (not other.prefetch_limit or other.in_flight < other.prefetch_limit)
+                    and not other.is_slow
+                    and _own_credit(other) > 0
+                ):
+                    yield other
 
     def _quota(self, stock: UnassignedMessages, priority: int) -> int:
         """How many messages of a stock those of higher priority have no credit for.

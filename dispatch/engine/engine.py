@@ -421,8 +421,8 @@ class Engine:
             monitor.deferred.clear()
             self.transactions.close()
             self.overflow.close()
-            for consumer in list(self.all_consumers()):
-                consumer.end()
+            for queue in [*self.destinations.queues.values(), *self.topics.online()]:
+                queue.end_consumers()
             for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
                 if queue.admission is not None:
                     queue.admission.close()

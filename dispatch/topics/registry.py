@@ -158,7 +158,7 @@ class Topics(SubscriptionKeeper):
                 )
             for _ in area.open_lanes():
                 pass
-            topic.online.append(area)
+            topic.online[area] = None
             if name is not None:
                 topic.kept[name] = area
             consumer = self._consumers.attach(area, selector, prefetch, on_ready)
@@ -191,7 +191,7 @@ class Topics(SubscriptionKeeper):
 
     def leave(self, area: SubscriptionState) -> None:
         """See SubscriptionKeeper. One that is not durable ends with it."""
-        area.topic.online.remove(area)
+        del area.topic.online[area]
         if area.is_durable and area.is_blank:
             self._drop_non_persistent(area)
             area.forget_heads()
@@ -216,8 +216,12 @@ class Topics(SubscriptionKeeper):
         if area.admission is not None:
             area.admission.room_came()
 
+    def online(self) -> Iterator[SubscriptionState]:
+        """Yield every subscription that has a consumer."""
+        return (area for topic in self.areas.values() for area in topic.online)
+
     def consumers(self) -> Iterator[Taker]:
-        return (consumer for topic in self.areas.values() for area in topic.online for consumer in area.consumers())
+        return (consumer for area in self.online() for consumer in area.consumers())
 
     # ------------------------------------------------------------------ background
 

@@ -169,7 +169,7 @@ class TopicState(QueueArea):
         """By name of the subscription."""
         self.kept: dict[str, SubscriptionState] = {}
         """Areas of durable subscriptions that are read, or of which there is something to remember."""
-        self.online: list[SubscriptionState] = []
+        self.online: dict[SubscriptionState, None] = {}
         """Those with a consumer, durable or not."""
         self.evicted = 0
         """Messages that slow subscribers have lost, each counted for each of them."""

@@ -171,7 +171,7 @@ def test_what_the_last_of_them_has_no_room_for_is_taken_from_the_others(monkeypa
     topic = bay.bay.topic("prices")
     consumers = [topic.subscribe() for _ in range(3)]
     send(topic, 3)
-    [last] = [area for area in bay.topic_area("prices").online[2].non_persistent_lanes if area is not None]
+    [last] = [area for area in list(bay.topic_area("prices").online)[2].non_persistent_lanes if area is not None]
     add = NonPersistentLane.add
 
     def refuse(lane: NonPersistentLane, length: int) -> int:
@@ -252,7 +252,7 @@ def test_what_is_remembered_of_the_order_of_arrival_goes_with_what_waits() -> No
     for n in range(1_000):
         topic.send(numbered_body(n, 10), persistent=n % 2 == 0)
         consumer.ack(consumer.take(10))
-    arrivals = bay.topic_area("prices").online[0].arrivals
+    arrivals = list(bay.topic_area("prices").online)[0].arrivals
     assert arrivals is not None and len(arrivals._runs) < 3 * SPARE_RUNS
     consumer.ack(held)
     bay.check()
@@ -298,7 +298,7 @@ def test_unsubscribing_forgets_them() -> None:
     topic.subscribe(durable="ledger")
     send(topic, 10_000)
     topic.subscribe(durable="other").close()
-    cast(Consumer, next(bay.topic_area("prices").online[0].consumers())).close()
+    cast(Consumer, next(list(bay.topic_area("prices").online)[0].consumers())).close()
     topic.unsubscribe("ledger")
     assert bay.overflow.lanes == {} and tmp_bytes(bay) == 0
     bay.check()
