@@ -61,6 +61,10 @@ class DestinationPolicy:
     """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
     could have some; None: none is. More: fewer false alarms, slower to notice."""
 
+    group_rebalance: bool = False
+    """Whether groups of which nothing is in flight go from their owner to idle consumers, or when it becomes slow.
+    True: an even share for who comes later; who acknowledges before working may have two consumers in one group."""
+
     expiry_sweep_seconds: float = 30.0
     """Seconds between two searches for expired messages in the index of a destination; from 0.1 on.
     More: less work, and later free what they keep of the disk and of the limits. Nobody is handed them meanwhile."""
@@ -139,14 +143,14 @@ class DestinationPolicy:
             is_right = is_number(seconds, 0, TIMEOUT_SECONDS_MAX) and seconds > 0
             _check_number("slow_consumer_seconds", seconds, is_right, int, float)
 
+        for name in ("group_rebalance", "expired_to_dead_letter"):
+            if type(getattr(self, name)) is not bool:
+                raise ArgumentError(f"{name}={reprlib.repr(getattr(self, name))} must be a bool")
         seconds = self.expiry_sweep_seconds
         if not is_number(seconds, SWEEP_SECONDS_MIN, TIMEOUT_SECONDS_MAX):
             bounds = f"a number from {SWEEP_SECONDS_MIN} to {TIMEOUT_SECONDS_MAX:,}"
             problem = f"expiry_sweep_seconds={reprlib.repr(seconds)} must be {bounds}"
             raise argument_error(problem, seconds, int, float)
-        if type(self.expired_to_dead_letter) is not bool:
-            raise ArgumentError(f"expired_to_dead_letter={reprlib.repr(self.expired_to_dead_letter)} must be a bool")
-
         check_redelivery(
             self.max_attempts, self.redelivery_delay_seconds, self.redelivery_backoff, self.dead_letter_queue
         )

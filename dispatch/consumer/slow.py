@@ -2,8 +2,8 @@
 
 Once a second each consumer's counters are compared with those of before, so
 no take and no ack does anything for it. Nobody waits for a slow consumer; it
-is told to whoever asked, loses its precedence, and its groups, but for those
-of which it holds a message, go to others.
+is told to whoever asked and loses its precedence. What it was assigned and
+has not taken others may have, but for what belongs to groups that it keeps.
 """
 
 from __future__ import annotations

@@ -83,6 +83,7 @@ class Destinations:
         """Give a queue or topic what its policy demands: limits, a duplicate window. Requires: the lock."""
         area.is_watched = self._windows.watch(area.number, area.name)
         policy = self._policies.of(area.name)
+        area.rebalances_groups = policy.group_rebalance
         if policy.is_limiting:
             area.admission = DestinationLimits(area, policy, self._monitor.lock, self._monitor.monotonic)
 

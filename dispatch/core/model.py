@@ -1030,6 +1030,8 @@ class QueueArea(LimitedDestination):
         """Of a queue or topic whose policy limits it, and of the topic's subscriptions."""
         self.has_groups = False
         """Messages with a group were sent there, once at least."""
+        self.rebalances_groups = False
+        """Its policy has `group_rebalance`."""
         self.dealer: Distribution | None = None
         """Where messages have groups or consumers have priorities: who gets what."""
         self.exclusive: Taker | None = None

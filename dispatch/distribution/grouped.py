@@ -7,10 +7,11 @@ owns the group or is about to take it. A message is dealt from stock to hand
 when somebody takes, or at once when its owner is known. A hand comes before
 the stock, so a group stays in order.
 
-An owner keeps its groups until it closes, is slow, or another consumer of
-the consumer group has nothing to do and owns less than its part. What it has not
-been handed goes back to the stock then; a group of which something is in its
-hands stays with it until that is settled.
+An owner keeps its groups until it closes or an exclusive consumer comes. Where
+the queue's policy has `group_rebalance`, it keeps them until it is slow, or
+another consumer of the consumer group has nothing to do and owns less than its
+part. What it has not been handed goes back to the stock then; a group of which
+something is in its hands stays with it until that is settled.
 """
 
 from __future__ import annotations
@@ -275,7 +276,7 @@ class GroupAssigner(Distribution):
             if group is not None:
                 self.groups.halt(delivery._area, delivery.sequence, group)
         if self.groups.owned(consumer):
-            self.groups.release(consumer, list(self.groups.owned(consumer)))
+            self.groups.release(consumer, self.groups.buckets(consumer))
         self._empty(hand)
         for target in hand.lists:
             del self.targets.lists[target]
@@ -300,8 +301,14 @@ class GroupAssigner(Distribution):
             self._highest, self._lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def stand_back(self, consumer: Taker) -> None:
-        """It is to have nothing more: what is in its hand goes back, and it keeps groups for what it holds only."""
-        self._release(consumer, UNLIMITED)
+        """It is slow, or another is exclusive: what is in its hand goes back.
+
+        Of its groups it keeps those that it holds messages of, or all, if the policy says so and nobody is exclusive.
+        """
+        if self.queue.rebalances_groups or self.queue.exclusive not in (None, consumer):
+            self._release(consumer, UNLIMITED)
+        else:
+            self._empty(self.hands[consumer])
 
     def woken(self) -> None:
         """Who was passed over may have something now."""
@@ -324,6 +331,8 @@ class GroupAssigner(Distribution):
             self._collect(hand, most, max_bytes, deliveries)
         hand.is_hungry = not deliveries
         if not deliveries:
+            if not any(own.direct or own.has_supply or own.is_loading for own in hand.lists):
+                self.groups.deal_again(consumer)
             hand.stock.is_hungry(consumer)
             return deliveries
         hand.stock.is_fed(consumer)
@@ -582,20 +591,20 @@ class GroupAssigner(Distribution):
 
     def _neediest(self, hand: AssignedMessages) -> Taker:
         """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
-        best, fewest = hand.owner, len(self.groups.owned(hand.owner))
+        best, fewest = hand.owner, self.groups.owned(hand.owner)
         for other in hand.stock.consumers:
             if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
-                count = len(self.groups.owned(other))
+                count = self.groups.owned(other)
                 if count < fewest and credit(self.queue, other) > 0:
                     best, fewest = other, count
         return best
 
     def _level(self, hand: AssignedMessages) -> bool:
         """It has nothing to do: where others own more than their part, what they can give is free again."""
-        if not self.groups.has_owners:
+        if not self.queue.rebalances_groups or not self.groups.has_owners:
             return False
         consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
-        counts = {other: len(self.groups.owned(other)) for other in consumers}
+        counts = {other: self.groups.owned(other) for other in consumers}
         part = -(-sum(counts.values()) // max(len(consumers), 1))
         if len(counts) < 2 or counts.get(hand.owner, 0) >= sum(counts.values()) // len(counts):
             return False
@@ -605,9 +614,8 @@ class GroupAssigner(Distribution):
     def _release(self, consumer: Taker, most: int) -> bool:
         """Let it own fewer groups, up to `most`, none of which it holds a message of; whether there was one."""
         hand = self.hands[consumer]
-        owned = self.groups.owned(consumer)
-        in_use = self._in_use(consumer) if owned else set()
-        idle = [bucket for bucket in owned if bucket not in in_use][:most]
+        in_use = self._in_use(consumer)
+        idle = [bucket for bucket in self.groups.buckets(consumer) if bucket not in in_use][:most]
         if not idle and (most < UNLIMITED or not any(own.direct or own.has_supply for own in hand.lists)):
             return False
         if idle:

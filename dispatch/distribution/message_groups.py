@@ -1,14 +1,16 @@
 """Groups: who owns which groups of messages in one queue, and which of them wait for a message put off.
 
 A group is owned by way of its bucket, so a million groups take no more room
-than a few thousand. What waits, waits by its group's own name: a message that
-comes back later holds up nobody but those behind it in the same group.
+than a few thousand: 32 KiB for the owners, and 250 bytes for each bucket of
+which something was dealt to a hand that has not been empty since. What waits,
+waits by its group's own name: a message that comes back later holds up nobody
+but those behind it in the same group.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, cast
 
 from ...store.sequence_set import SequenceSet
@@ -55,10 +57,12 @@ class Groups:
     """The state lock guards it."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, Taker] = {}
-        self._buckets: dict[Taker, set[int]] = {}
-        self._dealt: dict[int, dict[int, tuple[int, int, int]]] = {}
-        """By bucket that is owned and priority: the last place that was dealt to its owner's hand, as it is now."""
+        self._owners: list[Taker | None] = []
+        """By bucket; nothing while nobody owns any."""
+        self._owned: dict[Taker, int] = {}
+        """How many buckets each owner has."""
+        self._dealt: dict[Taker, dict[tuple[int, int], tuple[int, int, int]]] = {}
+        """Of each owner, by bucket and priority: the last place that was dealt to its hand, as it is now."""
         self.delayed: dict[tuple[LaneState, int], str] = {}
         """The group of each message that comes back later."""
         self._halts: dict[tuple[str, int], _Halt] = {}
@@ -67,55 +71,65 @@ class Groups:
     # ------------------------------------------------------------------ owners
 
     def owner(self, group: str) -> Taker | None:
-        return self._owners.get(bucket_of(group))
+        return self._owners[bucket_of(group)] if self._owners else None
 
     @property
     def has_owners(self) -> bool:
-        return bool(self._owners)
+        return bool(self._owned)
 
     def owners(self) -> Collection[Taker]:
         """Who owns something."""
-        return self._buckets.keys()
+        return self._owned.keys()
 
     def give(self, group: str, consumer: Taker) -> None:
         """Nobody owned it so far."""
-        bucket = bucket_of(group)
-        self._owners[bucket] = consumer
-        self._dealt[bucket] = {}
-        self._buckets.setdefault(consumer, set()).add(bucket)
+        if not self._owners:
+            self._owners = [None] * BUCKETS
+        self._owners[bucket_of(group)] = consumer
+        self._owned[consumer] = self.owned(consumer) + 1
 
-    def owned(self, consumer: Taker) -> Collection[int]:
-        """Its buckets."""
-        return self._buckets.get(consumer, ())
+    def owned(self, consumer: Taker) -> int:
+        """How many buckets are its own."""
+        return self._owned.get(consumer, 0)
 
-    def release(self, consumer: Taker, buckets: Iterable[int]) -> None:
-        """Nobody owns these from now on."""
-        own = self._buckets[consumer]
+    def buckets(self, consumer: Taker) -> list[int]:
+        """Its own. O(BUCKETS)."""
+        return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
+
+    def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
+        """Nobody owns these from now on. Requires: `deal_again` follows."""
         for bucket in buckets:
-            del self._owners[bucket], self._dealt[bucket]
-            own.remove(bucket)
-        if not own:
-            del self._buckets[consumer]
+            self._owners[bucket] = None
+        self._owned[consumer] -= len(buckets)
+        if not self._owned[consumer]:
+            del self._owned[consumer]
+        if not self._owned:
+            self._owners = []
 
     def dealt(self, area: LaneState, sequence: int, group: str) -> None:
         """It goes to the hand of its owner, and with it all of the group that the stock had before it."""
-        places = self._dealt[bucket_of(group)]
+        bucket = bucket_of(group)
+        owner = self._owners[bucket]
+        assert owner is not None
+        places = self._dealt.setdefault(owner, {})
         place = _place(area, sequence)
-        priority = area.lane.priority
-        places[priority] = max(places.get(priority, place), place)
+        key = bucket, area.lane.priority
+        places[key] = max(places.get(key, place), place)
 
     def is_ahead(self, area: LaneState, sequence: int, group: str) -> bool:
         """Whether what is dealt to the hand of its owner has come past it, so that it belongs there too.
 
         If not, earlier ones of the group may be in the stock, and none behind it is in the hand.
         """
-        dealt = self._dealt[bucket_of(group)].get(area.lane.priority)
+        bucket = bucket_of(group)
+        owner = self._owners[bucket]
+        places = self._dealt.get(owner) if owner is not None else None
+        dealt = places.get((bucket, area.lane.priority)) if places is not None else None
         return dealt is not None and _place(area, sequence) <= dealt
 
     def deal_again(self, consumer: Taker) -> None:
-        """What was in its hand is in the stock again."""
-        for bucket in self.owned(consumer):
-            self._dealt[bucket].clear()
+        """Its hand is empty: what was there is in the stock again, or taken."""
+        self._dealt.pop(consumer, None)
 
     # ------------------------------------------------------------------ what waits
 

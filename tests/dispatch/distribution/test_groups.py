@@ -180,11 +180,59 @@ def test_a_million_groups_take_no_more_than_the_buckets(queue: Queue) -> None:
             consumer.ack(consumer.take(256))
         dealer = queue._area.dealer
         assert isinstance(dealer, GroupAssigner)
-        assert len(dealer.groups.owned(consumer)) <= BUCKETS
-        assert not dealer._known and not dealer.groups.delayed
+        assert dealer.groups.owned(consumer) <= BUCKETS
+        assert consumer.take() == []
+        assert not dealer._known and not dealer.groups.delayed and not dealer.groups._dealt
+    assert not dealer.groups._owners
 
 
-def test_an_idle_consumer_gets_its_part_of_the_groups(queue: Queue) -> None:
+def rebalancing() -> SimulatedBay:
+    return SimulatedBay(policies={">": DestinationPolicy(group_rebalance=True)})
+
+
+def test_a_group_stays_with_its_consumer_until_that_closes_though_others_are_idle(queue: Queue) -> None:
+    names = [f"customer {number}" for number in range(100)]
+    consumers = [queue.subscribe(prefetch=20) for _ in range(3)]
+    owners: dict[str | None, Consumer] = {}
+    for turn in range(60):
+        queue.send_many(Message(b"x", group=name) for name in names)
+        for number in range(3):
+            consumer = consumers[(turn + number) % 3]
+            while taken := consumer.take(20 + turn % 7):
+                consumer.ack(taken)
+                assert all(owners.setdefault(delivery.group, consumer) is consumer for delivery in taken)
+    first, *others = consumers
+    given_up = {group for group, owner in owners.items() if owner is first}
+    first.close()
+    queue.send_many(Message(b"x", group=name) for name in names)
+    after: dict[str | None, Consumer] = {}
+    for consumer in others:
+        while taken := consumer.take(20):
+            consumer.ack(taken)
+            after |= dict.fromkeys((delivery.group for delivery in taken), consumer)
+    assert given_up and set(after) == set(names)
+    assert all(owners[group] is consumer for group, consumer in after.items() if group not in given_up)
+
+
+def test_what_is_in_no_group_is_not_kept_by_a_slow_owner(bay: SimulatedBay, queue: Queue) -> None:
+    a, b = queue.subscribe(), queue.subscribe()
+    send(queue, "g1")
+    a.ack(a.take())
+    for body in (b"1", b"2", b"3"):
+        queue.send(body * 100)
+    send(queue, "g2")
+    assert len(a.take(3, max_bytes=150)) == 1
+    for _ in range(40):
+        bay.clock.advance(1.0)
+        bay.step()
+    assert a.is_slow
+    assert bodies(b.take(10)) == [b"2" * 100, b"3" * 100]
+    assert bodies(a.take(10)) == [b"g2"]
+    bay.check()
+
+
+def test_an_idle_consumer_gets_its_part_of_the_groups_where_the_policy_says_so() -> None:
+    queue = rebalancing().queue()
     names = [f"customer {number}" for number in range(100)]
     a, b = queue.subscribe(), queue.subscribe()
     queue.send_many(Message(b"x", group=name) for name in names)
@@ -197,7 +245,8 @@ def test_an_idle_consumer_gets_its_part_of_the_groups(queue: Queue) -> None:
     assert 25 <= len(of_b) <= 75
 
 
-def test_a_group_in_the_hands_of_its_owner_is_not_levelled_away(queue: Queue) -> None:
+def test_a_group_in_the_hands_of_its_owner_is_not_levelled_away() -> None:
+    queue = rebalancing().queue()
     names = [f"customer {number}" for number in range(100)]
     a, b = queue.subscribe(), queue.subscribe()
     queue.send_many(Message(b"x", group=name) for name in names)
@@ -327,8 +376,10 @@ def test_a_message_too_large_for_ram_keeps_its_group(bay: SimulatedBay) -> None:
 class Watch:
     """Says whether what is handed out is in order, and in one hand."""
 
-    def __init__(self, queue: Queue) -> None:
+    def __init__(self, queue: Queue, rebalances: bool) -> None:
         self.queue = queue
+        self.rebalances = rebalances
+        self.owners: dict[str | None, Consumer] = {}
         self.pending: dict[str, dict[int, Consumer | None]] = {}
         """Of each group: number -> who holds it."""
         self.halves: list[int] = []
@@ -370,6 +421,10 @@ class Watch:
             }
             assert held <= {consumer, None}
             group[number] = consumer
+            assert self.rebalances or self.owners.setdefault(delivery.group, consumer) is consumer
+
+    def closed(self, consumer: Consumer) -> None:
+        self.owners = {group: owner for group, owner in self.owners.items() if owner is not consumer}
 
     def settled(self, delivery: Delivery, *, is_gone: bool) -> None:
         group, number = self.pending[self.key(delivery)], delivery.headers["number"]
@@ -380,12 +435,14 @@ class Watch:
             group[number] = None
 
 
+@pytest.mark.parametrize("rebalances", [False, True])
 @pytest.mark.parametrize("seed", [*range(8), 9, 10, 110, 145, 300])
-def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None:
+def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int, rebalances: bool) -> None:
     random = Random(seed)
-    bay = SimulatedBay(seed, policies={">": DestinationPolicy(max_attempts=None)})
+    policy = DestinationPolicy(max_attempts=None, group_rebalance=rebalances, slow_consumer_seconds=5)
+    bay = SimulatedBay(seed, policies={">": policy})
     queue = bay.queue()
-    watch = Watch(queue)
+    watch = Watch(queue, rebalances)
     held: dict[Consumer, list[Delivery]] = {}
     halves = (None,) if seed % 3 else (None, 0, 1)
     priorities = (4,) if seed % 2 else (2, 7)
@@ -405,6 +462,7 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
             for delivery in held.pop(consumer):
                 watch.settled(delivery, is_gone=False)
             consumer.close()
+            watch.closed(consumer)
         elif held and step < 75:
             consumer = random.choice(list(held))
             deliveries = consumer.take(random.randrange(1, 9))
@@ -426,6 +484,7 @@ def test_whatever_happens_a_group_is_in_order_and_in_one_hand(seed: int) -> None
         bay.check()
     for consumer in held:
         consumer.close()
+        watch.closed(consumer)
     bay.clock.advance(5.0)
     for group in watch.pending.values():
         for number in group:
