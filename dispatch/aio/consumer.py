@@ -18,6 +18,7 @@ from ..config.checks import check_bounds
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search
 from ..core.model import ConsumerGroup, Delivery
 from .loop import LoopConfirmer
+from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
 from .wakeups import FairWaiters, LoopWaker
 
@@ -418,3 +419,4 @@ class LoopContext:
         self.confirmer = confirmer
         self.bell = bell
         self.lines = WaitingLines()
+        self.order = SendOrder()

@@ -53,6 +53,11 @@ class AsyncLimitedSender(AsyncSender):
         message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
         sizes = (self._size(message),)
         deadline = deadline_after(timeout, self._engine.monitor.monotonic())
+        if self._order.is_held(self._sender._area):
+            ids: list[str] = []
+            async with self._turn(deadline):
+                await self._send_part([message], ids, transaction, deadline)
+            return ids[0]
         if message_id is not None and not self._fresh((message,), transaction):
             self._caller.confirm(self._engine.publisher.position())
             if self._caller.owed:
@@ -86,6 +91,8 @@ class AsyncLimitedSender(AsyncSender):
             own_id = await self._in_line(full, persistent, sizes, lambda: self._admitted_again(sizes, send), deadline)
         if self._caller.owed:
             await self._caller.confirmed()
+        elif self._caller.ends_turn():
+            await asyncio.sleep(0)
         return own_id
 
     async def _send_part(
@@ -172,8 +179,6 @@ class AsyncLimitedSender(AsyncSender):
     async def _room(self, sizes: Sequence[int], deadline: float | None, transaction: AsyncTransaction | None) -> int:
         """Reserve as many of these messages as there is room for, at least one; how many. As Admission.admit."""
         engine, admission = self._engine, self._admission
-        if self._caller.ends_turn():
-            await asyncio.sleep(0)
         if admission.drops and transaction is None:
             return admission.admit_or_drop(sizes, self._sender.gate.drop_oldest)
         admitted = admission.admit_now(sizes, deadline)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -39,6 +40,7 @@ class AsyncSender:
         self._caller = caller
         self._engine = caller.engine
         self._sender = sender
+        self._order = context.order
 
     @property
     def name(self) -> str:
@@ -67,29 +69,32 @@ class AsyncSender:
         """
         engine = self._engine
         deadline = deadline_after(timeout, engine.monitor.monotonic()) if timeout is not None else None
-        if self._caller.ends_turn():
-            await asyncio.sleep(0)
-
-        try:
-            own_id = self._sender.send(
-                body,
-                headers=headers,
-                priority=priority,
-                message_id=message_id,
-                transaction=inner_transaction(transaction),
-                persistent=persistent,
-                group=group,
-                expires_in=expires_in,
-                delay=delay,
-                producer=producer,
-            )
-        except StoreFull:
+        own_id: str | None = None
+        if not self._order.is_held(self._sender._area):
+            with suppress(StoreFull):
+                own_id = self._sender.send(
+                    body,
+                    headers=headers,
+                    priority=priority,
+                    message_id=message_id,
+                    transaction=inner_transaction(transaction),
+                    persistent=persistent,
+                    group=group,
+                    expires_in=expires_in,
+                    delay=delay,
+                    producer=producer,
+                )
+        if own_id is None:
             ids: list[str] = []
             message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            await self._send_part([message], ids, transaction, deadline)
+            async with self._turn(deadline):
+                await self._send_part([message], ids, transaction, deadline)
             return ids[0]
+        # Only behind the write: what is called after it must not be stored before it.
         if self._caller.owed:
             await self._caller.confirmed()
+        elif self._caller.ends_turn():
+            await asyncio.sleep(0)
         return own_id
 
     async def send_many(
@@ -111,11 +116,18 @@ class AsyncSender:
         if transaction is not None:
             self._sender._checked(inner_transaction(transaction))
         ids: list[str] = []
-        for part in _parts(messages):
-            if ids or self._caller.ends_turn():
-                await asyncio.sleep(0)
-            await self._send_part(part, ids, transaction, deadline)
+        async with self._turn(deadline):
+            for part in _parts(messages):
+                if ids:
+                    await asyncio.sleep(0)
+                await self._send_part(part, ids, transaction, deadline)
+        if self._caller.ends_turn():
+            await asyncio.sleep(0)
         return ids
+
+    def _turn(self, deadline: float | None) -> AbstractAsyncContextManager[None]:
+        timeout = None if deadline is None else deadline - self._engine.monitor.monotonic()
+        return self._order.turn(self._sender._area, timeout)
 
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
