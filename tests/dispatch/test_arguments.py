@@ -338,5 +338,5 @@ def _kind(door: str) -> str:
     return "Topic" if door.endswith("topic") else "Queue" if door == "limited" else door.capitalize()
 
 
-INTERNAL = {"look", "take_direct", "become_ready", "move_to", "add", "keep_room", "hold", "holds", "concerns"}
+INTERNAL = {"look", "take_direct", "become_ready", "move_to", "add", "keep_room", "hold", "holds", "concerns", "end"}
 """What only the dispatch calls, of consumers and transactions."""
