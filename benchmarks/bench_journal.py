@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from forebay.store.disk.disk import OsDisk
 from forebay.store.disk.layout import JOURNAL
 from forebay.store.format.record import STATE
 from forebay.store.journal.journal import Journal
+from forebay.store.locks import OwnedLock
 
 RECORDS = 2000
 SLICES = 40
@@ -31,7 +31,7 @@ class Journals:
         self._data_log += 1
         journal = Journal(
             self._disk,
-            threading.Lock(),
+            OwnedLock(),
             bytes(16),
             max_file_bytes=32 << 20,
             clock_ms=lambda: 0,

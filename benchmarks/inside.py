@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+from forebay.store.locks import OwnedLock
 
 from ..dispatch.core.lists import TargetArea
 from ..dispatch.forebay import Forebay
 from ..store.message_store import MessageStore
 
 
-def lock_of(bay: Forebay) -> threading.Lock:
+def lock_of(bay: Forebay) -> OwnedLock:
     return bay._engine.monitor.lock
 
 

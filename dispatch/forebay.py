@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..cache.process.guard import MemoryGuard
@@ -10,6 +11,8 @@ from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
 from ..store.errors import StoreFailed
+from ..store.late_log import emit_late
+from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory import MemoryMetadataStore
 from ..store.metadata.sqlite import SqliteMetadataStore
@@ -37,6 +40,7 @@ class Forebay:
     def __init__(self, engine: Engine, lock: DirectoryLock | None) -> None:
         self._engine = engine
         self._lock = lock
+        self._closing = OwnedLock()
 
     @property
     def settings(self) -> Settings:
@@ -128,14 +132,27 @@ class Forebay:
     def close(self, timeout: float | None = None) -> None:
         """Stop, write a checkpoint, leave the mark of a clean shutdown, let the directory go. Twice is once.
 
-        timeout: seconds to wait for each background thread; None: until it is done.
+        timeout: seconds to wait for each background thread; None: until it is done. Interrupted (Ctrl-C) it may be
+        called again and does the rest; until then the directory is held. From a signal handler or finalizer inside a
+        call of the store it is done when that call has ended.
         """
         check_bounds(timeout, None)
-        try:
-            self._engine.close(timeout)
-        finally:
-            if self._lock is not None:
-                self._lock.release()
+        if holds_one():
+            self._engine.monitor.call_later(partial(self.close, timeout))
+            return
+        with self._closing:
+            try:
+                self._engine.close(timeout)
+            except Exception:
+                self._let_go()
+                raise
+            self._let_go()
+        emit_late()
+
+    def _let_go(self) -> None:
+        """Let the directory go, as the last thing of all: nothing of this store runs any more."""
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Forebay:
         return self

@@ -13,6 +13,7 @@
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
+      ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
       └─ Closed               the object was closed
 
 Numbers are attributes, the text says what to do, and no text ever holds a
@@ -188,6 +189,22 @@ class SubscriptionInUse(ForebayError):
         super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: close that one first")
         self.topic = topic
         self.name = name
+
+
+class NestedCall(ForebayError):
+    """A signal handler, a finalizer or a trace function called the store from inside a call of the same thread.
+
+    The call would have waited for its own thread for ever. It was not done;
+    where it had written already, only its confirmation is missing. Set an
+    event and call from the thread's own code. `close` of a store or a consumer
+    is never refused: it is done as soon as the thread has left.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a signal handler or finalizer called the store from inside a call of the same thread, which would wait "
+            "for itself: set an event there, and call from the thread's own code"
+        )
 
 
 class Closed(ForebayError):

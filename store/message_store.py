@@ -7,8 +7,6 @@ crash leaves what recovery/recovery.py describes.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +64,8 @@ from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
+from .late_log import LateLogger, emit_late
+from .locks import OwnedLock
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
@@ -80,7 +80,7 @@ from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
 from .transactions import Branches, Transactions
 
-logger = logging.getLogger("forebay.store")
+logger = LateLogger("forebay.store")
 
 STORE_ID_BYTES: Final = 16
 SWEEP_BLOCKS: Final = 64
@@ -128,7 +128,7 @@ class MessageStore:
         options: StoreOptions,
         clock: Clock,
         *,
-        state_lock: threading.Lock,
+        state_lock: OwnedLock,
         account: Account,
         relocation_account: Account | None = None,
         attempts_account: Account | None = None,
@@ -149,7 +149,7 @@ class MessageStore:
         self._options = options
         self._clock = clock
         self._max_checkpoint_adds = options.max_checkpoint_adds
-        self.checkpoint_lock = threading.Lock()
+        self.checkpoint_lock = OwnedLock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
@@ -717,6 +717,12 @@ class MessageStore:
 
         Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
         """
+        try:
+            return self._cleaned_up()
+        finally:
+            emit_late()
+
+    def _cleaned_up(self) -> CleanupReport:
         report = self.delete_unneeded()
         appended_bytes = self.relocation.appended_bytes
         relocated_messages = self.relocation.run(self.checkpoint)

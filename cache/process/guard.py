@@ -9,12 +9,13 @@ statistics. It limits nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-logger = logging.getLogger("forebay.cache.memory")
+from ...store.late_log import LateLogger
+
+logger = LateLogger("forebay.cache.memory")
 
 LOOK_SECONDS: Final = 10.0
 LOG_SECONDS: Final = 600.0

@@ -9,13 +9,13 @@ that they had, and new messages are refused. A crash takes all of it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from ...store.disk.disk import Disk
 from ...store.errors import Closed, SpillFailed, StoreFull
 from ...store.journal.reading import StoredMessage
+from ...store.late_log import LateLogger
 from ...store.tmp.file import SpilledMessage, TmpRegion, read_regions
 from ...store.tmp.non_persistent_lane import NonPersistentDueTimes, NonPersistentLane
 from ...store.tmp.storage import TmpStorage, TmpStorageStatistics
@@ -26,7 +26,7 @@ from ..shares import Shares
 from .account import ArrivalAccount, SpillAccount
 from .buffer import FREEING_BYTES, SpillBuffer
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 COMPACTIONS: Final = 16
 """Steps of rewriting, 256 KiB each, before others get the state lock."""

@@ -15,7 +15,6 @@ delivery does.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -29,6 +28,7 @@ from ...store.errors import ArgumentError
 from ...store.format.properties import decode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import Region, StoredMessage
+from ...store.late_log import LateLogger
 from ...store.message import Message
 from ...store.numbering import BLOCK_MESSAGES, BLOCK_SHIFT, NOWHERE
 from ...store.sequence_set import SequenceSet
@@ -37,7 +37,7 @@ from ..core.model import ConsumerGroup, LaneState, NonPersistentLaneState, Queue
 from ..core.monitor import Monitor
 from ..selectors.selector import Selector
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 FIND_MESSAGES_MAX: Final = 10_000
 """So many messages are looked at for an id that the store did not generate: of 1 KiB each, some 30 ms."""
@@ -276,7 +276,7 @@ class Browsers:
         """The collector may end a walk that was given up, and this thread may hold the lock: never wait for it here."""
         self._given_back.append(charge)
         lock = self._monitor.lock
-        if lock.acquire(blocking=False):
+        if lock.try_acquire():
             try:
                 self.settle()
             finally:

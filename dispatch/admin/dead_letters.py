@@ -9,7 +9,6 @@ handed it. Where the disk takes no more, it waits and is tried again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
@@ -21,6 +20,7 @@ from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane
 from ...store.index.topic_lane import SubscriptionLane
 from ...store.journal.reading import StoredMessage
+from ...store.late_log import LateLogger
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
@@ -40,7 +40,7 @@ from ..topics.state import SubscriptionState
 from .browse import Browsers
 from .move import BATCH_BLOCKS, Mover
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 BATCH_MESSAGES: Final = 256
 STEPS: Final = 16

@@ -6,7 +6,6 @@ takes a run. What a policy wants to keep goes to the dead-letter queue.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from ...store.errors import Closed, ForebayError, StoreFailed
 from ...store.format.times import EXPIRY
 from ...store.index.topic_lane import SubscriptionLane
+from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
@@ -26,7 +26,7 @@ from ..topics.state import TopicState
 from .browse import Browsers
 from .dead_letters import DeadLetterMover
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 SWEEP_BLOCKS: Final = 64
 """Blocks of a lane that are swept before the state lock is let go."""

@@ -9,8 +9,6 @@ the depth itself is the store's.
 
 from __future__ import annotations
 
-import logging
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,6 +18,8 @@ from sys import maxsize
 from typing import ClassVar, Final, Protocol
 
 from ...store.errors import Closed, MessageTooLarge, StoreFull
+from ...store.late_log import LateLogger
+from ...store.locks import OwnedLock, condition_of
 from ..config.policy import DestinationPolicy
 
 LOOK_AGAIN_SECONDS: Final = 0.5
@@ -27,7 +27,7 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 WARN_SECONDS: Final = 10.0
 """A sender that waits is logged after so long, and again whenever it has waited twice as long."""
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 
 class LimitedDestination(ABC):
@@ -82,7 +82,7 @@ class DestinationLimits:
     """The limits of one queue. The state lock guards it."""
 
     def __init__(
-        self, area: LimitedDestination, policy: DestinationPolicy, lock: threading.Lock, monotonic: Callable[[], float]
+        self, area: LimitedDestination, policy: DestinationPolicy, lock: OwnedLock, monotonic: Callable[[], float]
     ) -> None:
         self._area = area
         self._policy = policy
@@ -200,7 +200,7 @@ class DestinationLimits:
 
     def _wait(self, sizes: Sequence[int], deadline: float | None) -> int:
         """REQUIRES: the lock."""
-        woken = threading.Condition(self._lock)
+        woken = condition_of(self._lock)
         sender = self.line_up(sizes, woken, deadline)
         try:
             while wait_seconds := self.look(sender):

@@ -7,18 +7,18 @@ stored nothing of what it waits for; a crash or a cancellation leaves nothing.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...store.errors import Closed, StoreFull
+from ...store.late_log import LateLogger
+from ...store.locks import OwnedLock
 from ..config.policies import Policies
 from .limits import LOOK_AGAIN_SECONDS, WARN_SECONDS, LimitedDestination, Wakeable
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 _FOREVER: Final = float("inf")
 
@@ -42,7 +42,7 @@ class Waiting:
 class SpaceLine:
     """The state lock guards it."""
 
-    def __init__(self, lock: threading.Lock, monotonic: Callable[[], float], policies: Policies) -> None:
+    def __init__(self, lock: OwnedLock, monotonic: Callable[[], float], policies: Policies) -> None:
         self._policies = policies
         self._lock = lock
         self._monotonic = monotonic

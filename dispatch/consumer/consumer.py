@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
+from ...store.late_log import LateLogger
+from ...store.locks import condition_of
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
@@ -23,7 +23,7 @@ from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
 
@@ -95,7 +95,7 @@ class Consumer(Taker):
         self._waits_for_credit = False
         self._is_held_up = False
         """It gets nothing, whatever is there."""
-        self._credited = threading.Condition(makers.monitor.lock)
+        self._credited = condition_of(makers.monitor.lock)
         """Apart from the consumer group's: who has no credit must not swallow what is meant for who has."""
         self._collect_one = self._targets.collect_one
         self._collect = self._targets.collect
@@ -500,7 +500,13 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ the rest
 
     def close(self) -> None:
-        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
+        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
+
+        From a signal handler or finalizer inside a call of the store it is done when that call has ended.
+        """
+        if self.monitor.lock.is_owned():
+            self.monitor.call_later(self.close)
+            return
         with self.monitor.lock:
             if not self._is_closed:
                 self._close(self._held())

@@ -8,14 +8,14 @@ has not taken others may have, but for what belongs to groups that it keeps.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from functools import partial
 
+from ...store.late_log import LateLogger
 from ..core.lists import TargetArea
 from ..core.model import Taker
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 
 def notice(targets: TargetArea, consumers: Iterable[Taker], now: float) -> int:

@@ -17,7 +17,6 @@ state lock guards all of them. Nothing here survives the process.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -40,6 +39,7 @@ from ...store.format.times import Times, times_of
 from ...store.index.lane import DeletedLane, Lane
 from ...store.index.pending_lane import JournaledLane, PendingLane
 from ...store.journal.reading import Region, StoredMessage
+from ...store.locks import OwnedLock, condition_of
 from ...store.message import HeaderValue
 from ...store.message_store import MessageStore
 from ...store.numbering import NOWHERE, PRIORITIES
@@ -179,11 +179,11 @@ class ConsumerGroup:
     notes_groups: ClassVar[bool] = False
     """A load tells it the groups of messages that are too large for RAM."""
 
-    def __init__(self, selector: Selector | None, state_lock: threading.Lock) -> None:
+    def __init__(self, selector: Selector | None, state_lock: OwnedLock) -> None:
         self.selector = selector
         self.consumers: dict[Taker, None] = {}
         self.lists: list[TargetList] = []
-        self.arrived = threading.Condition(state_lock)
+        self.arrived = condition_of(state_lock)
         self.waiting = 0
         """Threads that wait in take for something to arrive."""
         self.is_armed = False

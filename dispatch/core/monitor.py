@@ -8,37 +8,55 @@ Nothing here survives the process.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections import deque
 from collections.abc import Callable
 
 from ...store.clock import Clock
 from ...store.errors import Closed
+from ...store.late_log import LateLogger, emit_late
+from ...store.locks import OwnedLock, holds_one
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 
 class Monitor:
     """One for each open directory."""
 
     def __init__(self, clock: Clock) -> None:
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
+        self.lock.on_late = self._poke
         self.clock_ms = clock.time_ms
         self.monotonic = clock.monotonic
         self.is_closed = False
         self.deferred: list[Callable[[], None]] = []
         """Callbacks to call as soon as the lock is free."""
+        self.put_off: deque[Callable[[], object]] = deque()
+        """Calls that came from inside a call of the same thread: they are made as soon as it has left."""
 
     def raise_if_closed(self) -> None:
         """Raise Closed once the store is closed. The lock may be free."""
         if self.is_closed:
             raise Closed("the store")
 
+    def call_later(self, call: Callable[[], object]) -> None:
+        """Make the call when this thread, which is inside a section of the store, has left it: at the end of the call
+        that it is in, or by the background within a second. Takes no lock.
+        """
+        self.put_off.append(call)
+        self._poke()
+
+    def _poke(self) -> None:
+        """Have whoever leaves the lock call run_deferred."""
+        self.deferred.append(_nothing)
+
     def run_deferred(self) -> None:
         """Call the callbacks that are due. One that raises is logged and hurts no other. Requires: no lock."""
         with self.lock:
-            due, self.deferred = deque(self.deferred), []
+            due: deque[Callable[[], object]] = deque(self.deferred)
+            self.deferred = []
+        emit_late()
+        if self.put_off and not holds_one():
+            due += [self.put_off.popleft() for _ in range(len(self.put_off))]
         try:
             while due:
                 try:
@@ -46,8 +64,12 @@ class Monitor:
                 except Closed:
                     pass  # an on_ready callback that takes has found out what it was called for
                 except Exception:
-                    logger.exception("an on_ready callback raised")
+                    logger.exception("a callback raised")
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call
-                with self.lock:
-                    self.deferred[:0] = due
+                self.put_off.extend(due)
+                self._poke()
+
+
+def _nothing() -> None:
+    """Stand in for a callback."""

@@ -7,17 +7,17 @@ tells its callers itself.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
 from ...store.errors import ForebayError, StoreFailed
+from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..core.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
 from .duties import Duty, FailingDuty
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 
 class Wakeups:
@@ -119,7 +119,7 @@ class Background:
             wanted.clear()
             if not self._is_stopping:
                 self._guarded(self._maintain)
-                if monitor.deferred:
+                if monitor.deferred or monitor.put_off:
                     monitor.run_deferred()
 
     def _guarded(self, work: Callable[[], int]) -> int:

@@ -7,14 +7,14 @@ can be seen in the statistics.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from ...store.errors import ForebayError, StoreFailed
+from ...store.late_log import LateLogger, emit_late
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 PAUSE_SECONDS_MAX: Final = 10.0
@@ -66,6 +66,8 @@ class Duty:
         except Exception as error:
             self._fail(error, now, time_ms)
             return 0
+        finally:
+            emit_late()
         if self.failing is not None:
             logger.info("background work: %s is done again after %d tries in vain", self.name, self.failing.tries)
             self.failing = None

@@ -89,6 +89,7 @@ class Engine:
         trace: an empty file to record in. guard: watches the memory of the process.
         """
         self.monitor = Monitor(clock)
+        self._is_ended = False
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups()
         shares = shares_of(settings)
@@ -412,13 +413,14 @@ class Engine:
         return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once."""
+        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on."""
         monitor = self.monitor
+        if self._is_ended:
+            return
         with monitor.lock:
-            if monitor.is_closed:
-                return
-            monitor.is_closed = True
-            monitor.deferred.clear()
+            if not monitor.is_closed:
+                monitor.is_closed = True
+                monitor.deferred.clear()
             self.transactions.close()
             self.overflow.close()
             for queue in [*self.destinations.queues.values(), *self.topics.online()]:
@@ -432,6 +434,7 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.close()
             self.store.close()
+            self._is_ended = True
         finally:
             monitor.run_deferred()
 
@@ -440,7 +443,7 @@ class Engine:
         made_anew = getattr(self.monitor.lock, "_at_fork_reinit", None)
         if made_anew is not None:  # what stands in the place of threading may have none, and others must die too
             made_anew()
-        self.monitor.is_closed = True
+        self.monitor.is_closed = self._is_ended = True
         self.background.forget()
         self.store.journal.stop()
         for consumer in self.all_consumers():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard
 from ...cache.spill.overflow import Overflow
+from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
@@ -26,7 +26,7 @@ from .background import Wakeups
 from .duties import Duty, FailingDuty
 from .resizing import Resizing
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 RELOCATION_PAUSE_SECONDS: Final = 0.05
 """While something is to be relocated, so often is asked whether the traffic leaves room for it."""

@@ -9,7 +9,6 @@ when it meets a reference before the loader did, which is a miss.
 
 from __future__ import annotations
 
-import logging
 from heapq import nsmallest
 from itertools import chain
 from typing import Final
@@ -19,12 +18,13 @@ from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
+from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MASK, BLOCK_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..core.lists import TargetArea
 from ..core.model import Load, TargetList
 
-logger = logging.getLogger("forebay.dispatch.loader")
+logger = LateLogger("forebay.dispatch.loader")
 
 LOAD_MESSAGES_MAX: Final = 512
 LISTS_MAX: Final = 32

@@ -9,7 +9,6 @@ without it and put in under it again, like those of the eager loader.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,11 +16,12 @@ from typing import Final
 from ...cache.budget import Holder
 from ...cache.charge import charges_bytes, content_charge_bytes
 from ...store.journal.reading import Region, StoredMessage
+from ...store.late_log import LateLogger
 from ...store.numbering import BLOCK_MESSAGES, LANE_MASK, LANE_SHIFT
 from ..core.lists import TargetArea
 from ..core.model import LaneState, QueueArea
 
-logger = logging.getLogger("forebay.dispatch.loader")
+logger = LateLogger("forebay.dispatch.loader")
 
 PLENTY_SHARE: Final = 0.5
 """So much of the cache's share, and of what the fixed parts leave, must be free before it fills again: else it would

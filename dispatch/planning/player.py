@@ -10,7 +10,6 @@ Deterministic: no clock, no disk, no thread.
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
@@ -26,6 +25,7 @@ from ...store.format.trace import ACK, ARRIVE, GONE, LET_GO, LIST, OFFER, TAKE, 
 from ...store.index.delivery_counts import DeliveryCountTable
 from ...store.index.index import Index
 from ...store.journal.reading import REGION_BYTES_MAX, Readable, Region, StoredMessage
+from ...store.locks import OwnedLock
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MASK
 from ...store.sequence_set import SequenceSet
@@ -175,9 +175,7 @@ class PlayedConsumerGroup(ConsumerGroup):
 
     __slots__ = ("taken", "lane")
 
-    def __init__(
-        self, selector: Selector | None, state_lock: threading.Lock, taken: SequenceSet, lane: PlayedLane
-    ) -> None:
+    def __init__(self, selector: Selector | None, state_lock: OwnedLock, taken: SequenceSet, lane: PlayedLane) -> None:
         super().__init__(selector, state_lock)
         self.taken = taken
         self.lane = lane

@@ -10,8 +10,6 @@ block that was written.
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -39,6 +37,8 @@ from ...store.format.trace import (
     TraceHeader,
 )
 from ...store.journal.reading import StoredMessage
+from ...store.late_log import LateLogger
+from ...store.locks import OwnedLock
 from ...store.message_store import MessageStore
 from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
@@ -52,7 +52,7 @@ from ..distribution.grouped import AssignedMessages
 from ..selectors.selector import Selector
 from ..topics.state import SubscriptionState
 
-logger = logging.getLogger("forebay.dispatch.recorder")
+logger = LateLogger("forebay.dispatch.recorder")
 
 TRACE_BYTES_MAX: Final = 1 << 32
 """Recording ends when the file has so many bytes."""
@@ -78,13 +78,13 @@ class Recorder:
     """One recording. Requires: the lock, but for `write` and `close`, which take it themselves."""
 
     def __init__(
-        self, file: File, settings: Settings, state_lock: threading.Lock, wants_writing: Callable[[], None]
+        self, file: File, settings: Settings, state_lock: OwnedLock, wants_writing: Callable[[], None]
     ) -> None:
         """wants_writing: called under the lock when a block is full."""
         """file: new and empty."""
         self._file: File | None = file
         self._lock = state_lock
-        self._writing = threading.Lock()
+        self._writing = OwnedLock()
         self._encoder = Encoder()
         self._blocks: list[bytes] = [header_of(settings).encode()]
         self._written_bytes = 0
@@ -211,7 +211,7 @@ class Recorder:
 
     def _write_here(self) -> None:
         """Write the blocks that maintenance has left waiting too long. Requires: the lock."""
-        if self._writing.acquire(blocking=False):  # a write that is under way has earlier blocks
+        if self._writing.try_acquire():  # a write that is under way has earlier blocks
             try:
                 blocks, self._blocks = self._blocks, []
                 self._append(blocks)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 
 from ...cache.spill.overflow import Overflow
 from ...store.errors import StoreFull
+from ...store.locks import condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import LimitedDestination
 from ..admission.wait_line import SpaceLine
@@ -62,7 +62,7 @@ class Space:
         self._publisher.confirm(
             self._publisher.position()
         )  # who waits may wait for its own messages to be acknowledged
-        woken = threading.Condition(self._monitor.lock)
+        woken = condition_of(self._monitor.lock)
         with self._monitor.lock:
             waiting = line.line_up(area, sizes, full, gives_up_at, woken)
         try:

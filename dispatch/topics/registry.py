@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -11,6 +10,7 @@ from ...cache.spill.overflow import Overflow
 from ...store.errors import SelectorError, SettingsError, SubscriptionInUse
 from ...store.format.state import TOPIC
 from ...store.index.subscriptions import Subscriber
+from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..config.policies import Policies
 from ..consumer.consumer import Consumer, Consumers
@@ -27,7 +27,7 @@ from .eviction import Evictor
 from .state import FanOut, SubscriptionKeeper, SubscriptionState, TopicState, UnrecordedStore, Verdicts
 from .unmatched import UnmatchedSweeper
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 SIEVE_STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""

@@ -8,7 +8,6 @@ moment; the others find theirs in the index when somebody comes.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
@@ -20,6 +19,7 @@ from ...store.index.lane import Lane
 from ...store.index.subscriptions import Subscriber
 from ...store.index.topic_lane import NO_RECORD, SubscriptionLane
 from ...store.journal.reading import Region, StoredMessage
+from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS, MessageStore
 from ...store.numbering import LANE_SHIFT, PRIORITIES, VOLATILE
@@ -88,7 +88,7 @@ class SubscriptionGroup(ConsumerGroup):
 
     __slots__ = ("_verdicts",)
 
-    def __init__(self, selector: Selector | None, state_lock: threading.Lock, verdicts: Verdicts) -> None:
+    def __init__(self, selector: Selector | None, state_lock: OwnedLock, verdicts: Verdicts) -> None:
         super().__init__(selector, state_lock)
         self._verdicts = verdicts
 

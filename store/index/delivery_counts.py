@@ -14,7 +14,6 @@ again.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -22,10 +21,11 @@ from typing import Final
 
 from ..account import Account, Unlimited
 from ..format.state import CountedRun
+from ..late_log import LateLogger
 from ..numbering import LANE_SHIFT, VOLATILE
 from .pending_lane import PendingLane
 
-logger = logging.getLogger("forebay.store")
+logger = LateLogger("forebay.store")
 
 RUNS_MAX: Final = 8192
 """Runs of all lanes together: 192 KiB of RAM, and 144 KiB in each state record."""

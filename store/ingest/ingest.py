@@ -8,8 +8,6 @@ retired; the journal remembers its load id, so that neither a crash before that 
 
 from __future__ import annotations
 
-import logging
-import threading
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +21,8 @@ from ..format.record import IMPORT as IMPORT_KIND
 from ..format.record import IMPORTED, RecordDamaged
 from ..format.state import QUEUE
 from ..index.lane import Lane
+from ..late_log import LateLogger
+from ..locks import OwnedLock
 from ..message_store import MessageStore
 from ..recovery.recovery import RecoveryReport
 from .manifest import (
@@ -37,7 +37,7 @@ from .manifest import (
 )
 from .part import ImportedSlice, PartDamaged, PartFacts, PartReader
 
-logger = logging.getLogger("forebay.store.import")
+logger = LateLogger("forebay.store.import")
 
 _BUSY: Final = "the disk is too full for the index: it goes on at the next open"
 
@@ -51,7 +51,7 @@ class _Waits(Exception):
 
 
 def open_and_ingest(
-    disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
+    disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> RecoveryReport:
     """Open the store, and ingest the sets that wait for it. Errors are those of `MessageStore.open` and
     `ingest_sets`.
@@ -66,7 +66,7 @@ def open_and_ingest(
 
 
 def ingest_sets(
-    disk: Disk, store: MessageStore, state_lock: threading.Lock, account: Account, *, message_bytes_max: int
+    disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
     """Ingest all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
 
@@ -105,7 +105,7 @@ class _Ingestion:
         self,
         disk: Disk,
         store: MessageStore,
-        state_lock: threading.Lock,
+        state_lock: OwnedLock,
         account: Account,
         load_id: str,
         message_bytes_max: int,
@@ -227,7 +227,7 @@ class _Ingestion:
 class _Locked:
     """An account whose owner's lock is taken for each call."""
 
-    def __init__(self, lock: threading.Lock, account: Account) -> None:
+    def __init__(self, lock: OwnedLock, account: Account) -> None:
         self._lock = lock
         self._account = account
 

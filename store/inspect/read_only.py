@@ -7,7 +7,6 @@ would refuse is refused here as well.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -26,6 +25,7 @@ from ..journal.data_log import (
     decode_data_log_header,
     find_records,
 )
+from ..locks import OwnedLock
 from ..maintenance.leases import read_leases
 from ..maintenance.retention import RetentionReasons
 from ..metadata.memory import MemoryMetadataStore
@@ -93,7 +93,7 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
     newest = max(found.sizes, default=0)
     for data_log in found.sizes:
         index.use(data_log)
-    lock, undecided = threading.Lock(), branches.data_logs()
+    lock, undecided = OwnedLock(), branches.data_logs()
     leases = read_leases(disk, now_ms)
     retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)

@@ -11,7 +11,6 @@ Who syncs: the first caller that needs it, for all that have appended by then.
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -40,6 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
+from ..locks import OwnedLock
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -71,7 +71,7 @@ class Journal:
     def __init__(
         self,
         disk: Disk,
-        state_lock: threading.Lock,
+        state_lock: OwnedLock,
         store_id: bytes,
         *,
         max_file_bytes: int,
@@ -86,7 +86,7 @@ class Journal:
         store_limit_bytes: bytes of records above which nothing more is added; what settles something goes on."""
         self._disk = disk
         self._state_lock = state_lock
-        self.sync_lock = threading.Lock()
+        self.sync_lock = OwnedLock()
         self._store_id = store_id
         self._max_file_bytes = max_file_bytes
         self._clock_ms = clock_ms
@@ -639,7 +639,7 @@ class Journal:
             return call()
         except OSError as error:
             # Not waited for: who syncs now may wait for the state lock. It ends with the same.
-            if error.errno not in NO_DESCRIPTOR or not self._unsynced or not self.sync_lock.acquire(blocking=False):
+            if error.errno not in NO_DESCRIPTOR or not self._unsynced or not self.sync_lock.try_acquire():
                 raise
         try:
             for file in self._unsynced:

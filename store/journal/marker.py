@@ -6,15 +6,15 @@ the old one or the new one.
 
 from __future__ import annotations
 
-import logging
 import struct
 import zlib
 from typing import Final, NamedTuple
 
 from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import STATE_DIRECTORY
+from ..late_log import LateLogger
 
-logger = logging.getLogger("forebay.store")
+logger = LateLogger("forebay.store")
 
 _NAME: Final = f"{STATE_DIRECTORY}/mark"
 _NEW_NAME: Final = f"{STATE_DIRECTORY}/mark.new"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +11,8 @@ from ..format.record import DROP
 from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
+from ..late_log import LateLogger
+from ..locks import OwnedLock
 from ..numbering import OFFSET_BITS
 from ..transactions import Branches
 from .archive import Archive
@@ -19,8 +20,8 @@ from .leases import Lease
 from .removable import removable, trace
 from .retention import RetentionReasons
 
-logger = logging.getLogger("forebay.store")
-cleanup_logger = logging.getLogger("forebay.store.cleanup")
+logger = LateLogger("forebay.store")
+cleanup_logger = LateLogger("forebay.store.cleanup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Cleaner:
         branches: Branches,
         archive: Archive | None,
         *,
-        maintenance_lock: threading.Lock,
-        state_lock: threading.Lock,
+        maintenance_lock: OwnedLock,
+        state_lock: OwnedLock,
         replay_position: Callable[[], int],
         is_full: Callable[[], bool],
         retention_reasons: Callable[[], RetentionReasons],

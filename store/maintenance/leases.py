@@ -12,7 +12,6 @@ or the new one.
 
 from __future__ import annotations
 
-import logging
 import re
 import struct
 from contextlib import closing, suppress
@@ -21,8 +20,9 @@ from typing import Final, NamedTuple
 from ..disk.disk import Disk
 from ..errors import SettingsError
 from ..format.record import crc32
+from ..late_log import LateLogger
 
-logger = logging.getLogger("forebay.store")
+logger = LateLogger("forebay.store")
 
 LEASES: Final = "leases"
 LEASES_MAX: Final = 256

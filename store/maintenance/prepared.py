@@ -6,7 +6,6 @@ same branch names the copies in the place of their originals, so a crash leaves 
 
 from __future__ import annotations
 
-import threading
 from typing import Final, NamedTuple
 
 from ..account import Account
@@ -14,6 +13,7 @@ from ..disk.disk import File
 from ..format.branch import Branch, PlacedSlice, branch_bytes
 from ..format.record import HEADER_BYTES, RELOCATED, TIMED, TRANSACTIONAL
 from ..journal.journal import Journal
+from ..locks import OwnedLock
 from ..numbering import OFFSET_BITS
 from ..transactions import Branches, Transactions, read_contents
 from .relocation_scan import BATCH_BYTES
@@ -41,7 +41,7 @@ class PreparedMoving:
         branches: Branches,
         transactions: Transactions,
         journal: Journal,
-        state_lock: threading.Lock,
+        state_lock: OwnedLock,
         account: Account,
     ) -> None:
         """account: pays for slices that are not small."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -46,6 +45,8 @@ from ..index.topic_lane import TopicLane
 from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
+from ..late_log import LateLogger
+from ..locks import OwnedLock
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Branches, Transactions
@@ -56,7 +57,7 @@ from .relocation_scan import BATCH_BYTES, Live, Piece, batches, content_bytes, f
 from .removable import removable
 from .throttle import Throttle
 
-logger = logging.getLogger("forebay.store.cleanup")
+logger = LateLogger("forebay.store.cleanup")
 
 STEP_BYTES: Final = 256 * 1024
 """Bytes of records copied in one step, and a little more."""
@@ -126,8 +127,8 @@ class Relocation:
         branches: Branches,
         transactions: Transactions,
         *,
-        maintenance_lock: threading.Lock,
-        state_lock: threading.Lock,
+        maintenance_lock: OwnedLock,
+        state_lock: OwnedLock,
         account: Account,
         data_log_bytes: int,
         sealed: Callable[[], set[int]],

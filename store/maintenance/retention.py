@@ -7,7 +7,6 @@ No message is read, but for the time at which the first one of each holder was s
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -18,6 +17,7 @@ from ..format.state import QUEUE, Destination
 from ..index.block import Block
 from ..index.index import Index
 from ..journal.reading import Readable
+from ..locks import OwnedLock
 from ..numbering import LANE_SHIFT
 from .leases import Lease
 
@@ -81,7 +81,7 @@ class RetentionReasons:
     def __init__(
         self,
         index: Index,
-        lock: threading.Lock,
+        lock: OwnedLock,
         destinations: Mapping[int, Destination],
         newest: int,
         reader: Callable[[int], tuple[Readable, int]],

@@ -12,7 +12,7 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Sequence
-from threading import Lock
+from threading import RLock
 from typing import Any
 
 from ..format.times import NEVER
@@ -99,8 +99,8 @@ class SqliteMetadataStore:
         self._cache_bytes = cache_bytes
         self._path = os.path.join(directory, _FILES[0])
         # Where both are held, _writing was taken first.
-        self._writing = Lock()
-        self._reading = Lock()
+        self._writing = RLock()  # a signal handler may come back to it between two bytecodes
+        self._reading = RLock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._is_sound = False

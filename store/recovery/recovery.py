@@ -11,7 +11,6 @@ off go to quarantine. Recovering twice gives what recovering once gives.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -41,6 +40,7 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.marker import Marker
+from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
@@ -48,7 +48,7 @@ from .repair import DamagedPlace
 from .replay import Replay
 from .verify import raise_first_damage
 
-logger = logging.getLogger("forebay.store.recovery")
+logger = LateLogger("forebay.store.recovery")
 
 QUARANTINE_FILES_MAX: Final = 16
 """The newest are kept."""

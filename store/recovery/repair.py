@@ -11,7 +11,6 @@ that.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -33,10 +32,11 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.forward_reader import initial_of
+from ..late_log import LateLogger
 from ..numbering import OFFSET_BITS
 from .quarantine import PART_BYTES_MAX, set_aside
 
-logger = logging.getLogger("forebay.store.recovery")
+logger = LateLogger("forebay.store.recovery")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ its last message. Nothing is ever synced, so a crash leaves any part of them, wh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
@@ -18,10 +17,11 @@ from ..disk.layout import TMP_STORAGE, tmp_file_name, tmp_file_number
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import StoreFailed, StoreFull
 from ..journal.reading import Readable, Unopened
+from ..late_log import LateLogger
 from .chunk import TmpFile
 from .file import SpilledMessage, TmpRegion, encode
 
-logger = logging.getLogger("forebay.store.tmp_storage")
+logger = LateLogger("forebay.store.tmp_storage")
 
 FILE_CHARGE_BYTES: Final = 500
 """Memory of what is known of a file, and its open handle."""

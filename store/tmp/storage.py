@@ -12,7 +12,6 @@ stored once and goes when the last of them has removed it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,13 +23,14 @@ from ..disk.disk import NO_SPACE, Disk
 from ..disk.layout import TMP_STORAGE
 from ..errors import Closed, ForebayError, SpillFailed, StoreFull
 from ..journal.reading import REGION_BYTES_MAX
+from ..late_log import LateLogger
 from .chunk import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, SEQUENCE_SPREAD_MAX, Chunk, Share, TmpFile
 from .file import SpilledMessage, message_bytes, read_regions
 from .files import BATCH_BYTES_MAX, Batch, TmpFiles
 from .holdings import TmpOwner
 from .plan import Planning, TmpPlan
 
-logger = logging.getLogger("forebay.store.tmp_storage")
+logger = LateLogger("forebay.store.tmp_storage")
 
 PLACE_CHARGE_BYTES: Final = 13
 CHUNK_CHARGE_BYTES: Final = 720

@@ -278,7 +278,7 @@ def test_tree_of_errors_is_whole() -> None:
 
 def test_loggers_named_are_those_there_are() -> None:
     sources = "".join((ROOT / name).read_text(encoding="utf-8") for name in source_files("store", "cache", "dispatch"))
-    loggers = set(re.findall(r'getLogger\("(.+?)"\)', sources))
+    loggers = set(re.findall(r'LateLogger\("(.+?)"\)', sources))
     named = [cell for row in rows(section(TEXTS["docs/guide/diagnostics.md"], "Logs")) for cell in row[:1]]
     assert {name.strip("`") for name in named} == loggers
 

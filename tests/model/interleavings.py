@@ -27,6 +27,7 @@ from typing import Any
 from manual_clock import ManualClock
 
 import forebay
+from forebay.store.locks import OwnedLock
 
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
@@ -325,11 +326,18 @@ class Lock:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self.owner: Thread | None = None
+        self.on_late: Callable[[], None] | None = None
         self._waiting: list[Thread] = []
         self._place = _place(sys._getframe(1))
 
     def __str__(self) -> str:
         return f"the lock of {self._place}, which {self.owner.name if self.owner is not None else 'nobody'} has"
+
+    def try_acquire(self) -> bool:
+        return self.acquire(blocking=False)
+
+    def is_owned(self) -> bool:
+        return self.owner is self._turns.running
 
     def acquire(self, blocking: bool = True) -> bool:
         self._turns.pause()
@@ -442,6 +450,8 @@ def _place(frame: FrameType | None) -> str:
 
 
 _MODULES: list[ModuleType] = []
+_OWNERS: list[ModuleType] = []
+"""Modules that make locks which know their owner."""
 
 
 @contextmanager
@@ -458,10 +468,15 @@ def in_the_place_of_threading(turns: Turns) -> Iterator[None]:
     if not _MODULES:
         found = [module for name, module in sys.modules.items() if name.startswith("forebay.")]
         _MODULES.extend(module for module in found if vars(module).get("threading") is threading)
+        _OWNERS.extend(module for module in found if vars(module).get("OwnedLock") is OwnedLock)
     for module in _MODULES:
         vars(module)["threading"] = stand_in
+    for module in _OWNERS:
+        vars(module)["OwnedLock"] = stand_in.Lock
     try:
         yield
     finally:
         for module in _MODULES:
             vars(module)["threading"] = threading
+        for module in _OWNERS:
+            vars(module)["OwnedLock"] = OwnedLock

@@ -42,6 +42,7 @@ from forebay.store.clock import Clock
 from forebay.store.disk.disk import Disk, File
 from forebay.store.index.index import Index
 from forebay.store.journal.journal import Journal
+from forebay.store.locks import OwnedLock
 from forebay.store.maintenance.relocation import Relocation
 from forebay.store.message_store import MessageStore
 from forebay.store.metadata.store import MetadataStore
@@ -73,11 +74,11 @@ class Inside:
     # ------------------------------------------------------------------ the floors
 
     @property
-    def lock(self) -> threading.Lock:
+    def lock(self) -> OwnedLock:
         return self.__engine.monitor.lock
 
     @lock.setter
-    def lock(self, lock: threading.Lock) -> None:
+    def lock(self, lock: OwnedLock) -> None:
         self.__engine.monitor.lock = lock
 
     @property
@@ -224,6 +225,14 @@ class Inside:
         """Let go of all files that are open only to be read."""
         self.__engine.store.give_up_readers()
         self.__engine.overflow.storage.give_up_readers()
+
+    def lock_is_free(self) -> None:
+        assert not self.__engine.monitor.lock.is_owned()
+
+    def call_put_off(self) -> None:
+        """Make the calls that came from inside another one, as the background does."""
+        if self.__engine.monitor.put_off:
+            self.__engine.monitor.run_deferred()
 
     def call_ready(self) -> None:
         """Call `on_ready` of those consumers that have become ready."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from random import Random
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from forebay.store.format.record import MESSAGE, STATE, Header, decode_slice
 from forebay.store.inspect.dump import Row, dump
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, decode_data_log_header
 from forebay.store.journal.journal import Journal
+from forebay.store.locks import OwnedLock
 
 STORE_ID = bytes(range(16))
 FIRST_RECORD = (STATE, 0, b"first record of a data log")
@@ -34,7 +34,7 @@ def journal_on(
     clock = ManualClock(seed)
     journal = Journal(
         disk,
-        threading.Lock(),
+        OwnedLock(),
         STORE_ID,
         max_file_bytes=max_file_bytes,
         clock_ms=clock.time_ms,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from manual_clock import ManualClock
@@ -13,6 +12,7 @@ from forebay.store.index.data_log_use import DataLogUse
 from forebay.store.index.lane import Lane
 from forebay.store.index.pending_lane import JournaledLane
 from forebay.store.journal.reading import StoredMessage
+from forebay.store.locks import OwnedLock
 from forebay.store.message_store import MessageStore, StoreOptions
 from forebay.store.metadata.store import MetadataStore
 from forebay.store.recovery.recovery import RecoveryReport
@@ -25,7 +25,7 @@ class OpenStore:
         self.disk = disk
         self.metadata = metadata
         self.clock = clock or ManualClock()
-        self.lock = threading.Lock()
+        self.lock = OwnedLock()
         self.account = Unlimited()
         options: dict[str, Any] = {
             "index_cache_bytes": 1 << 20,

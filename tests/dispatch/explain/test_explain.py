@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -19,6 +18,7 @@ from forebay.store.disk.disk import File
 from forebay.store.format.state import Destination
 from forebay.store.index.index import Index
 from forebay.store.inspect.read_only import open_read_only
+from forebay.store.locks import OwnedLock
 from forebay.store.maintenance.retention import RetentionReasons
 from forebay.store.metadata.store import MetadataFull
 
@@ -340,7 +340,7 @@ def test_destination_without_a_name_is_its_number() -> None:
     def reader(data_log: int) -> tuple[File, int]:
         raise FileNotFoundError
 
-    pins = RetentionReasons(index, threading.Lock(), {1: Destination(1, 0, "orders")}, 2, reader)
+    pins = RetentionReasons(index, OwnedLock(), {1: Destination(1, 0, "orders")}, 2, reader)
     [pin] = pins.of(1)
     assert (pin.holder, pin.messages, pin.oldest_ms) == ("0:#7", 1, None)
     assert pins.destinations() == {"0:orders": set(), "0:#7": {1}}

@@ -366,6 +366,8 @@ def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogC
             if not line.look(waiting):
                 line.refused(waiting, full)
                 waiting.next_try += 1e9
+        assert not caplog.records, "nothing is logged under the lock"
+    bay.call_ready()
     times = [record.getMessage() for record in caplog.records if "has waited" in record.getMessage()]
     assert [text.split("waited ")[1].split(" s")[0] for text in times] == ["10", "20", "40", "80"]
 

@@ -17,6 +17,7 @@ from forebay.store.errors import (
     ForebayError,
     JournalCorrupt,
     MessageTooLarge,
+    NestedCall,
     SelectorError,
     SettingsError,
     SpillFailed,
@@ -63,6 +64,7 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
     ),
     (SelectorError("unknown operator", 5), {"problem": "unknown operator", "position": 5}, "character 5"),
     (SubscriptionInUse("prices", "audit"), {"topic": "prices", "name": "audit"}, "close that one first"),
+    (NestedCall(), {}, "set an event there"),
     (Closed("the store"), {"what": "the store"}, "open or subscribe again"),
 ]
 
@@ -78,7 +80,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 14
+    assert len(found) == 15
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 

@@ -25,6 +25,7 @@ from forebay.store.disk.layout import data_log_name
 from forebay.store.errors import StoreFailed
 from forebay.store.format.record import SURVIVORS
 from forebay.store.journal.data_log import DATA_LOG_HEADER_BYTES
+from forebay.store.late_log import emit_late
 from forebay.store.maintenance import relocation
 
 MEMORY_OF_A_STEP = relocation.STEP_CHARGE_BYTES
@@ -92,6 +93,7 @@ def test_full_disk_ends_a_round_without_loss_and_a_later_one_goes_on(caplog: pyt
     full = disk.capacity_bytes
     disk.capacity_bytes = sum(len(content) for content in disk.image().values())
     opened.store.relocation.run(opened.store.checkpoint)
+    emit_late()
     assert "relocation waits for space" in caplog.text
     assert sequences_of(opened) == stuck
     disk.capacity_bytes = full
@@ -172,6 +174,7 @@ def test_index_that_knows_of_messages_which_the_data_log_does_not_have_is_warned
         opened.store.relocation._kept.clear()
         caplog.clear()
         attempt(opened, home)
+        emit_late()
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "1 live messages were not found in it" in caplog.text
         if attempt is relocate:

@@ -1,0 +1,89 @@
+"""Logging that never calls a handler under a lock of ours.
+
+A handler is a host's code: it may ship its records through the store, and
+would wait for the lock that the thread has. What is logged inside a section
+waits, with its time and place, until whoever left the section passes by.
+Elsewhere it is logged at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import deque
+from typing import Final
+
+from .locks import owned_locks
+
+WAITING_MAX: Final = 10_000
+"""Records that wait at a time; the oldest go first, and the loss is logged."""
+
+
+class LateLogger:
+    """As much of a `logging.Logger` as the library uses."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    @property
+    def name(self) -> str:
+        """As Logger.name."""
+        return self._logger.name
+
+    def debug(self, text: str, *values: object) -> None:
+        """As Logger.debug."""
+        self.log(logging.DEBUG, text, *values)
+
+    def info(self, text: str, *values: object) -> None:
+        """As Logger.info."""
+        self.log(logging.INFO, text, *values)
+
+    def warning(self, text: str, *values: object) -> None:
+        """As Logger.warning."""
+        self.log(logging.WARNING, text, *values)
+
+    def error(self, text: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """As Logger.error."""
+        self.log(logging.ERROR, text, *values, exc_info=exc_info)
+
+    def exception(self, text: str, *values: object) -> None:
+        """As Logger.exception."""
+        self.log(logging.ERROR, text, *values, exc_info=sys.exc_info()[1])
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that it has there
+        """As Logger.isEnabledFor."""
+        return self._logger.isEnabledFor(level)
+
+    def log(self, level: int, text: str, *values: object, exc_info: BaseException | None = None) -> None:
+        """As Logger.log."""
+        if not self._logger.isEnabledFor(level):
+            return
+        locks = owned_locks()
+        if not locks:
+            emit_late()
+            self._logger.log(level, text, *values, exc_info=exc_info, stacklevel=3)
+            return
+        path, line, function, _ = self._logger.findCaller(stacklevel=3)
+        error = (type(exc_info), exc_info, exc_info.__traceback__) if exc_info is not None else None
+        waiting = self._logger.makeRecord(self._logger.name, level, path, line, text, values, error, function)
+        _waiting.append((self._logger, waiting))
+        for lock in locks:
+            if lock.on_late is not None:
+                lock.on_late()
+
+
+_waiting: deque[tuple[logging.Logger, logging.LogRecord]] = deque(maxlen=WAITING_MAX)
+
+
+def emit_late() -> None:
+    """Log what waits. Does nothing inside a section: whoever leaves it comes by."""
+    if not _waiting or owned_locks():
+        return
+    if len(_waiting) == WAITING_MAX:
+        logging.getLogger("forebay").warning("more than %d log records waited: the oldest are lost", WAITING_MAX)
+    for _ in range(len(_waiting)):
+        try:
+            logger, record = _waiting.popleft()
+        except IndexError:  # another thread emits them, too
+            return
+        logger.handle(record)
