@@ -1,10 +1,12 @@
 """DuplicateWindows: the ids of an engine that must not be stored again, of persistent messages and of the others.
 
-No crash leaves a non-persistent message, so none leaves its id.
+No crash leaves a non-persistent message, so none leaves its id. Ids for which memory has no room are counted, and the
+log says so, each time that they have become twice as many.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from ...cache.budget import Holder
@@ -15,6 +17,8 @@ from ...store.format.properties import own_identity
 from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
 from ..config.policies import Policies
 from ..config.settings import Settings
+
+logger = logging.getLogger("forebay.dispatch")
 
 
 class DuplicateWindows:
@@ -30,6 +34,8 @@ class DuplicateWindows:
     ) -> None:
         """make_room: takes memory from others, under the state lock."""
         self._max_file_bytes = settings.max_file_length_bytes
+        self._warned_of = 0
+        """Ids that were forgotten when the log said so."""
 
         def window_of(name: str) -> int:
             return policies.of(name).duplicate_window
@@ -63,6 +69,24 @@ class DuplicateWindows:
         if self.persistent.decides(found) is not None:
             raise TransactionError("a transaction without an outcome has sent this message id: wait for it to end")
         return self.persistent.knows(found) or self.non_persistent.knows(found)
+
+    @property
+    def forgotten(self) -> int:
+        """Ids that memory had no room for, before their window was full."""
+        return self.persistent.forgotten + self.non_persistent.forgotten
+
+    def warn(self) -> int:
+        """Log that windows are shorter than they should be, where that got worse. Requires: no lock."""
+        forgotten = self.forgotten
+        if forgotten < max(2 * self._warned_of, 1):
+            return 0
+        self._warned_of = forgotten
+        logger.warning(
+            "%d message ids were forgotten before their duplicate_window was full, the oldest first: "
+            "what is sent again with one of them is stored again. Raise memory_limit or lower duplicate_window",
+            forgotten,
+        )
+        return 1
 
     @property
     def held_bytes(self) -> int:

@@ -87,7 +87,7 @@ class DestinationPolicy:
 
     duplicate_window: int = 0
     """Of each producer the last so many message ids are remembered, and what has one is not stored again; 0: none.
-    More: an older message sent again is recognised, for 208 bytes of RAM an id, a sixteenth of memory_limit at most."""
+    More: an older message sent again is recognised, for 32 bytes of RAM an id, a sixteenth of memory_limit at most."""
 
     max_attempts: int | None = 6
     """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.

@@ -364,6 +364,7 @@ class Engine:
             self.browsers,
             self.warmer,
             self.resizing,
+            self.windows,
             self.wakeups,
             self.recorder,
             guard,
@@ -482,6 +483,7 @@ class Engine:
                 self.targets.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
+                self.windows.forgotten,
             )
 
     @property

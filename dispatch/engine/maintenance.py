@@ -13,6 +13,7 @@ from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
+from ..admission.deduplication import DuplicateWindows
 from ..config.settings import Settings
 from ..consumer.slow import notice
 from ..core.delays import DueMessages, TimedLanes
@@ -54,6 +55,7 @@ class Maintenance:
         browsers: Browsers,
         warmer: CacheWarmer,
         resizing: Resizing,
+        windows: DuplicateWindows,
         wakeups: Wakeups,
         recorder: Recorder | None,
         guard: MemoryGuard | None,
@@ -68,8 +70,6 @@ class Maintenance:
         self._overflow = overflow
         self._due = due
         self._timed = timed
-        self._sweeper = sweeper
-        self._dead_letters = dead_letters
         self._topics = topics
         self._browsers = browsers
         self._warmer = warmer
@@ -98,6 +98,7 @@ class Maintenance:
             self._expiry_duty,
             Duty("dead letters", dead_letters.steps),
             Duty("sifting of topics", self._sift),
+            Duty("duplicate windows", windows.warn),
         )
         self._all = (
             self._sync_duty,

@@ -75,6 +75,8 @@ class Statistics:
     failing: dict[str, FailingDuty]
     """What background work tries in vain, by name: "sync", "checkpoint", "cleanup", "loader" and others. Empty: all is
     well."""
+    forgotten_ids: int
+    """Message ids that memory had no room for before their duplicate_window was full, since the open."""
 
 
 def destination_statistics(queue: QueueArea) -> DestinationStatistics:

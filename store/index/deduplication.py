@@ -3,33 +3,37 @@
 An id counts as soon as its message does, and not before: they are in the same record of the journal. The state record
 that opens each data log restates all windows, and so does the root of each checkpoint, so neither a crash nor the end
 of a data log takes an id away whose message was stored. What the windows may take of RAM is bounded: beyond it the
-producer that has been quiet for longest loses its window, and at last the only one its oldest ids.
+oldest ids go first, whoever sent them, and are counted.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ..account import Account, Unlimited
 from ..format.identity import DIGEST_BYTES, Identity
 from ..format.state import WindowIds
+from .digest_queue import MASK, DigestQueue
 
-ID_CHARGE_BYTES: Final = 208
-"""An id in RAM: its digest, its places in a set and a queue, and its part of a state record while that is made."""
-WINDOW_CHARGE_BYTES: Final = 2_048
+ID_CHARGE_BYTES: Final = 32
+"""An id in RAM: its digest, when it came, and where it is found."""
+WINDOW_CHARGE_BYTES: Final = 1_024
 """A window without ids."""
 ROOM_BYTES: Final = 1 << 16
 """Memory that others are asked for at a time."""
+PIECE_IDS: Final = 256
+"""Ids of one producer that a state record tells in a row, among those of others that came at the same time."""
 
 
 class _Window:
-    __slots__ = ("order", "known")
+    __slots__ = ("key", "ids", "is_gone")
 
-    def __init__(self) -> None:
-        self.order: deque[bytes] = deque()
-        self.known: set[bytes] = set()
+    def __init__(self, key: tuple[int, bytes]) -> None:
+        self.key = key
+        self.ids = DigestQueue()
+        self.is_gone = False
 
 
 class Deduplication:
@@ -50,7 +54,14 @@ class Deduplication:
         self._most_bytes = most_bytes
         self._held_bytes = 0
         self._sizes: dict[int, int] = {}
-        self._windows: OrderedDict[tuple[int, bytes], _Window] = OrderedDict()
+        self._windows: dict[tuple[int, bytes], _Window] = {}
+        self._noted = 0
+        """Ids that were ever noted: what tells which is older."""
+        self._oldest: list[tuple[int, int, _Window]] = []
+        """A heap with an entry for each window: it has no id that was noted before the entry says. Some are gone."""
+        self._entries = 0
+        self.forgotten = 0
+        """Ids that went, or were not taken in, for want of memory, before their window was full."""
         self._undecided: dict[Identity, int] = {}
         self.make_room: Callable[[int], object] = lambda wanted_bytes: None
         """Asks others for memory."""
@@ -69,12 +80,8 @@ class Deduplication:
 
     def knows(self, found: Identity) -> bool:
         """Return whether this message was stored already, as far back as the window goes."""
-        key = found.destination, found.producer
-        window = self._windows.get(key)
-        if window is None:
-            return False
-        self._windows.move_to_end(key)
-        return found.message in window.known
+        window = self._windows.get((found.destination, found.producer))
+        return window is not None and window.ids.has(found.message)
 
     def note(self, found: Identity) -> None:
         """Remember that this message is stored. Changes nothing where that is known."""
@@ -83,24 +90,21 @@ class Deduplication:
             return
         key = found.destination, found.producer
         window = self._windows.get(key)
-        if window is None:
-            if not self._reserve(WINDOW_CHARGE_BYTES, None):
+        if window is not None:
+            if window.ids.has(found.message):
                 return
-            window = self._windows[key] = _Window()
-        else:
-            self._windows.move_to_end(key)
-        if found.message in window.known:
+            while len(window.ids) >= size:
+                self._drop_oldest(window)
+        elif self._reserve(WINDOW_CHARGE_BYTES, None):
+            window = self._windows[key] = _Window(key)
+            self._push(self._noted, window)
+        if window is None or not self._reserve(ID_CHARGE_BYTES, window):
+            if window is not None and not len(window.ids):
+                self._drop(key)
+            self.forgotten += 1
             return
-        while len(window.order) >= size:
-            self._drop_oldest(window)
-        if not self._reserve(ID_CHARGE_BYTES, window):
-            if not window.order:
-                return
-            self._drop_oldest(window)
-            if not self._reserve(ID_CHARGE_BYTES, window):
-                return
-        window.order.append(found.message)
-        window.known.add(found.message)
+        window.ids.append(found.message, self._noted)
+        self._noted += 1
 
     def forget(self, destination: int) -> None:
         """Drop the windows of a destination that is gone. O(windows)."""
@@ -134,8 +138,14 @@ class Deduplication:
     # ------------------------------------------------------------------ the journal's state
 
     def describe(self) -> list[WindowIds]:
-        """Return all windows, the one that was used last at the end. O(ids)."""
-        return [WindowIds(*key, b"".join(window.order)) for key, window in self._windows.items() if window.order]
+        """Return all ids in the order in which they came, about: in pieces of one window each. O(ids)."""
+        pieces = [
+            (self._age_of(stamp), WindowIds(*window.key, ids))
+            for window in self._windows.values()
+            for stamp, ids in window.ids.pieces(PIECE_IDS)
+        ]
+        pieces.sort(key=lambda piece: -piece[0])
+        return [piece for _, piece in pieces]
 
     def restore(self, windows: Iterable[WindowIds]) -> None:
         """Replace all windows by these. REQUIRES: their destinations are registered."""
@@ -148,14 +158,14 @@ class Deduplication:
     # ------------------------------------------------------------------ memory
 
     def resize(self, most_bytes: int) -> None:
-        """Let the windows take so much from now on; give up what is above it, from those that are quiet longest."""
+        """Let the windows take so much from now on; give up what is above it, the oldest ids first."""
         self._most_bytes = most_bytes
         self._shrink(most_bytes, None)
 
     @property
     def held_bytes(self) -> int:
         """Recomputed from what is there. O(windows)."""
-        return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.order) for window in self._windows.values())
+        return sum(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.ids) for window in self._windows.values())
 
     def producers(self, destination: int) -> int:
         """Return how many producers have a window there; all that give no name are one. O(windows)."""
@@ -164,39 +174,74 @@ class Deduplication:
     @property
     def messages(self) -> int:
         """Number of ids that are known."""
-        return sum(len(window.order) for window in self._windows.values())
+        return sum(len(window.ids) for window in self._windows.values())
 
     def _reserve(self, charge_bytes: int, but: _Window | None) -> bool:
-        self._shrink(self._most_bytes - charge_bytes, but)
-        if self._held_bytes + charge_bytes > self._most_bytes:
+        """Charge for an id or a window; `but` stays, though it may lose ids for it."""
+        if not self._shrink(self._most_bytes - charge_bytes, but):
             return False
         if not self._account.reserve(charge_bytes):
             self.make_room(ROOM_BYTES)
             if not self._account.reserve(charge_bytes):
-                return False
+                # Others hold all the memory: as much as is wanted must come from here.
+                if not self._shrink(self._held_bytes - charge_bytes, but) or not self._account.reserve(charge_bytes):
+                    return False
         self._held_bytes += charge_bytes
         return True
 
-    def _shrink(self, to_bytes: int, but: _Window | None) -> None:
-        """Drop the windows that were quiet for longest, but not that one."""
-        for key in list(self._quiet(to_bytes, but)):
-            self._drop(key)
+    def _shrink(self, to_bytes: int, but: _Window | None) -> bool:
+        """Drop the oldest ids until no more is held, but not that window. Return whether that could be."""
+        while self._held_bytes > to_bytes:
+            window = self._pop_oldest()
+            if window is None:
+                return False
+            self._drop_oldest(window)
+            self.forgotten += 1
+            if len(window.ids):
+                self._push(self._noted_at(window.ids.oldest_stamp), window)
+            elif window is but:
+                self._push(self._noted, window)
+            else:
+                self._drop(window.key)
+        return True
 
-    def _quiet(self, to_bytes: int, but: _Window | None) -> Iterator[tuple[int, bytes]]:
-        held_bytes = self._held_bytes
-        for key, window in self._windows.items():
-            if held_bytes <= to_bytes:
-                return
-            if window is not but:
-                held_bytes -= WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.order)
-                yield key
+    def _pop_oldest(self) -> _Window | None:
+        """Return the window that has the oldest id, without its entry; None: there is no id."""
+        while self._oldest:
+            noted_at, _, window = self._oldest[0]
+            if window.is_gone:
+                heappop(self._oldest)
+                continue
+            if not len(window.ids):
+                return None  # the one that is wanted for an id, behind all others
+            heappop(self._oldest)
+            oldest_at = self._noted_at(window.ids.oldest_stamp)
+            if oldest_at <= noted_at:
+                return window
+            self._push(oldest_at, window)
+        return None
+
+    def _push(self, noted_at: int, window: _Window) -> None:
+        if len(self._oldest) > 2 * len(self._windows) + 8:
+            self._oldest = [entry for entry in self._oldest if not entry[2].is_gone]
+            heapify(self._oldest)
+        self._entries += 1
+        heappush(self._oldest, (noted_at, self._entries, window))
+
+    def _age_of(self, stamp: int) -> int:
+        """Return how many ids were noted since a stamp; one of 2^32 ids ago counts as new again."""
+        return (self._noted - stamp) & MASK
+
+    def _noted_at(self, stamp: int) -> int:
+        return self._noted - self._age_of(stamp)
 
     def _drop(self, key: tuple[int, bytes]) -> None:
         window = self._windows.pop(key)
-        self._release(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.order))
+        window.is_gone = True
+        self._release(WINDOW_CHARGE_BYTES + ID_CHARGE_BYTES * len(window.ids))
 
     def _drop_oldest(self, window: _Window) -> None:
-        window.known.discard(window.order.popleft())
+        window.ids.drop_oldest()
         self._release(ID_CHARGE_BYTES)
 
     def _release(self, charge_bytes: int) -> None:
@@ -205,6 +250,8 @@ class Deduplication:
 
     def _check(self) -> None:
         assert self._held_bytes == self.held_bytes <= max(self._most_bytes, 0)
-        for (destination, _), window in self._windows.items():
-            assert set(window.order) == window.known
-            assert len(window.order) == len(window.known) <= self._sizes[destination]
+        assert {window for _, _, window in self._oldest if not window.is_gone} == set(self._windows.values())
+        for key, window in self._windows.items():
+            assert window.key == key and not window.is_gone
+            assert 0 < len(window.ids) <= self._sizes[key[0]]
+            window.ids._check()

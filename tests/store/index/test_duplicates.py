@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import Counter, defaultdict
+import tracemalloc
+from collections import Counter, OrderedDict, defaultdict
 from random import Random
 from typing import Any
 
 import pytest
+from compiled import interpreted
 from delivering import bodies
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
@@ -16,7 +19,8 @@ from forebay import DestinationPolicy, Message, Settings, SettingsError, StoreFu
 from forebay.store.format.identity import Identity, identity
 from forebay.store.format.properties import encode_properties, own_identity
 from forebay.store.format.record import RecordDamaged
-from forebay.store.index.deduplication import ID_CHARGE_BYTES, Deduplication
+from forebay.store.index.deduplication import ID_CHARGE_BYTES, WINDOW_CHARGE_BYTES, Deduplication
+from forebay.store.index.digest_queue import DigestQueue
 
 WINDOW = 8
 
@@ -413,14 +417,14 @@ def test_a_smaller_window_at_the_next_open_forgets_and_none_keeps_nothing() -> N
     assert bay.queue().depth == 9
 
 
-def test_windows_are_charged_and_bounded_and_the_quiet_producer_is_forgotten_first() -> None:
-    bay = watched(1_000_000, max_file_length="1MiB")
+def test_windows_are_charged_and_bounded_and_the_oldest_ids_are_forgotten_first() -> None:
+    bay = watched(1_000_000, max_file_length="256KiB")
     queue = bay.queue()
     most_bytes = bay.windows.persistent._most_bytes
     queue.send(b"x", message_id="quiet", producer="quiet")
     for n in range(most_bytes // ID_CHARGE_BYTES * 2):
         queue.send(b"x", message_id=f"{n}", producer="loud")
-        if n % 100 == 0:
+        if n % 1000 == 0:
             queue.purge()
             bay.windows.persistent._check()
     held = bay.bay.statistics().memory.holders["duplicates"]
@@ -431,6 +435,59 @@ def test_windows_are_charged_and_bounded_and_the_quiet_producer_is_forgotten_fir
     queue.send(b"x", message_id="quiet", producer="quiet")
     assert queue.depth == depth + 1
     bay.check()
+
+
+@pytest.mark.parametrize("ends", ["", "reopen", "crash", "crash without index"])
+def test_of_many_producers_the_newest_ids_are_known_and_the_others_counted(
+    ends: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bay = watched(5000, max_file_length="256KiB")
+    most = bay.windows.persistent._most_bytes // ID_CHARGE_BYTES
+    bay.queue().send(b"x", message_id="only", producer="quiet")
+    with caplog.at_level(logging.WARNING):
+        for n in range(most):
+            for producer in ("p", "q"):
+                bay.queue().send(b"x", message_id=f"{n}", producer=producer)
+            if n == most // 4:
+                bay.bay.step()
+                assert not caplog.records and not bay.bay.statistics().forgotten_ids
+        bay.bay.step()
+    assert [record.message.split()[0] for record in caplog.records] == [f"{bay.bay.statistics().forgotten_ids}"]
+    assert most < bay.bay.statistics().forgotten_ids <= most + 200
+    if ends == "reopen":
+        bay.reopen()
+    elif ends:
+        bay.crash(is_index_lost=ends != "crash")
+    for n in range(most, most + 300):
+        for producer in ("p", "q"):
+            bay.queue().send(b"x", message_id=f"{n}", producer=producer)
+    depth = bay.queue().depth
+    for n in range(most // 2 + 800, most + 300):
+        for producer in ("p", "q"):
+            bay.queue().send(b"again", message_id=f"{n}", producer=producer)
+    assert bay.queue().depth == depth
+    bay.queue().send(b"again", message_id="only", producer="quiet")
+    assert bay.queue().depth == depth + 1
+    bay.check()
+
+
+@interpreted("weighs Python objects")
+@pytest.mark.parametrize("producers, ids", [(1, 10_000), (2, 5_000), (200, 20), (1000, 1)])
+def test_windows_take_no_more_memory_than_they_are_charged(producers: int, ids: int) -> None:
+    windows = Deduplication(None, lambda name: ids, 1 << 30)
+    windows.register(1, "orders")
+    digests = [[Random(n).randbytes(16) for n in range(at, at + 2 * ids)] for at in range(0, producers * 7, 7)]
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(2 * ids):
+            for number in range(producers):
+                windows.note(Identity(1, number.to_bytes(16), digests[number][at]))
+            if at in (ids // 2, ids - 1, 3 * ids // 2, 2 * ids - 1):
+                assert tracemalloc.get_traced_memory()[0] - before <= windows.held_bytes
+    finally:
+        tracemalloc.stop()
+    assert windows.held_bytes == producers * (1024 + 32 * ids)
 
 
 def test_windows_get_memory_that_caches_hold() -> None:
@@ -446,9 +503,9 @@ def test_windows_get_memory_that_caches_hold() -> None:
 
 def test_windows_shrink_with_the_memory_limit() -> None:
     bay = watched(1_000_000, memory_limit="16MiB")
-    bay.queue().send_many([Message(b"x", message_id=f"{n}", producer=f"{n // 100}") for n in range(2000)])
+    bay.queue().send_many([Message(b"x", message_id=f"{n}", producer=f"{n // 100}") for n in range(8000)])
     before = bay.windows.persistent.messages
-    assert before == 2000
+    assert before == 8000
     report = bay.bay.resize("4MiB")
     assert report.is_settled
     bay.check()
@@ -456,7 +513,7 @@ def test_windows_shrink_with_the_memory_limit() -> None:
     assert 0 < windows.messages < before
     windows._check()
     depth = bay.queue().depth
-    bay.queue().send(b"x", message_id="1999", producer="19")
+    bay.queue().send(b"x", message_id="7999", producer="79")
     assert bay.queue().depth == depth
 
 
@@ -478,6 +535,56 @@ def test_random_operations_on_windows_agree_with_plain_lists() -> None:
         if step % 500 == 0:
             windows.restore(windows.describe())
         windows._check()
+
+
+def test_random_operations_under_a_bound_forget_the_oldest_id_each_time() -> None:
+    random = Random(11)
+    windows = Deduplication(None, lambda name: 40, 6 * WINDOW_CHARGE_BYTES)
+    windows.register(1, "orders")
+    noted: list[Identity] = []
+    for step in range(5000):
+        found = Identity(1, random.randrange(7).to_bytes(16), random.randrange(300).to_bytes(16))
+        is_known = found in noted
+        assert windows.knows(found) == is_known
+        forgotten = windows.forgotten
+        windows.note(found)
+        windows._check()
+        if not is_known:
+            own = [other for other in noted if other.producer == found.producer]
+            if len(own) == 40:
+                noted.remove(own[0])
+            noted.append(found)
+            del noted[: windows.forgotten - forgotten]
+        assert windows.messages == len(noted)
+        if step % 1000 == 999:
+            noted = noted[len(noted) // 2 :]
+            windows.resize(WINDOW_CHARGE_BYTES * len({other.producer for other in noted}) + 32 * len(noted))
+            noted = [other for other in noted if windows.knows(other)]
+            windows.resize(6 * WINDOW_CHARGE_BYTES)
+    assert windows.forgotten > 1000
+
+
+def test_a_queue_of_digests_finds_what_it_has_at_any_size() -> None:
+    random = Random(13)
+    queue, model = DigestQueue(), OrderedDict[bytes, int]()
+    for most in (3, 700, 20, 2000, 0):
+        while len(model) != most:
+            if len(model) < most and random.random() < 0.9 or not model:
+                digest = random.randbytes(16) if random.random() < 0.9 else bytes(15) + random.randbytes(1)
+                if digest not in model:
+                    assert not queue.has(digest)
+                    queue.append(digest, len(model))
+                    model[digest] = len(model)
+            else:
+                gone, stamp = model.popitem(last=False)
+                assert queue.has(gone) and queue.oldest_stamp == stamp
+                queue.drop_oldest()
+                assert not queue.has(gone)
+            if random.random() < 0.01:
+                queue._check()
+        queue._check()
+        assert all(map(queue.has, model))
+        assert b"".join(ids for _, ids in queue.pieces(7)) == b"".join(model)
 
 
 def test_an_id_of_a_destination_without_a_window_is_not_noted() -> None:
