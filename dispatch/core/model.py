@@ -32,7 +32,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import SettingsError, StoreFailed
+from ...store.errors import Closed, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
@@ -1066,6 +1066,16 @@ class QueueArea(LimitedDestination):
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         dealer = self.dealer
         return ConsumerGroup(selector, self.monitor.lock) if dealer is None else dealer.make_group(selector)
+
+    def raise_if_deleted(self) -> None:
+        """Closed. Requires: the lock."""
+        if self.is_deleted:
+            raise Closed("the queue" if self.is_queue else "the topic")
+
+    def drop_lanes(self) -> None:
+        """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
+        self.areas = [None] * PRIORITIES
+        self.non_persistent_lanes = [None] * PRIORITIES
 
     def lane_areas(self) -> Iterator[LaneState]:
         """Those that exist, highest priority first."""
