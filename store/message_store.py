@@ -744,7 +744,10 @@ class MessageStore:
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
+        subscribers = self.subscriptions.by_number
+        return RetentionReasons(
+            *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
+        )
 
     def _leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count."""
