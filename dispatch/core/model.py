@@ -525,9 +525,12 @@ class Delivery:
         "attempts",
         "_number",
         "_group",
+        "_is_seen",
     )
     _group: str | None
     """Of a lazy delivery that a dealer made; else not set."""
+    _is_seen: bool
+    """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
     def __init__(
         self,
@@ -555,6 +558,7 @@ class Delivery:
     @property
     def body(self) -> bytes:
         """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        self._is_seen = True
         if self._body is None:
             return self._load()[2] or b""
         return self._body
@@ -562,6 +566,7 @@ class Delivery:
     @property
     def headers(self) -> dict[str, HeaderValue]:
         """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
+        self._is_seen = True
         return self._decoded()[0]
 
     def _decoded(self) -> tuple[dict[str, HeaderValue], str | None]:
