@@ -40,7 +40,7 @@ _FREES_MEMORY: Final = {
     "dispatch_area": "consumers that acknowledge what they took",
     "pending_cache": "consumers that take; it is given up where it is needed",
     "head_queue_cache": "nothing needs to: it is given up first",
-    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete and Topic.unsubscribe",
+    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete, Topic.delete and Topic.unsubscribe",
     "spill_buffer": "nothing needs to: it goes to tmp-storage",
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
