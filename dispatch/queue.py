@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Final
 
-from ..store.errors import ArgumentError, Closed, SettingsError, argument_error
+from ..store.errors import ArgumentError, SettingsError, argument_error
 from ..store.message import Message
 from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription, compiled
@@ -68,8 +68,7 @@ class Queue(Sender):
         engine, monitor, area = self._engine, self._engine.monitor, self._area
         with monitor.lock:
             monitor.raise_if_closed()
-            if area.is_deleted:
-                raise Closed("the queue")
+            area.raise_if_deleted()
             if priority:
                 assign(engine.targets, area)
             consumer = engine.consumers.attach(area, chosen, prefetch, on_ready, priority, on_slow)
@@ -138,8 +137,7 @@ class Queue(Sender):
     def _other(self, queue: object) -> QueueArea:
         if not isinstance(queue, Queue) or queue._engine is not self._engine:
             raise argument_error(f"messages are moved to a queue of the same store, not to {queue!r}", queue, Queue)
-        if queue._area.is_deleted:
-            raise Closed("the queue")
+        queue._area.raise_if_deleted()
         return queue._area
 
     def delete(self) -> None:

@@ -59,6 +59,16 @@ class Topic(Sender):
         """
         self._engine.topics.unsubscribe(self._topic, check_name(durable, "a durable subscription"))
 
+    def delete(self) -> None:
+        """The topic is gone with its subscriptions, durable ones too, and what they wait for; consumers are closed.
+
+        What is in flight is settled by that. This object sends and subscribes
+        no more (Closed); the name begins anew with `Forebay.topic`. One record
+        in the journal; O(blocks of the index). Twice is once. StoreFull: it is
+        as it was. StoreFailed, Closed.
+        """
+        self._engine.topics.delete(self._topic)
+
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""
         with self._engine.monitor.lock:

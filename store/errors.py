@@ -208,7 +208,7 @@ class NestedCall(ForebayError):
 
 
 class Closed(ForebayError):
-    """The store or consumer was closed, or the queue deleted. Open, subscribe or name it again."""
+    """The store or consumer was closed, or the queue or topic deleted. Open, subscribe or name it again."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed: open or subscribe again")

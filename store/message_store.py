@@ -321,7 +321,9 @@ class MessageStore:
         return destination
 
     def delete_destination(self, number: int) -> None:
-        """Delete a queue with everything in it; its number is never used again. O(blocks of the index that it has).
+        """Delete a queue or topic with everything in it, and the topic's subscriptions; no number is used again.
+
+        O(blocks of the index that it has).
 
         One record stands for acks of all its messages and for its name. Each data log begins with the destinations
         that exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain
@@ -332,6 +334,7 @@ class MessageStore:
         with self.journal.uninterrupted():
             self.journal.append(DELETE, 0, 1, encode_delete(number))
             del self.destinations[number]
+            self.subscriptions.delete_topic(number)
             self.index.forget(number)
             self.duplicates.forget(number)
 
@@ -747,7 +750,10 @@ class MessageStore:
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
             transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
-        return RetentionReasons(*what, replayed=replayed, transactions=transactions, leases=self._leases())
+        subscribers = self.subscriptions.by_number
+        return RetentionReasons(
+            *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
+        )
 
     def _leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count."""

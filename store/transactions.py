@@ -76,9 +76,14 @@ class Branches:
         return self._prepared_bytes
 
     def data_logs(self) -> dict[str, set[int]]:
-        """Return, by the hexadecimal number of each undecided transaction, where its messages lie. O(slices)."""
+        """Return where the messages of each undecided transaction lie. O(slices).
+
+        By the xid of one that is prepared, as b'7', and the hexadecimal number of one that is open.
+        """
         return {
-            f"{number:x}": {placed.position >> OFFSET_BITS for placed in branch}
+            repr(branch.xid) if branch.is_prepared else f"{number:x}": {
+                placed.position >> OFFSET_BITS for placed in branch
+            }
             for number, branch in self._branches.items()
         }
 

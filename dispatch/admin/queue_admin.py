@@ -100,9 +100,7 @@ class QueueAdmin:
                     queue.admission.close("the queue")
                 for area in queue.lane_areas():
                     self._removals.drop_lane(area)
-                # A sender that still has this object finds no lanes, and makes none.
-                queue.areas = [None] * len(queue.areas)
-                queue.non_persistent_lanes = [None] * len(queue.non_persistent_lanes)
+                queue.drop_lanes()
             position = self._store.journal.end
         try:
             self._publisher.confirm(position)

@@ -287,6 +287,7 @@ class AsyncConsumer:
         try:
             while True:
                 for delivery in await self.take(1, timeout=None):
+                    delivery._delivery._is_seen = True
                     return delivery
         except Closed:
             raise StopAsyncIteration from None
@@ -348,7 +349,10 @@ class AsyncConsumer:
     # ------------------------------------------------------------------ the rest
 
     async def close(self) -> None:
-        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once."""
+        """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
+
+        That is an attempt at what somebody has looked at: see `count_on_close` of the policy.
+        """
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         self._caller.work += self._consumer.in_flight

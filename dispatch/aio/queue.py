@@ -341,6 +341,10 @@ class AsyncTopic(AsyncSender):
         """End a durable subscription: what only it had not acknowledged is gone, and frees its data logs."""
         await self._caller.call(self._sender.unsubscribe, durable)
 
+    async def delete(self) -> None:
+        """The topic is gone with its subscriptions, durable ones too; its consumers are closed. As Topic.delete."""
+        await self._caller.call(self._sender.delete)
+
     def subscriptions(self) -> list[str]:
         """Names of the durable subscriptions, sorted."""
         return self._sender.subscriptions()

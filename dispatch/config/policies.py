@@ -33,7 +33,9 @@ class Policies:
         if template is not None and max_attempts is not None and self.is_dead_letter_queue(name):
             max_attempts = None
         target = dead_letter_name(template, name) if template is not None else None
-        return RedeliveryRule(max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target)
+        return RedeliveryRule(
+            max_attempts, policy.redelivery_delay_seconds, policy.redelivery_backoff, target, policy.count_on_close
+        )
 
     def queue_for_expired(self, name: str) -> str | None:
         """Return where expired messages of a queue go. None: they are removed, also from a dead-letter queue."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from ...store.errors import ArgumentError, argument_error
-from .redelivery import check_redelivery, is_dead_letter_name
+from .redelivery import CountOnClose, check_redelivery, is_dead_letter_name
 from .sizes import is_number, parse_size
 
 WhenFull = Literal["block", "fail", "drop_newest", "drop_oldest", "dead_letter"]
@@ -93,6 +93,10 @@ class DestinationPolicy:
     """Deliveries of a message, none of them acknowledged, before it is a dead letter; None: it comes again for ever.
     More: failures that pass by themselves cost no message, a poison message costs more work."""
 
+    count_on_close: CountOnClose = "processed"
+    """Which deliveries count as attempts when their consumer or the store closes: "processed", "all" or "none".
+    "processed": those whose body or headers were looked at, or that iteration gave. "none": poison comes again."""
+
     redelivery_delay_seconds: float = 0.0
     """Seconds that a message waits, in its place, after a nack or rollback; nothing else waits for it.
     More: fewer attempts while what it needs is down, later delivery once that is back."""
@@ -128,6 +132,9 @@ class DestinationPolicy:
         if type(self.eviction_key) is not str or not self.eviction_key:
             problem = f"eviction_key={reprlib.repr(self.eviction_key)} must be the name of a header"
             raise argument_error(problem, self.eviction_key, str)
+        if self.count_on_close not in get_args(CountOnClose):
+            problem = f"count_on_close={reprlib.repr(self.count_on_close)} must be one of {get_args(CountOnClose)}"
+            raise argument_error(problem, self.count_on_close, str)
         if self.when_store_full not in get_args(WhenStoreFull):
             problem = f'when_store_full={reprlib.repr(self.when_store_full)} must be "block" or "fail"'
             raise argument_error(problem, self.when_store_full, str)

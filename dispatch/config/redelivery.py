@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ...store.errors import SettingsError, argument_error
 from ...store.format.state import NAME_BYTES_MAX
 from ...store.index.delivery_counts import ATTEMPTS_MAX
 from .sizes import is_number
+
+CountOnClose = Literal["processed", "all", "none"]
+"""Which deliveries the close of a consumer counts as attempts."""
 
 NAME: Final = "{name}"
 """Stands for the destination's name in dead_letter_queue."""
@@ -51,6 +54,11 @@ class RedeliveryRule(NamedTuple):
     backoff: float
     dead_letter_queue: str | None
     """Where dead letters go; None: they are discarded."""
+    count_on_close: CountOnClose = "processed"
+
+    def counts_close(self, is_seen: bool) -> bool:
+        """Return whether the close of its consumer is an attempt at a delivery."""
+        return self.count_on_close == "all" or (is_seen and self.count_on_close == "processed")
 
     def is_last(self, attempts: int) -> bool:
         """Return whether a message that was delivered `attempts` times is delivered no more."""

@@ -285,7 +285,9 @@ class Consumer(Taker):
                 deliveries = self.take(1, timeout=None)
             except Closed:
                 return
-            yield from deliveries
+            for delivery in deliveries:
+                delivery._is_seen = True
+                yield delivery
 
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
@@ -502,7 +504,8 @@ class Consumer(Taker):
     def close(self) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
-        From a signal handler or finalizer inside a call of the store it is done when that call has ended.
+        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. From a signal handler or
+        finalizer inside a call of the store it is done when that call has ended.
         """
         if self.monitor.lock.is_owned():
             self.monitor.call_later(self.close)
@@ -531,7 +534,7 @@ class Consumer(Taker):
             del consumer_group.consumers[self]
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
-        self._redelivery.take_back(held)
+        self._redelivery.return_held(held)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
         if dealer is not None:

@@ -7,7 +7,6 @@ for a queue, none for a lane. An open finds the same queues again.
 from __future__ import annotations
 
 from ...cache.spill.overflow import Overflow
-from ...store.errors import Closed
 from ...store.format.state import QUEUE
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_MASK, LANE_SHIFT
@@ -110,18 +109,21 @@ class Destinations:
     def remove(self, queue: QueueArea) -> None:
         """Forget a queue that is deleted: nothing that was sent to it arrives any more. Requires: the lock."""
         del self.queues[queue.name], self.by_number[queue.number]
-        self._timed.forget(queue)
-        self._windows.forget(queue.number)
         self._overhead.one_less(QUEUE_BYTES)
-        self._publisher.forget(queue)
+        self.unregister(queue)
+
+    def unregister(self, area: QueueArea) -> None:
+        """Take from a queue or topic that is deleted what `register` and its senders gave it. Requires: the lock."""
+        self._timed.forget(area)
+        self._windows.forget(area.number)
+        self._publisher.forget(area)
 
     # ------------------------------------------------------------------ lanes
 
     def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
-        """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: the queue is deleted."""
+        """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: it is deleted."""
         with self._monitor.lock:
-            if queue.is_deleted:
-                raise Closed("the queue")
+            queue.raise_if_deleted()
             return queue.areas[priority] or self._add_lane(queue, priority)
 
     def _add_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
@@ -140,8 +142,7 @@ class Destinations:
     def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
         with self._monitor.lock:
-            if queue.is_deleted:
-                raise Closed("the queue")
+            queue.raise_if_deleted()
             return self.non_persistent_lane(queue, priority)
 
     def non_persistent_lane(

@@ -31,7 +31,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import SettingsError, StoreFailed
+from ...store.errors import Closed, SettingsError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
@@ -525,9 +525,12 @@ class Delivery:
         "attempts",
         "_number",
         "_group",
+        "_is_seen",
     )
     _group: str | None
     """Of a lazy delivery that a dealer made; else not set."""
+    _is_seen: bool
+    """Its body or headers were looked at, or it was handed out by iteration; else not set."""
 
     def __init__(
         self,
@@ -555,6 +558,7 @@ class Delivery:
     @property
     def body(self) -> bytes:
         """O(1); one read of the journal when the delivery is lazy. StoreFailed when that read fails."""
+        self._is_seen = True
         if self._body is None:
             return self._load()[2] or b""
         return self._body
@@ -562,6 +566,7 @@ class Delivery:
     @property
     def headers(self) -> dict[str, HeaderValue]:
         """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
+        self._is_seen = True
         return self._decoded()[0]
 
     def _decoded(self) -> tuple[dict[str, HeaderValue], str | None]:
@@ -1066,6 +1071,16 @@ class QueueArea(LimitedDestination):
     def make_consumer_group(self, selector: Selector | None) -> ConsumerGroup:
         dealer = self.dealer
         return ConsumerGroup(selector, self.monitor.lock) if dealer is None else dealer.make_group(selector)
+
+    def raise_if_deleted(self) -> None:
+        """Closed. Requires: the lock."""
+        if self.is_deleted:
+            raise Closed("the queue" if self.is_queue else "the topic")
+
+    def drop_lanes(self) -> None:
+        """Know no lane any more: a sender that still has this object finds none, and makes none. Requires: the lock."""
+        self.areas = [None] * PRIORITIES
+        self.non_persistent_lanes = [None] * PRIORITIES
 
     def lane_areas(self) -> Iterator[LaneState]:
         """Those that exist, highest priority first."""

@@ -43,18 +43,37 @@ class Redelivery:
         self.dead[area] = None
         self._wake_maintenance()
 
-    def take_back(self, deliveries: Sequence[Delivery], delay: float | None = None) -> None:
-        """They are in flight no longer, and each has its place again, after delay seconds or what its policy says.
+    def take_back(self, deliveries: Sequence[Delivery], delay: float) -> None:
+        """They failed: each has its place again, after delay seconds or what its policy says.
 
-        None: at once, because nothing failed. What had its last attempt is a dead letter.
+        What had its last attempt is a dead letter.
         """
         for area, held in _by_area(deliveries).items():
             self._count(area, held)
             rule = self._policies.redelivery(area.queue.name)
             for delivery in held:
-                self._put_back(area, delivery, rule, delay)
+                self._put_back(area, delivery, rule, max(delay, rule.wait_seconds(delivery.attempts)))
 
-    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, delay: float | None) -> None:
+    def return_held(self, deliveries: Sequence[Delivery]) -> None:
+        """Their consumer has closed: each has its place again, at once.
+
+        What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
+        does not say otherwise.
+        """
+        for area, held in _by_area(deliveries).items():
+            rule = self._policies.redelivery(area.queue.name)
+            counted: list[Delivery] = []
+            uncounted: list[Delivery] = []
+            for delivery in held:
+                (counted if rule.counts_close(_is_seen(delivery)) else uncounted).append(delivery)
+            self._count(area, counted)
+            self._uncount(area, uncounted)
+            for delivery in counted:
+                self._put_back(area, delivery, rule, 0.0)
+            for delivery in uncounted:
+                self._put_back(area, delivery, rule._replace(max_attempts=None), 0.0)
+
+    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, seconds: float) -> None:
         sequence = delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._targets.give_back(delivery)
@@ -63,7 +82,6 @@ class Redelivery:
             self.dead_letter(area, sequence, sequence)
             return
         area.redelivered += 1
-        seconds = 0.0 if delay is None else max(delay, rule.wait_seconds(delivery.attempts))
         if area.queue.dealer is not None:
             area.queue.dealer.comes_back(delivery, is_delayed=bool(seconds))
         if seconds:
@@ -97,6 +115,23 @@ class Redelivery:
         fresh = [held for held in deliveries if known is None or known.get(held.sequence) < held.attempts]
         if fresh and not area.queue.is_deleted:
             area.record_attempts(counted_runs(fresh))
+
+    def _uncount(self, area: LaneState, deliveries: Sequence[Delivery]) -> None:
+        """Take back what was counted when they were handed out, because a killed process may have had them.
+
+        Not below one: what says so much in the journal can't be unsaid, and does not grow.
+        """
+        known = area.attempts
+        if known is None or area.queue.is_deleted:
+            return
+        counted = [held for held in deliveries if held.attempts > 1 and known.get(held.sequence) >= held.attempts]
+        runs = [run._replace(attempts=run.attempts - 1) for run in counted_runs(counted)]
+        if runs:
+            area.record_attempts(runs)
+
+
+def _is_seen(delivery: Delivery) -> bool:
+    return getattr(delivery, "_is_seen", False)
 
 
 def _by_area(deliveries: Iterable[Delivery]) -> dict[LaneState, list[Delivery]]:

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from ...cache.charge import charge_bytes
-from ...store.errors import Closed
 from ...store.format.properties import group_of
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
@@ -777,8 +776,7 @@ def use_groups(monitor: Monitor, store: MessageStore, targets: TargetArea, queue
     if queue.is_queue:
         with monitor.lock:
             monitor.raise_if_closed()
-            if queue.is_deleted:
-                raise Closed("the queue")
+            queue.raise_if_deleted()
             note_groups(store, targets, queue)
 
 

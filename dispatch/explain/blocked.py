@@ -54,8 +54,9 @@ def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tupl
     found: list[tuple[Cause, str]] = []
     for blocked in of_own:
         name = destination_text(blocked.area)
-        own = next((cause for cause in causes if cause.holder == name), None)
-        holder = _Holder(name, own.bytes, own.oldest_seconds) if own is not None else None
+        names = {name, *(f"{name}/{durable}" for durable in _durable_names(blocked.area))}
+        own = next((cause for cause in causes if cause.holder in names), None)
+        holder = _Holder(own.holder, own.bytes, own.oldest_seconds) if own is not None else None
         frees = f"acknowledging messages of {blocked.area.name!r}, or a higher limit in its policy"
         found.append(_explained(blocked, holder, frees))
     most = next(iter(causes), None)
@@ -111,6 +112,10 @@ def destination_text(queue: LimitedDestination) -> str:
         return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
     is_topic = isinstance(queue, TopicState | SubscriptionState)
     return f"{TOPIC if is_topic else QUEUE}:{queue.name}"
+
+
+def _durable_names(area: LimitedDestination) -> list[str]:
+    return list(area.durable) if isinstance(area, TopicState) else []
 
 
 def _explained(blocked: _Blocked, holder: _Holder | None, frees: str, of: str = "") -> tuple[Cause, str]:

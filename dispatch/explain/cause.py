@@ -13,7 +13,8 @@ class Cause:
     """Of disk: "pending_message", "ack", "transaction", "lease" or "in_use". Of memory: "memory". Of a queue or a
     consumer: see dispatch/explain/queues.py."""
     holder: str
-    """A destination ("0:orders" is the queue), a transaction's id, "journal", "checkpoint", or a holder of memory; of a
+    """A destination ("0:orders" is the queue), a durable subscription ("1:prices/audit"), the xid of a prepared
+    transaction or the number of an open one, "journal", "checkpoint", or a holder of memory; of a
     queue or a consumer also who has the messages, such as "2 other consumers", or the limit that a send waits for.
 
     Of an ack it is who keeps the data logs whose messages would come back if the ack were deleted.

@@ -40,7 +40,7 @@ _FREES_MEMORY: Final = {
     "dispatch_area": "consumers that acknowledge what they took",
     "pending_cache": "consumers that take; it is given up where it is needed",
     "head_queue_cache": "nothing needs to: it is given up first",
-    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete and Topic.unsubscribe",
+    "destinations": "fewer queues, topics and durable subscriptions: Queue.delete, Topic.delete and Topic.unsubscribe",
     "spill_buffer": "nothing needs to: it goes to tmp-storage",
     "tmp_storage": "consumers that acknowledge non-persistent messages",
     "relocation": "the end of the step that is under way",
@@ -85,9 +85,11 @@ def explain_whole(
         for key, data_logs in kept.items()
         if key in parts
     ]
+    messages = sum(pin.messages - pin.shared_messages for found in parts.values() for pin in found)
+    size_bytes = sum(pin.bytes - pin.shared_bytes for found in parts.values() for pin in found)
     order = [key for key in kept if key in parts]
     ranked = sorted(zip(order, causes, strict=True), key=lambda found: -_bytes_of(kept[found[0]], sizes))
-    sentence = _disk_sentence(sizes, pins, [(cause, kept[key]) for key, cause in ranked])
+    sentence = _disk_sentence(sizes, pins, messages, size_bytes, [(cause, kept[key]) for key, cause in ranked])
     causes = [cause for _, cause in ranked]
     if memory is not None:
         most = max(memory.holders.items(), key=lambda found: found[1])
@@ -153,7 +155,8 @@ def _sum(pins: Sequence[RetentionReason]) -> RetentionReason:
         pins[0].holder,
         sum(pin.messages for pin in pins),
         sum(pin.bytes for pin in pins),
-        min((pin.oldest_ms for pin in pins if pin.oldest_ms is not None), default=None),
+        oldest_ms=min((pin.oldest_ms for pin in pins if pin.oldest_ms is not None), default=None),
+        subscription=pins[0].subscription,
     )
 
 
@@ -185,6 +188,8 @@ def _frees(pin: RetentionReason) -> str:
         return f"the commit or the rollback of transaction {pin.holder}"
     kind, _, name = pin.holder.partition(":")
     purge = f", or queue({name!r}).purge()" if kind == str(QUEUE) else ""
+    if pin.subscription:
+        purge = f", or topic({name.removesuffix('/' + pin.subscription)!r}).unsubscribe({pin.subscription!r})"
     where = f" in {_names(pin.data_logs)}" if pin.reason == ACK else ""
     those = "that message" if pin.messages == 1 else "those messages"
     return f"acknowledging {those}{where}{purge}"
@@ -205,10 +210,12 @@ def _logs_text(data_logs: Sequence[int], sizes: Mapping[int, int]) -> str:
 
 
 def _disk_sentence(
-    sizes: Mapping[int, int], pins: Mapping[int, Sequence[RetentionReason]], ranked: Sequence[tuple[Cause, list[int]]]
+    sizes: Mapping[int, int],
+    pins: Mapping[int, Sequence[RetentionReason]],
+    messages: int,
+    size_bytes: int,
+    ranked: Sequence[tuple[Cause, list[int]]],
 ) -> str:
-    messages = sum(cause.messages for cause, _ in ranked)
-    size_bytes = sum(cause.bytes for cause, _ in ranked)
     sentence = (
         f"Disk: {_logs_text(list(sizes), sizes)} for {messages:,} pending message{plural(messages)} "
         f"of {size_text(size_bytes)}"

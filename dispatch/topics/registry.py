@@ -142,6 +142,7 @@ class Topics(SubscriptionKeeper):
         """
         with self._monitor.lock:
             self._monitor.raise_if_closed()
+            topic.raise_if_deleted()
             area = topic.durable_area(name) if name in topic.durable else None
             text = selector.text if selector is not None else None
             if area is None:
@@ -182,9 +183,48 @@ class Topics(SubscriptionKeeper):
             position = self._message_store.journal.end
         self._publisher.confirm(position)
 
+    def delete(self, topic: TopicState) -> None:
+        """Delete a topic with its subscriptions and everything they wait for. Requires: no lock.
+
+        One record stands for all of it, so a crash leaves all of it or none. What that record could not be written for
+        is as it was.
+        """
+        with self._monitor.lock:
+            self._monitor.raise_if_closed()
+            if not topic.is_deleted:
+                subscriptions = {*topic.subscriptions(), *(area for _, area in topic.durable_areas())}
+                self._message_store.delete_destination(topic.number)
+                topic.is_deleted = True
+                del self.areas[topic.name]
+                self._destinations.unregister(topic)
+                for subscription in subscriptions:
+                    self._end(subscription)
+                if topic.admission is not None:
+                    topic.admission.close("the topic")
+                for area in topic.lane_areas():
+                    self._removals.drop_lane(area)
+                topic.drop()
+                self._overhead.one_less(TOPIC_BYTES)
+            position = self._message_store.journal.end
+        try:
+            self._publisher.confirm(position)
+        finally:
+            self._monitor.run_deferred()
+
+    def _end(self, subscription: SubscriptionState) -> None:
+        """End a subscription of a topic that is deleted, and its consumer. Requires: the lock."""
+        subscription.is_deleted = True
+        lanes = [area for area in subscription.areas if area is not None]
+        subscription.end_consumers()
+        if subscription.is_durable:
+            self._forget(subscription)
+        for area in lanes:
+            self._removals.drop_lane(area)
+
     def fan_out(self, topic: TopicState, priority: int) -> FanOut:
         """Where non-persistent messages of that priority go. Made on first use."""
         with self._monitor.lock:
+            topic.raise_if_deleted()
             if priority not in topic.fan_outs:
                 topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)
             return topic.fan_outs[priority]

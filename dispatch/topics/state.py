@@ -194,6 +194,11 @@ class TopicState(QueueArea):
         """All of them by name, in order."""
         return ((name, self.durable_area(name)) for name in sorted(self.durable))
 
+    def drop(self) -> None:
+        """Know nothing any more: the topic is deleted. Requires: the lock."""
+        self.drop_lanes()
+        self.durable, self.kept, self.fan_outs = {}, {}, {}
+
     def subscriptions(self) -> set[SubscriptionState]:
         """Those that are read, or of which there is something to remember."""
         return {*self.kept.values(), *self.online}

@@ -403,7 +403,7 @@ class Lane(BlockHolder):
 
 
 class DeletedLane(Lane):
-    """The stand-in for a lane of a deleted queue: nothing is pending, and adding to it raises Closed."""
+    """The stand-in for a lane of a deleted queue or topic: nothing is pending, and adding to it raises Closed."""
 
     __slots__ = ()
 

@@ -110,6 +110,14 @@ class Subscriptions:
             for lane in filter(None, subscriber.lanes):
                 lane.end()
 
+    def delete_topic(self, number: int) -> None:
+        """End a topic's subscriptions, whoever has them. What is no topic is passed over. O(blocks they had)."""
+        topic = self._topics.get(number)
+        if topic is not None:
+            for subscription in list(topic.subscribers):
+                self.unsubscribe(subscription)
+            del self._topics[number], self._index.lane_makers[number]
+
     def _lanes(self) -> Iterator[TopicLane]:
         return (lane for topic in self._topics.values() for lane in topic.lanes)
 

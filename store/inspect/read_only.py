@@ -95,7 +95,16 @@ def _open(disk: Disk, now_ms: int) -> ReadOnlyStore:
         index.use(data_log)
     lock, undecided = OwnedLock(), branches.data_logs()
     leases = read_leases(disk, now_ms)
-    retention = RetentionReasons(index, lock, found.destinations, newest, reader, transactions=undecided, leases=leases)
+    retention = RetentionReasons(
+        index,
+        lock,
+        found.destinations,
+        newest,
+        reader,
+        transactions=undecided,
+        leases=leases,
+        subscribers=subscriptions.by_number,
+    )
     return ReadOnlyStore(retention, found.sizes, index, subscriptions, found.destinations, duplicates, reader)
 
 

@@ -7,18 +7,21 @@ No message is read, but for the time at which the first one of each holder was s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ..bits import ones, runs_of_ones
 from ..format.places import Extent
 from ..format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
 from ..format.state import QUEUE, Destination
 from ..index.block import Block
 from ..index.index import Index
+from ..index.lane import Lane
+from ..index.subscriptions import Subscriber
+from ..index.topic_lane import TopicLane
 from ..journal.reading import Readable
 from ..locks import OwnedLock
-from ..numbering import LANE_SHIFT
 from .leases import Lease
 
 PENDING_MESSAGE: Final = "pending_message"
@@ -33,6 +36,9 @@ CHECKPOINT_HOLDER: Final = "checkpoint"
 """Holder of a data log that the next open would still replay, because a checkpoint found no room."""
 BLOCKS_AT_ONCE: Final = 32
 """Blocks of the index looked at before the lock is let go: about a millisecond where all are stored."""
+SUBSCRIPTIONS_A_BLOCK: Final = 64
+"""So many subscriptions cost about as much as their block."""
+NO_SUBSCRIBERS: Final[Mapping[int, Subscriber]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +47,18 @@ class RetentionReason:
 
     reason: str
     holder: str
-    """A destination ("0:orders" is a queue), the id of a transaction, "lease" and its name, "journal", "checkpoint"."""
+    """A destination ("0:orders" is a queue), a durable subscription ("1:prices/audit"), the xid or the number of a
+    transaction, "lease" and its name, "journal", "checkpoint"."""
     messages: int = 0
     """Messages of the holder, in data_logs: once they are settled, this reason is gone."""
     bytes: int = 0
+    shared_messages: int = 0
+    """Those of them that another subscription has pending too and that are counted there."""
+    shared_bytes: int = 0
     oldest_ms: int | None = None
     """Time at which the first of them was sent, in ms since 1970; None where there is none, or it cannot be read."""
+    subscription: str = ""
+    """The name of the durable subscription that is the holder."""
     data_logs: tuple[int, ...] = ()
     """Where the messages lie: in the data log itself; for acks, in those that could not be replayed without them."""
 
@@ -67,10 +79,12 @@ class _Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """The messages that one destination has pending in one data log."""
+    """The messages that one destination or durable subscription has pending in one data log."""
 
     messages: int = 0
     bytes: int = 0
+    shared_messages: int = 0
+    shared_bytes: int = 0
     first: dict[int, _Place] = field(default_factory=dict)
     """Lane -> where the first of them lies."""
 
@@ -89,8 +103,9 @@ class RetentionReasons:
         replayed: int | None = None,
         transactions: Mapping[str, Collection[int]] | None = None,
         leases: Iterable[Lease] = (),
+        subscribers: Mapping[int, Subscriber] = NO_SUBSCRIBERS,
     ) -> None:
-        """lock: guards the index. newest: the data log that is written to.
+        """lock: guards the index. newest: the data log that is written to. subscribers: of topics, by number.
 
         reader: an open file of a data log, and its salt; called with the lock held. replayed: the next open begins
         to replay in that one; None: in the newest. transactions: by id, the data logs that each needs which has no
@@ -105,6 +120,7 @@ class RetentionReasons:
         self._leases = tuple(leases)
         with lock:
             self._destinations = dict(destinations)
+            self._durable = {number: found.facts for number, found in subscribers.items() if found.is_durable}
             self._counts = {
                 data_log: _Counts(use.pending_messages, frozenset(use.acked_data_logs | use.committed_data_logs))
                 for data_log, use in index.uses.items()
@@ -137,6 +153,7 @@ class RetentionReasons:
         holders: dict[str, set[int]] = {self._holder(number): set() for number in sorted(self._destinations)}
         for data_log, held in self._survey(self._counts).items():
             for number in held:
+                number = self._durable[number].topic if number in self._durable else number
                 holders.setdefault(self._holder(number), set()).add(data_log)
         return holders
 
@@ -198,7 +215,10 @@ class RetentionReasons:
                     self._holder(number),
                     messages=held.messages,
                     bytes=held.bytes,
+                    shared_messages=held.shared_messages,
+                    shared_bytes=held.shared_bytes,
                     oldest_ms=min(self._times(held), default=None),
+                    subscription=self._durable[number].name if number in self._durable else "",
                     data_logs=(data_log,),
                 )
                 for number, held in destinations.items()
@@ -207,6 +227,9 @@ class RetentionReasons:
         }
 
     def _holder(self, number: int) -> str:
+        subscription = self._durable.get(number)
+        if subscription is not None:
+            return f"{self._holder(subscription.topic)}/{subscription.name}"
         destination = self._destinations.get(number)
         return f"{destination.kind}:{destination.name}" if destination is not None else f"{QUEUE}:#{number}"
 
@@ -235,13 +258,33 @@ class RetentionReasons:
     ) -> int | None:
         """Count some of a lane's blocks, from that number on; returns where to go on. REQUIRES: the lock."""
         lane = self._index.lanes.get(number)
-        for _ in range(BLOCKS_AT_ONCE):
+        subscriptions = len(lane.subscribers) if isinstance(lane, TopicLane) else 0
+        for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):
             run = lane.blocks.next_from(at) if lane is not None else None
             if lane is None or run is None:
                 return None
-            _count(number, self._index.cache.peek(lane, run[0]), found, left)
+            block = self._index.cache.peek(lane, run[0])
+            _count(number, block, self._needs(lane, block), found, left)
             at = run[0] + 1
         return at
+
+    def _needs(self, lane: Lane, block: Block) -> list[tuple[int, int]]:
+        """Return who needs what of a block: durable subscriptions by number, then the destination with all else.
+
+        Subscriptions without a name, and what nobody needs until the next sweep, are the topic's.
+        """
+        everything = left = ~block.gone & ((1 << len(block.lengths)) - 1)
+        needs: list[tuple[int, int]] = []
+        unnamed = 0
+        if isinstance(lane, TopicLane):
+            for number, subscriber in lane.subscribers.items():
+                mask = subscriber.mask(block.number) & everything
+                if number not in self._durable:
+                    unnamed |= mask
+                elif mask:
+                    needs.append((number, mask))
+                    left &= ~mask
+        return [*needs, (lane.destination, left | unnamed)]
 
     def _times(self, held: _Held) -> Iterator[int]:
         """Return when the first message of each lane was sent, as its record says. One read each."""
@@ -264,30 +307,47 @@ def _ack_reason(holder: str, parts: list[RetentionReason]) -> RetentionReason:
         messages=sum(reason.messages for reason in parts),
         bytes=sum(reason.bytes for reason in parts),
         oldest_ms=min((reason.oldest_ms for reason in parts if reason.oldest_ms is not None), default=None),
+        subscription=parts[0].subscription,
         data_logs=tuple(sorted({data_log for reason in parts for data_log in reason.data_logs})),
     )
 
 
-def _count(number: int, block: Block, found: dict[int, dict[int, _Held]], left: dict[int, int]) -> None:
+def _count(
+    number: int,
+    block: Block,
+    needs: Sequence[tuple[int, int]],
+    found: dict[int, dict[int, _Held]],
+    left: dict[int, int],
+) -> None:
     """Add what a block of that lane has pending in the data logs of found, and take it from what is left to find."""
-    pending = ~block.gone & ((1 << len(block.lengths)) - 1)
     for data_log, first, last in block.files(0, len(block.lengths) - 1):
-        part = pending >> first & ((1 << (last - first + 1)) - 1)
-        if data_log not in found or not part:
+        if data_log not in found:
             continue
-        held = found[data_log].setdefault(number >> LANE_SHIFT, _Held())
-        if number not in held.first:
-            lowest = first + (part & -part).bit_length() - 1
-            extent = next(block.extents(lowest, lowest))
-            messages = extent.record_messages if isinstance(extent, Extent) else 1
-            held.first[number] = _Place(data_log, extent.offset, messages)
-        messages = part.bit_count()
-        held.messages += messages
-        if messages == last - first + 1:
-            held.bytes += sum(block.lengths[first : last + 1])
-        else:
-            held.bytes += sum(length for at, length in enumerate(block.lengths[first : last + 1]) if part >> at & 1)
+        cover = ones(first, last)
+        counted = 0
+        for holder, mask in needs:
+            part = mask & cover
+            if part:
+                _add(found[data_log].setdefault(holder, _Held()), number, block, part, part & counted, data_log)
+                counted |= part
         if data_log in left:
-            left[data_log] -= messages
+            left[data_log] -= counted.bit_count()
             if left[data_log] <= 0:
                 del left[data_log]
+
+
+def _add(held: _Held, number: int, block: Block, part: int, shared: int, data_log: int) -> None:
+    """Add these messages of a block. shared: those of them that are counted for another holder too."""
+    if number not in held.first:
+        lowest = (part & -part).bit_length() - 1
+        extent = next(block.extents(lowest, lowest))
+        messages = extent.record_messages if isinstance(extent, Extent) else 1
+        held.first[number] = _Place(data_log, extent.offset, messages)
+    held.messages += part.bit_count()
+    held.bytes += _bytes_of(block, part)
+    held.shared_messages += shared.bit_count()
+    held.shared_bytes += _bytes_of(block, shared)
+
+
+def _bytes_of(block: Block, mask: int) -> int:
+    return sum(sum(block.lengths[first : last + 1]) for first, last in runs_of_ones(mask))

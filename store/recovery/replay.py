@@ -443,6 +443,7 @@ class Replay:
         self.destinations.pop(number, None)
         self._duplicates.forget(number)
         self._deleted.add(number)
+        self._subscriptions.delete_topic(number)
         self._index.forget(number)
 
     def forget_deleted(self) -> None:

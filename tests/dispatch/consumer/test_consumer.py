@@ -115,6 +115,7 @@ def test_a_closed_consumers_messages_go_back_to_their_places(queue: Queue) -> No
         leaving = queue.subscribe()
         first, second, third = leaving.take(5), staying.take(5), leaving.take(5)
         leaving.ack(first[2])
+        assert all(delivery.body for delivery in (*first, *third))  # it has looked at them
         leaving.close()
         again = take_all(staying)
         assert ids(again) == [*sent[:2], *sent[3:5], *sent[10:]]
@@ -129,7 +130,6 @@ def test_messages_come_back_though_the_last_consumer_has_gone(queue: Queue) -> N
     with queue.subscribe() as consumer:
         deliveries = take_all(consumer)
         assert ids(deliveries) == sent
-        assert [delivery.attempts for delivery in deliveries] == [2] * 5 + [1] * 5
 
 
 def test_what_was_not_done_comes_before_what_was_never_delivered(queue: Queue) -> None:

@@ -11,7 +11,7 @@ import pytest
 from simulated_bay import SimulatedBay
 from staged_stores import newest, roll, send, settle, small_bay
 
-from forebay import Closed, Consumer, Explanation, SettingsError
+from forebay import Closed, Consumer, Explanation, Message, SettingsError
 from forebay.dispatch.explain.disk import explain_data_log, explain_whole
 from forebay.store.account import Unlimited
 from forebay.store.disk.disk import File
@@ -197,6 +197,26 @@ def more_than_the_index_has_in_ram(simulated: SimulatedBay) -> tuple[int, Said]:
     return 1, [("pending_message", "0:orders", 1, 5), ("pending_message", "0:prices", 5_120, 0)]
 
 
+def durable_subscriptions(simulated: SimulatedBay) -> tuple[int, Said]:
+    topic = simulated.bay.topic("prices")
+    for name in ("audit", "fast", "done"):
+        topic.subscribe(durable=name).close()
+    topic.send_many(Message(body) for body in (b"1", b"22", b"333"))
+    for name, count in (("fast", 2), ("done", 3)):
+        with topic.subscribe(durable=name) as consumer:
+            consumer.ack(consumer.take(count))
+    roll(simulated)
+    return 1, [("pending_message", "1:prices/audit", 3, 6), ("pending_message", "1:prices/fast", 1, 3)]
+
+
+def branch_that_is_prepared(simulated: SimulatedBay) -> tuple[int, Said]:
+    transaction = simulated.bay.transaction()
+    simulated.queue().send(b"1", transaction=transaction)
+    transaction.prepare(b"branch-7")
+    roll(simulated)
+    return 1, [("transaction", "b'branch-7'", 0, 0)]
+
+
 STAGES: tuple[Stage, ...] = (
     newest_data_log,
     newest_with_a_message,
@@ -217,6 +237,8 @@ STAGES: tuple[Stage, ...] = (
     all_is_acknowledged,
     large_message,
     more_than_the_index_has_in_ram,
+    durable_subscriptions,
+    branch_that_is_prepared,
 )
 
 
@@ -391,6 +413,39 @@ def test_whole_says_who_keeps_most_of_the_disk_and_holds_memory() -> None:
         name: size for name, size in held.holders.items() if size
     }
     assert explanation.sentence.startswith("Memory: ")
+
+
+def test_a_message_of_a_topic_counts_once_and_is_named_with_what_frees_it() -> None:
+    simulated = small_bay()
+    durable_subscriptions(simulated)
+    whole = simulated.bay.explain()
+    assert " for 3 pending messages of 6 bytes; 1:prices/audit keeps 1 data log" in whole.sentence
+    frees = {cause.holder: cause.frees for cause in simulated.bay.explain(1).causes}
+    assert frees == {
+        "1:prices/audit": "acknowledging those messages, or topic('prices').unsubscribe('audit')",
+        "1:prices/fast": "acknowledging that message, or topic('prices').unsubscribe('fast')",
+    }
+    simulated.bay.topic("prices").unsubscribe("audit")
+    assert said(simulated.bay.explain(1)) == [
+        ("pending_message", "1:prices/fast", 1, 3),
+        ("pending_message", "1:prices", 2, 3),  # until the next checkpoint sweeps
+    ]
+    simulated.bay.checkpoint()
+    assert said(simulated.bay.explain(1)) == [("pending_message", "1:prices/fast", 1, 3)]
+
+
+def test_subscriptions_without_a_name_are_the_topics() -> None:
+    simulated = small_bay()
+    topic = simulated.bay.topic("prices")
+    topic.subscribe(durable="audit").close()
+    with topic.subscribe() as one, topic.subscribe():
+        topic.send_many(Message(b"x") for _ in range(3))
+        one.ack(one.take(2))
+        assert said(simulated.bay.explain(1))[:2] == [
+            ("pending_message", "1:prices/audit", 3, 3),
+            ("pending_message", "1:prices", 3, 3),
+        ]
+        assert " for 3 pending messages of 3 bytes" in simulated.bay.explain().sentence
 
 
 def test_data_logs_kept_for_their_acks_count_for_whom_they_are_kept() -> None:

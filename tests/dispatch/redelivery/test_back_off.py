@@ -61,7 +61,8 @@ def test_rollback_backs_off_and_a_closed_consumer_does_not() -> None:
     simulated = waiting(5.0)
     simulated.queue().send(b"1")
     with simulated.queue().subscribe() as consumer:
-        assert consumer.take()[0].attempts == 1
+        [delivery] = consumer.take()
+        assert (delivery.body, delivery.attempts) == (b"1", 1)
     with simulated.queue().subscribe() as consumer:
         deliveries = consumer.take()
         assert deliveries[0].attempts == 2

@@ -382,13 +382,13 @@ def test_an_ack_stays_while_another_subscription_keeps_its_message(
     assert (backlog(simulated, "a"), backlog(simulated, "b")) == ([], [b"kept by b"])
 
 
-def test_explain_names_the_topic_that_keeps_a_data_log(simulated: SimulatedBay) -> None:
+def test_explain_names_the_subscription_that_keeps_a_data_log(simulated: SimulatedBay) -> None:
     topic(simulated).subscribe(durable="offline").close()
     topic(simulated).send(b"kept")
     begin_data_log(simulated)
     simulated.bay.checkpoint()
     cause = simulated.bay.explain(1).causes[0]
-    assert (cause.reason, cause.holder, cause.messages) == ("pending_message", "1:prices", 1)
+    assert (cause.reason, cause.holder, cause.messages) == ("pending_message", "1:prices/offline", 1)
     topic(simulated).unsubscribe("offline")
     assert 1 in simulated.bay.cleanup().deleted
 

@@ -321,6 +321,13 @@ STORE_BUGS = (
         "tests/store/maintenance/test_relocation_prepared.py::test_power_cut_at_any_call_while_prepared_transactions_are_moved",
     ),
     Bug(
+        "a replay leaves the subscriptions of a deleted topic",
+        "Replay._delete",
+        "self._subscriptions.delete_topic(number)",
+        "pass",
+        "tests/dispatch/topics/test_topic_delete.py::test_the_topic_stays_gone_when_the_index_is_lost",
+    ),
+    Bug(
         "an open transaction is not restated",
         "MessageStore._state",
         "state.open_transactions = [branch.number for branch in self.branches.open]",
