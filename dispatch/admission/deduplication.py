@@ -6,7 +6,6 @@ log says so, each time that they have become twice as many.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from ...cache.budget import Holder
@@ -15,10 +14,11 @@ from ...store.errors import TransactionError
 from ...store.format.identity import DIGEST_BYTES, Identity, identity
 from ...store.format.properties import own_identity
 from ...store.index.deduplication import ID_CHARGE_BYTES, Deduplication
+from ...store.late_log import LateLogger
 from ..config.policies import Policies
 from ..config.settings import Settings
 
-logger = logging.getLogger("forebay.dispatch")
+logger = LateLogger("forebay.dispatch")
 
 
 class DuplicateWindows:

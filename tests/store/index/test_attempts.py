@@ -56,6 +56,7 @@ def test_attempts_survive_a_clean_restart_and_a_kill() -> None:
     first = consumer.take(4)
     assert attempts(first) == [1, 1, 1, 1]
     consumer.nack(first[:2])
+    assert [delivery.body for delivery in first[2:]] == [b"2", b"3"]
     simulated.reopen()  # gives the other two back as well
     consumer = simulated.queue().subscribe()
     deliveries = consumer.take(3)
@@ -125,7 +126,7 @@ def test_one_record_says_that_a_batch_came_back() -> None:
 def test_closing_and_rolling_back_count_as_attempts() -> None:
     simulated = filled(3)
     with simulated.queue().subscribe() as consumer:
-        consumer.take()
+        assert consumer.take()[0].body == b"0"
     with simulated.queue().subscribe() as consumer:
         deliveries = consumer.take(2)
         assert attempts(deliveries) == [2, 1]
