@@ -19,8 +19,10 @@ AHEAD_BYTES: Final = 16 * 1024
 OWNER_AHEAD_BYTES: Final = 860
 """The places of each further lane whose messages of a batch lie in three runs between what it has spilled before."""
 
-LAST_BYTES: Final = 4 * OVERHEAD_BYTES
-"""Bytes that no place takes: four lists that have nothing else may load a message each."""
+LAST_BYTES: Final = 32 * OVERHEAD_BYTES
+"""Bytes that no place takes: lists may load references for them, so that consumers get batches where RAM is full."""
+FIRST_BYTES: Final = 4 * OVERHEAD_BYTES
+"""Of these, what is left to lists that have nothing else: one reference each."""
 
 
 class SpillAccount:
@@ -38,6 +40,11 @@ class SpillAccount:
     def missing_bytes(self) -> int:
         """Bytes by which less is held ahead than should be."""
         return self._wanted_bytes - self.ahead_bytes
+
+    @property
+    def lent_bytes(self) -> int:
+        """Bytes by which less of the last ones is held."""
+        return LAST_BYTES - self.last_bytes
 
     def write_for(self, lanes: int) -> None:
         """Hold enough ahead for batches that are for so many lanes."""
@@ -63,23 +70,26 @@ class SpillAccount:
         self.ahead_bytes += kept_bytes
         self.holder.release(charge_bytes - kept_bytes)
 
-    def lend(self, to: Holder, charge_bytes: int) -> bool:
-        """Lend some of the last bytes to a holder that has nothing, and return whether there were so many.
+    def lend(self, to: Holder, charge_bytes: int, kept_bytes: int) -> bool:
+        """Lend some of the last bytes to a holder, and return whether there were so many.
 
-        The borrower releases them, and nothing arrives before they are back.
+        The borrower releases them, and nothing arrives before FIRST_BYTES are back. kept_bytes: are left for others.
         """
-        if charge_bytes > self.last_bytes:
+        if charge_bytes > self.last_bytes - kept_bytes:
             return False
         self.last_bytes -= charge_bytes
         self.holder.hand_over(to, charge_bytes)
         return True
 
     def has_last(self) -> bool:
-        """Reserve the last bytes that are missing and return whether all are there."""
-        lent_bytes = LAST_BYTES - self.last_bytes
+        """Reserve the last bytes that are missing, and return whether there are enough for lists that have nothing."""
+        lent_bytes = self.lent_bytes
         if lent_bytes and self.holder.reserve_again(lent_bytes):
             self.last_bytes = LAST_BYTES
-        return self.last_bytes == LAST_BYTES
+        first_bytes = FIRST_BYTES - self.last_bytes
+        if first_bytes > 0 and self.holder.reserve_again(first_bytes):
+            self.last_bytes = FIRST_BYTES
+        return self.last_bytes >= FIRST_BYTES
 
     def refill(self) -> None:
         """Hold as much ahead as should be, if memory came free."""
@@ -106,7 +116,7 @@ class ArrivalAccount:
         account = self._account
         if account.has_last() and account.holder.reserve(charge_bytes):
             return True
-        self._make_room(max(AHEAD_BYTES, account.missing_bytes) + charge_bytes)
+        self._make_room(max(AHEAD_BYTES, account.missing_bytes) + account.lent_bytes + charge_bytes)
         account.refill()
         return account.has_last() and account.reserve(charge_bytes)
 

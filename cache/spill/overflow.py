@@ -100,7 +100,7 @@ class Overflow:
         number = lane.number
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
-        if not self.buffer.put(number, message):
+        if not self.account.has_last() or not self.buffer.put(number, message):
             self.admit(lane, message)
             if not lane.is_spilled(message[0]):
                 kept = self.buffer.put(number, message)
@@ -114,11 +114,11 @@ class Overflow:
         if self.buffer.is_batch(lane.pool) or self.buffer.is_full:
             self._relieve(lane)
         charge = charge_bytes(message)
-        if self.budget.free_bytes >= charge and not self.account.missing_bytes:
+        if self.account.has_last() and self.budget.free_bytes >= charge and not self.account.missing_bytes:
             return
         if self.buffer.peek(lane.pool, message[0]) is not None:  # another lane needs it: it costs nothing more
             return
-        self._make_room(max(charge + self.account.missing_bytes, self._room_bytes))
+        self._make_room(max(charge + self.account.missing_bytes + self.account.lent_bytes, self._room_bytes))
         self.account.refill()
         if self.budget.free_bytes >= charge:
             return

@@ -634,7 +634,12 @@ class TargetArea(ListKeeper):
         budget, found = self.budget, (self.targets.held_bytes, self._measurements)
         if found == self._exhausted and least_seconds >= self._exhausted_seconds:
             return  # no list had so much at the last look, and nothing has come to any since
-        others = [target for target in self.lists if target is not keep and _can_give(target, least, least_seconds)]
+        twin = keep.twin if keep is not None else None
+        others = [
+            target
+            for target in self.lists
+            if target is not keep and target is not twin and _can_give(target, least, least_seconds)
+        ]
         richest_first = [(-target.supply_seconds, number) for number, target in enumerate(others)]
         heapify(richest_first)
         while budget.free_bytes < wanted_bytes and richest_first:
@@ -653,8 +658,27 @@ class TargetArea(ListKeeper):
             richest.area.give_back(evicted)
             if _can_give(richest, least, least_seconds):
                 heappush(richest_first, (-richest.supply_seconds, number))
+        if keep is not None and twin is not None and budget.free_bytes < wanted_bytes:
+            self._share_with_twin(keep, twin, wanted_bytes, least)
         if not richest_first and least_seconds > 0:
             self._exhausted, self._exhausted_seconds = (self.targets.held_bytes, self._measurements), least_seconds
+
+    def _share_with_twin(self, target: TargetList, twin: TargetList, wanted_bytes: int, least: int) -> None:
+        """Take direct messages from a twin that has more than half of what both may have.
+
+        What they hold is handed out by turns, so a list that took all from the other would have to wait for it.
+        least: 0: the twin gives its last message to one that has none.
+        """
+        budget = self.budget
+        half_bytes = (twin.direct_bytes + target.direct_bytes + max(budget.free_bytes, 0)) // 2
+        evicted: list[StoredMessage] = []
+        while twin.direct and budget.free_bytes < wanted_bytes:
+            charge = charge_bytes(twin.direct[-1])
+            if twin.direct_bytes - charge < half_bytes and (least or evicted):
+                break
+            evicted.append(twin.evict_last())
+            self.targets.release(charge)
+        twin.area.give_back(evicted)
 
     def reclaim_order(self) -> list[tuple[str, int]]:
         """Return (holder, bytes) of those who could give something back now, whose turn is first in front. O(lists)."""

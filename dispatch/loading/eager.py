@@ -15,6 +15,7 @@ from typing import Final
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, content_charge_bytes
+from ...cache.spill.account import FIRST_BYTES, LAST_BYTES
 from ...store.errors import ForebayError, StoreFailed, TooManyFiles
 from ...store.format.record import RecordDamaged
 from ...store.journal.reading import StoredMessage
@@ -107,7 +108,10 @@ class EagerLoader:
             self._cut_to_cached(load)
         self._take_from_caches(load, is_needed)
         for sequence in target.area.settle_load(load):
-            self._make_lazy(load, sequence)
+            if sequence <= load.last:
+                self._make_lazy(load, sequence)
+        # Where memory ended at a message that only a delivery has, that one and those behind it can't be read.
+        load.runs = [(first, min(last, load.last)) for first, last in load.runs if first <= load.last]
         if load.runs:
             self._reserve(load, is_needed)
         if not load.runs or load.last < load.first:
@@ -269,6 +273,12 @@ class EagerLoader:
 
     def _reserve_runs(self, load: Load, runs: list[tuple[int, int]], wanted: int, is_needed: bool) -> None:
         target = load.target
+        messages = sum(last - first + 1 for first, last in runs)
+        if is_needed and wanted <= 2 * OVERHEAD_BYTES * messages and self._area.budget.free_bytes < wanted:
+            # Rather less than all of it, where references would cost as much.
+            self._area.make_room(wanted, target)
+            few = min(messages, self._area.overflow.account.last_bytes // OVERHEAD_BYTES) // 2
+            runs, wanted = self._cut_to_memory(load, runs, wanted, few)
         regions = target.area.store.plan(target.area.lane, runs)
         buffer_bytes = max(region.length for region in regions)
         # Ahead of need nobody takes from a list that has less: two lists would rob each other for ever.
@@ -280,9 +290,34 @@ class EagerLoader:
         if not is_needed:
             load.last = min(load.last, runs[0][0] - 1)
         else:
+            if self._area.budget.free_bytes < OVERHEAD_BYTES * messages:
+                self._area.make_room(OVERHEAD_BYTES * messages, target)
             for first, last in runs:
                 for sequence in range(first, last + 1):
-                    self._make_lazy(load, sequence)
+                    if sequence <= load.last:
+                        self._make_lazy(load, sequence)
+
+    def _cut_to_memory(
+        self, load: Load, runs: list[tuple[int, int]], wanted: int, few: int
+    ) -> tuple[list[tuple[int, int]], int]:
+        """Cut what is to be read to what memory is free for, unless that is not more than a few messages."""
+        lane, free_bytes = load.target.area.lane, self._area.budget.free_bytes
+        cut: list[tuple[int, int]] = []
+        charged = messages = 0
+        for first, last in runs:
+            for sequence, length in enumerate(lane.lengths(first, last), first):
+                if charged + content_charge_bytes(length) > free_bytes:
+                    if messages <= few:
+                        return runs, wanted
+                    load.last = min(load.last, sequence - 1)
+                    return cut, charged
+                charged += content_charge_bytes(length)
+                messages += 1
+                if cut and cut[-1][1] == sequence - 1:
+                    cut[-1] = (cut[-1][0], sequence)
+                else:
+                    cut.append((sequence, sequence))
+        return cut, charged
 
     def _afford(self, load: Load, wanted: int, buffer_bytes: int, least_seconds: float) -> bool:
         area = self._area
@@ -302,7 +337,8 @@ class EagerLoader:
         """The message keeps its place, and is read when somebody looks at it."""
         area = self._area
         if not area.targets.reserve(OVERHEAD_BYTES):
-            area.make_room(OVERHEAD_BYTES, load.target, least=0)
+            if not load.reserved_bytes and not load.target.direct:
+                area.make_room(OVERHEAD_BYTES, load.target, least=0)
             if not area.targets.reserve_again(OVERHEAD_BYTES) and not self._borrow(load):
                 load.target.wanted_bytes = OVERHEAD_BYTES
                 load.last = min(load.last, sequence - 1)
@@ -311,9 +347,15 @@ class EagerLoader:
         load.held[sequence] = (sequence, b"", None, 0)
 
     def _borrow(self, load: Load) -> bool:
-        """Memory for one reference of a list that has nothing, where bookkeeping alone fills it."""
-        has_some = load.reserved_bytes or load.target.direct
-        return not has_some and self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES)
+        """Memory for one reference, where bookkeeping alone fills it."""
+        target, twin = load.target, load.target.twin
+        if not load.reserved_bytes and not target.direct:
+            kept_bytes = 0
+        elif twin is not None and not twin.direct and twin.has_supply:
+            kept_bytes = LAST_BYTES // 2  # what it has next is due between what this list has
+        else:
+            kept_bytes = FIRST_BYTES
+        return self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""

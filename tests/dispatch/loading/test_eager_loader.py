@@ -13,12 +13,12 @@ from counting import counted_calls
 from delivering import send_equal
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, Message
-from forebay.cache.charge import OVERHEAD_BYTES
+from forebay import Consumer, Message, StoreFull
+from forebay.cache.charge import OVERHEAD_BYTES, charge_bytes
 from forebay.dispatch.core.model import Load, TargetList
 from forebay.store.journal.reading import REGION_BYTES_MAX, Region, StoredMessage
 
-KIB = 1024
+KIB, MIB = 1024, 1024 * 1024
 BODY = bytes(KIB)
 LARGE = bytes(600 * KIB)
 """Above an eighth of 4 MiB."""
@@ -464,3 +464,44 @@ def test_the_loader_lets_go_of_the_lock_between_lists_that_memory_does_not_suffi
     assert calls["_can_give"] < 1000, "nobody has anything to give: that is found once"
     filling.release(filling.held_bytes)
     assert all(consumer.take(3) for consumer in consumers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", ["non-persistent", "mixed"])
+def test_where_places_of_spilled_messages_fill_memory_consumers_still_get_batches(kinds: str) -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    queue = bay.queue()
+    consumer = queue.subscribe(prefetch=1000)
+    sent = 0
+    with pytest.raises(StoreFull):
+        while True:
+            queue.send_many(Message(b"x" * 16, persistent=kinds == "mixed" and n % 2 == 0) for n in range(500))
+            sent += 500
+    assert bay.budget.free_bytes < 1000 and bay.overflow.account.holder.held_bytes > MIB
+    queue_depth, loads, sizes = queue.depth, bay.loader.loads, list[int]()
+    while deliveries := consumer.take(256):
+        consumer.ack(deliveries)
+        sizes.append(len(deliveries))
+    bay.check()
+    assert sum(sizes) == queue_depth >= sent
+    assert len(sizes) < 2 * queue_depth / 256
+    assert bay.loader.loads - loads < 2 * len(sizes)
+
+
+def test_a_list_takes_no_more_than_half_of_what_it_and_its_twin_may_have() -> None:
+    bay = SimulatedBay(memory_limit="4MiB")
+    queue = bay.queue()
+    queue.send_many(Message(b"x" * 16, persistent=n % 2 == 0) for n in range(400))
+    consumer = queue.subscribe()
+    bay.bay.step()
+    persistent, volatile = bay.lists()
+    assert len(persistent.direct) == len(volatile.direct) == 200
+    while persistent.direct:
+        message = persistent.evict_last()
+        bay.targets.targets.release(charge_bytes(message))
+    filling = bay.budget.holder("host")
+    bay.targets.make_room(bay.budget.limit_bytes, volatile, least=200)
+    assert filling.reserve(bay.budget.free_bytes)
+    assert 50 < len(consumer.take(256)) <= 200
+    filling.release(filling.held_bytes)
+    bay.check()

@@ -157,7 +157,7 @@ def test_nothing_arrives_before_what_a_consumer_was_lent_is_back() -> None:
     arrivals = ArrivalAccount(account, lambda wanted_bytes: None)
     account.refill()
     assert other.reserve(budget.free_bytes)
-    assert account.lend(lists, LAST_BYTES) and not account.lend(lists, 1)
+    assert account.lend(lists, LAST_BYTES, 0) and not account.lend(lists, 1, 0)
     other.release(100)
     assert not arrivals.reserve(20)
     lists.release(LAST_BYTES)
