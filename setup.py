@@ -20,7 +20,6 @@ FLOORS = ("store", "cache", "dispatch")
 INTERPRETED = (
     "aio/forebay.py",  # an await costs what it costs
     "aio/queue.py",
-    "aio/limited_queue.py",
     "aio/consumer.py",
     "aio/transaction.py",
     "aio/send_order.py",
@@ -43,8 +42,6 @@ INTERPRETED = (
 )
 DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
-    "limited_queue.LimitedQueue": ("send",),
-    "limited_queue.LimitedTopic": ("send",),
     "queue.Queue": ("subscribe", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe"),
     "consumer.consumer.Consumer": ("prefetch", "take", "ack", "ack_up_to", "nack"),

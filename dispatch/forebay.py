@@ -27,7 +27,6 @@ from .engine.statistics import Statistics
 from .explain.cause import Explanation
 from .explain.queues import explain_subject
 from .explain.whole import explain
-from .limited_queue import LimitedQueue, LimitedTopic
 from .planning.recorder import new_trace
 from .queue import Queue
 from .topic import Topic
@@ -54,7 +53,7 @@ class Forebay:
     def queue(self, name: str) -> Queue:
         """The queue of that name, which begins to exist with this call. SettingsError for a name that can't be."""
         area = self._engine.destinations.queue(check_name(name), self._engine.publisher)
-        return Queue(self._engine, area) if area.admission is None else LimitedQueue(self._engine, area)
+        return Queue(self._engine, area)
 
     def topic(self, name: str) -> Topic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name.
@@ -62,7 +61,7 @@ class Forebay:
         SettingsError for a name that can't be.
         """
         area = self._engine.topics.topic_area(check_name(name))
-        return Topic(self._engine, area) if area.admission is None else LimitedTopic(self._engine, area)
+        return Topic(self._engine, area)
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

@@ -11,6 +11,7 @@ from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription, compiled
 from .core.model import QueueArea
 from .core.monitor import Monitor
+from .core.publisher import Confirmer
 from .distribution.grouped import assign
 from .engine.engine import Engine
 from .engine.statistics import DestinationStatistics, destination_statistics
@@ -23,8 +24,8 @@ CONSUMER_PRIORITY_MAX: Final = 127
 class Queue(Sender):
     """Made by `Forebay.queue`. Thread-safe. Costs nothing to hold and nothing to make again."""
 
-    def __init__(self, engine: Engine, area: QueueArea) -> None:
-        super().__init__(engine.producers, area)
+    def __init__(self, engine: Engine, area: QueueArea, confirmer: Confirmer | None = None) -> None:
+        super().__init__(engine.producers, area, confirmer)
         self._engine = engine
 
     @property

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from ..store.errors import TransactionError
 from .config.checks import check_name
 from .consumer.consumer import Consumer, check_subscription
+from .core.publisher import Confirmer
 from .engine.engine import Engine
 from .engine.statistics import TopicStatistics, statistics_of_topic
 from .producer.sender import Sender
-from .topics.state import FanOut, TopicState
+from .topics.state import TopicState
 from .transactions.transaction import Transaction
 
 
@@ -24,8 +25,8 @@ class Topic(Sender):
     in RAM first and in tmp-storage when it is slow.
     """
 
-    def __init__(self, engine: Engine, area: TopicState) -> None:
-        super().__init__(engine.producers, area)
+    def __init__(self, engine: Engine, area: TopicState, confirmer: Confirmer | None = None) -> None:
+        super().__init__(engine.producers, area, confirmer)
         self._engine = engine
         self._topic = area
 
@@ -78,9 +79,6 @@ class Topic(Sender):
         """A snapshot, with the depth of each durable subscription. O(subscriptions), no disk."""
         with self._engine.monitor.lock:
             return statistics_of_topic(self._topic)
-
-    def _make_volatile(self, priority: int) -> FanOut:
-        return self._topic.fan_outs.get(priority) or self._engine.topics.fan_out(self._topic, priority)
 
     def _checked(self, transaction: object) -> Transaction:
         super()._checked(transaction)

@@ -85,7 +85,10 @@ class Mover:
         if to.admission is None:
             return len(batch), self._move_batch(area, to, batch)
         sizes = [_content_bytes(message) for message in batch]
-        admitted = to.admission.admit(sizes, lambda: self._publisher.confirm(self._publisher.position()))
+        admitted = to.admission.admit_now(sizes)
+        if not admitted:
+            self._publisher.confirm(self._publisher.position())
+            admitted = self._publisher.run(to.admission.room(sizes, self._publisher.wakeable()))
         try:
             return admitted, self._move_batch(area, to, batch[:admitted])
         finally:

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from sys import maxsize
 from typing import ClassVar, Final, Protocol
 
 from ...store.errors import Closed, MessageTooLarge, StoreFull
 from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock, condition_of
+from ...store.locks import OwnedLock
 from ..config.policy import DestinationPolicy
 
 LOOK_AGAIN_SECONDS: Final = 0.5
@@ -65,6 +66,20 @@ class Wakeable(Protocol):
         """Called under the state lock."""
 
 
+class Wait:
+    """Something that a send waits for, whoever waits: a thread, or a task of an event loop."""
+
+    __slots__ = ("woken", "look", "free")
+
+    def __init__(self, woken: Wakeable, look: Callable[[], float], free: Callable[[], None] | None = None) -> None:
+        self.woken = woken
+        """Of the Confirmer that drives the send."""
+        self.look = look
+        """0: it is over; else seconds after which to look again, if it is not woken before. Requires: the lock."""
+        self.free = free
+        """What may end the wait, to be done first. It may wait for the disk. Requires: no lock."""
+
+
 @dataclass(slots=True, eq=False)
 class WaitingSender:
     """One that waits since `began`. `admitted` messages are reserved for it."""
@@ -95,30 +110,28 @@ class DestinationLimits:
         self._is_closed = False
         self._closed_what = ""
 
-    def admit(self, sizes: Sequence[int], before_waiting: Callable[[], None], deadline: float | None = None) -> int:
-        """Reserve as many of these messages as there is room for, at least one; how many. REQUIRES: no lock.
-
-        before_waiting is called, without a lock, when there is no room. What
-        is returned must be given to `stored`. deadline: when it gives up;
-        None: as the policy says. Raises StoreFull when the
-        policy says so or its time is up, MessageTooLarge, Closed.
-        """
-        admitted = self.admit_now(sizes, deadline)
-        if admitted:
-            return admitted
-        before_waiting()
-        with self._lock:
-            return self._wait(sizes, deadline)
-
     def admit_now(self, sizes: Sequence[int], deadline: float | None = None) -> int:
-        """As admit; 0 where the sender must wait. REQUIRES: no lock."""
+        """Reserve as many of these messages as there is room for; how many. 0: the sender must wait in `room`.
+
+        What is returned must be given to `stored`. deadline: when the sender gives up; None: as the policy says.
+        Raises StoreFull where it does not wait at all, MessageTooLarge. REQUIRES: no lock.
+        """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
         with self._lock:
-            admitted = 0 if self._waiting else self._reserve(sizes)
+            admitted = self._reserve_in_line(sizes)
             if not admitted and not self._waits(deadline):
                 raise self._full(sizes[0])
         return admitted
+
+    def reserve_one(self, size: int) -> bool:
+        """Reserve room for one message, as admit_now. False: there is none at once. REQUIRES: no lock."""
+        with self._lock:
+            return self._reserve_in_line((size,)) == 1
+
+    def _reserve_in_line(self, sizes: Sequence[int]) -> int:
+        """Reserve room behind those who wait; return for how many. REQUIRES: the lock."""
+        return 0 if self._waiting else self._reserve(sizes)
 
     def _waits(self, deadline: float | None) -> bool:
         return self._policy.when_full == "block" if deadline is None else deadline > self._monotonic()
@@ -198,19 +211,23 @@ class DestinationLimits:
         for sender in self._waiting:
             sender.woken.notify()
 
-    def _wait(self, sizes: Sequence[int], deadline: float | None) -> int:
-        """REQUIRES: the lock."""
-        woken = condition_of(self._lock)
-        sender = self.line_up(sizes, woken, deadline)
+    def room(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> Generator[Wait, None, int]:
+        """As admit_now, of a sender that must wait: in line, until there is room for one message at least.
+
+        Raises StoreFull when its time is up, Closed. REQUIRES: no lock.
+        """
+        with self._lock:
+            sender = self.line_up(sizes, woken, deadline)
         try:
-            while wait_seconds := self.look(sender):
-                woken.wait(wait_seconds)
+            yield Wait(woken, partial(self.look, sender))
             return sender.admitted
         except BaseException:
-            self.leave(sender)
+            with self._lock:
+                self.leave(sender)
             raise
         finally:
-            self._area.blocked_seconds += self._monotonic() - sender.began
+            with self._lock:
+                self._area.blocked_seconds += self._monotonic() - sender.began
 
     def line_up(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> WaitingSender:
         """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.

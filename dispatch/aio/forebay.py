@@ -19,7 +19,6 @@ from ..forebay import Forebay, open_forebay
 from ..queue import Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, LoopContext
-from .limited_queue import AsyncLimitedQueue, AsyncLimitedTopic
 from .loop import WORKERS, LoopConfirmer, finished
 from .opening import Opening
 from .queue import AsyncQueue, AsyncTopic
@@ -40,9 +39,10 @@ class AsyncForebay:
         loop = asyncio.get_running_loop()
         self._synchronous = bay
         self._workers = workers or _new_workers()
-        self._caller = LoopConfirmer(bay._engine, loop, self._workers)
+        bell = LoopWaker(loop)
+        self._caller = LoopConfirmer(bay._engine, loop, self._workers, bell)
         self._engine = bay._engine
-        self._context = LoopContext(self._caller, LoopWaker(loop))
+        self._context = LoopContext(self._caller, bell)
 
     @property
     def synchronous(self) -> Forebay:
@@ -63,9 +63,7 @@ class AsyncForebay:
         area = self._engine.destinations.queue(check_name(name), self._caller)
         if self._caller.owed:
             await self._caller.confirmed()
-        if area.admission is not None:
-            return AsyncLimitedQueue(self._context, area)
-        return AsyncQueue(self._context, Queue(self._engine, area))
+        return AsyncQueue(self._context, Queue(self._engine, area, self._caller))
 
     async def topic(self, name: str) -> AsyncTopic:
         """The topic of that name, which begins to exist with this call. A queue may have the same name."""
@@ -73,9 +71,7 @@ class AsyncForebay:
         area = self._engine.topics.areas.get(check_name(name))
         if area is None:
             area = await self._caller.call(self._engine.topics.topic_area, name)
-        if area.admission is not None:
-            return AsyncLimitedTopic(self._context, area)
-        return AsyncTopic(self._context, Topic(self._engine, area))
+        return AsyncTopic(self._context, Topic(self._engine, area, self._caller))
 
     def destinations(self) -> list[str]:
         """Names of all queues, sorted."""

@@ -10,15 +10,17 @@ worker was busy. A crash finds what it finds after calls of threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from ...store.errors import Closed
+from ..admission.limits import Wait, Wakeable
 from ..core.model import Load
 from ..core.publisher import Confirmer
 from ..engine.engine import Engine
+from .wakeups import LoopWaker
 
 T = TypeVar("T")
 
@@ -30,12 +32,41 @@ WORK_OF_A_CALL: Final = 8
 """Of a call, beside its messages."""
 
 
+class MustAwait(Exception):
+    """A call from the loop has steps that wait: whoever made it awaits `LoopConfirmer.drive` with them."""
+
+    def __init__(self, steps: Generator[Wait, None, Any], wait: Wait) -> None:
+        super().__init__()
+        self.steps = steps
+        self.wait = wait
+
+
+class Woken:
+    """Wakes one task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bell: LoopWaker) -> None:
+        self._loop = loop
+        self._bell = bell
+        self._event = asyncio.Event()
+
+    def notify(self) -> None:
+        """In any thread, with or without locks."""
+        self._bell.ring(self._event.set)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is notified, or so long."""
+        self._event.clear()
+        timer = self._loop.call_later(seconds, self._event.set)
+        try:
+            await self._event.wait()
+        finally:
+            timer.cancel()
+
+
 class LoopConfirmer(Confirmer):
     """One event loop that calls an engine. Only its thread may."""
 
-    may_wait = False
-
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, workers: Executor, bell: LoopWaker) -> None:
         self.engine = engine
         self.loop = loop
         self.owed = 0
@@ -44,6 +75,7 @@ class LoopConfirmer(Confirmer):
         """Done in this turn of the loop. A call adds its messages when it has dealt with them."""
         self._has_ended_turn = False
         self._workers = workers
+        self._bell = bell
         self._waiting: list[asyncio.Future[None]] = []
         self._position = 0
         self._is_under_way = False
@@ -101,6 +133,50 @@ class LoopConfirmer(Confirmer):
         if self._waiting:
             # Behind those who were just woken: what they write at once shares the next sync.
             self.loop.call_soon(self._begin)
+
+    # ------------------------------------------------------------------ sends that wait
+
+    def wakeable(self) -> Wakeable:
+        """Return what wakes one task."""
+        return Woken(self.loop, self._bell)
+
+    def run(self, steps: Generator[Wait, None, T]) -> T:
+        """Go through the steps of a send that need no wait. MustAwait: `drive` goes through the rest."""
+        try:
+            wait = next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        raise MustAwait(steps, wait)
+
+    async def drive(self, steps: Generator[Wait, None, T], wait: Wait | None = None) -> T:
+        """Go through the steps of a send, and await what they wait for. wait: what they wait for already."""
+        try:
+            while True:
+                if wait is None:
+                    wait = next(steps)
+                try:
+                    await self._await(wait)
+                except BaseException as error:
+                    wait = steps.throw(error)
+                else:
+                    wait = None
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            steps.close()
+
+    async def _await(self, wait: Wait) -> None:
+        if self.owed:
+            await self.confirmed()  # who waits may wait for its own messages to be acknowledged
+        if wait.free is not None:
+            await self.call(wait.free)
+        woken = cast(Woken, wait.woken)
+        while wait_seconds := self._look(wait):
+            await woken.wait(wait_seconds)
+
+    def _look(self, wait: Wait) -> float:
+        with self.engine.monitor.lock:
+            return wait.look()
 
     # ------------------------------------------------------------------ turns and threads
 

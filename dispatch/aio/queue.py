@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, TypeVar
 
-from ...store.errors import ForebayError, StoreFull
+from ...store.errors import ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message
-from ..admission.wait_line import SpaceLine, Waiting
 from ..config.checks import deadline_after
 from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
@@ -19,9 +18,9 @@ from ..producer.sender import Sender
 from ..queue import Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
+from .loop import MustAwait
 from .opening import Opening
 from .transaction import AsyncTransaction, inner_transaction
-from .wakeups import LoopWaker
 
 T = TypeVar("T")
 
@@ -35,7 +34,6 @@ class AsyncSender:
 
     def __init__(self, context: LoopContext, sender: Sender) -> None:
         caller = context.confirmer
-        sender.confirmer = caller  # so that what its sends owe does not make the loop wait
         self._context = context
         self._caller = caller
         self._engine = caller.engine
@@ -67,29 +65,30 @@ class AsyncSender:
         is cancelled may be stored or not; cancelled while it waits for room,
         it is not.
         """
-        engine = self._engine
-        deadline = deadline_after(timeout, engine.monitor.monotonic()) if timeout is not None else None
-        own_id: str | None = None
-        if not self._order.is_held(self._sender._area):
-            with suppress(StoreFull):
+        inner = inner_transaction(transaction)
+        if self._order.is_held(self._sender._area):
+            deadline = deadline_after(timeout, self._engine.monitor.monotonic())
+            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            async with self._turn(deadline):
+                own_id = await self._caller.drive(self._sender._send_one(message, inner, deadline))
+        else:
+            try:
                 own_id = self._sender.send(
                     body,
                     headers=headers,
                     priority=priority,
                     message_id=message_id,
-                    transaction=inner_transaction(transaction),
+                    transaction=inner,
                     persistent=persistent,
                     group=group,
                     expires_in=expires_in,
                     delay=delay,
                     producer=producer,
+                    timeout=timeout,
                 )
-        if own_id is None:
-            ids: list[str] = []
-            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
-            async with self._turn(deadline):
-                await self._send_part([message], ids, transaction, deadline)
-            return ids[0]
+            except MustAwait as must:
+                async with self._turn(None):  # which nobody has
+                    own_id = await self._caller.drive(must.steps, must.wait)
         # Only behind the write: what is called after it must not be stored before it.
         if self._caller.owed:
             await self._caller.confirmed()
@@ -132,61 +131,15 @@ class AsyncSender:
     async def _send_part(
         self, part: list[Message], ids: list[str], transaction: AsyncTransaction | None, deadline: float | None
     ) -> None:
-        before = len(ids)
         inner = inner_transaction(transaction)
-
-        def send() -> None:
-            self._sender._send_all(part[len(ids) - before :], ids, inner, None)
-
         try:
-            try:
-                send()
-            except StoreFull as full:
-                rest = part[len(ids) - before :]
-                sizes = [len(message.body) for message in rest]
-                await self._in_line(full, rest[0].persistent, sizes, send, deadline)
+            await self._caller.drive(self._sender._send_all(part, ids, inner, deadline))
         except ForebayError as error:
             error.stored = len(ids)  # type: ignore[attr-defined]
             raise
         finally:
             if self._caller.owed:
                 await self._caller.confirmed()
-
-    async def _in_line(
-        self,
-        full: StoreFull,
-        persistent: bool,
-        sizes: Sequence[int],
-        send: Callable[[], T],
-        deadline: float | None,
-    ) -> T:
-        """Try again until there is room. As Space.wait; cancelled, nothing of what is tried is stored."""
-        engine = self._engine
-        line = engine.space.line(persistent)
-        gives_up_at = line.deadline(self._sender._area, full, deadline)
-        self._caller.confirm(engine.publisher.position())
-        if self._caller.owed:
-            await self._caller.confirmed()
-        woken = Woken(self._context.bell)
-        with engine.monitor.lock:
-            waiting = line.line_up(self._sender._area, sizes, full, gives_up_at, woken)
-        try:
-            while True:
-                await self._caller.call(engine.space.free)
-                while wait_seconds := self._look(line, waiting):
-                    await woken.wait(wait_seconds)
-                try:
-                    return send()
-                except StoreFull as again:
-                    with engine.monitor.lock:
-                        line.refused(waiting, again)
-        finally:
-            with engine.monitor.lock:
-                line.leave(waiting)
-
-    def _look(self, line: SpaceLine, waiting: Waiting) -> float:
-        with self._engine.monitor.lock:
-            return line.look(waiting)
 
     def _subscribe(self, subscribe: Callable[[ConsumerWaker], Consumer]) -> AsyncConsumer:
         bell = ConsumerWaker(self._context.bell)
@@ -381,22 +334,3 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
 
 def _needs_sync(message: Message) -> bool:
     return getattr(message, "persistent", True) is not False
-
-
-class Woken:
-    """Wakes one task."""
-
-    def __init__(self, bell: LoopWaker) -> None:
-        self._bell = bell
-        self._event = asyncio.Event()
-
-    def notify(self) -> None:
-        self._bell.ring(self._event.set)
-
-    async def wait(self, seconds: float) -> None:
-        self._event.clear()
-        timer = asyncio.get_running_loop().call_later(seconds, self._event.set)
-        try:
-            await self._event.wait()
-        finally:
-            timer.cancel()

@@ -7,27 +7,37 @@ could take back.
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar, cast
 
 from ...store.journal.reading import StoredMessage
+from ...store.locks import condition_of
 from ...store.message_store import MessageStore
+from ..admission.limits import Wait, Wakeable
 from .lists import TargetArea
 from .model import LaneState, QueueArea
 from .monitor import Monitor
+
+T = TypeVar("T")
 
 
 class Confirmer(ABC):
     """Confirms calls on behalf of a thread, which may wait, or of an event loop, which may not."""
 
-    may_wait: ClassVar[bool] = True
-    """Whether a call may wait for room and for the disk."""
-
     @abstractmethod
     def confirm(self, position: int) -> None:
         """Confirm the call that wrote up to `position` in the journal. Requires: no lock."""
+
+    @abstractmethod
+    def wakeable(self) -> Wakeable:
+        """Return what wakes a send of this Confirmer that waits in a line."""
+
+    @abstractmethod
+    def run(self, steps: Generator[Wait, None, T]) -> T:
+        """Go through the steps of a send to its end, and wait where they do. Requires: no lock."""
 
 
 class Publisher(Confirmer):
@@ -66,6 +76,34 @@ class Publisher(Confirmer):
             store.checkpoint()
         if self._monitor.deferred:
             self._monitor.run_deferred()
+
+    def wakeable(self) -> Wakeable:
+        """Return a condition of the state lock."""
+        return condition_of(self._monitor.lock)
+
+    def run(self, steps: Generator[Wait, None, T]) -> T:
+        """Go through the steps of a send; the calling thread waits. Requires: no lock."""
+        try:
+            wait = next(steps)
+            while True:
+                try:
+                    self._wait(wait)
+                except BaseException as error:
+                    wait = steps.throw(error)
+                else:
+                    wait = next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        finally:
+            steps.close()
+
+    def _wait(self, wait: Wait) -> None:
+        if wait.free is not None:
+            wait.free()
+        woken = cast(threading.Condition, wait.woken)
+        with self._monitor.lock:
+            while wait_seconds := wait.look():
+                woken.wait(wait_seconds)
 
     def position(self) -> int:
         """Return where the journal ends now. Requires: no lock."""

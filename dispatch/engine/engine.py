@@ -57,7 +57,7 @@ from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
 from ..planning.recorder import RecordedTargetArea, Recorder
-from ..producer.sender import Producers
+from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry

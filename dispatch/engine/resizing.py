@@ -25,7 +25,7 @@ from ..config.memory_plan import shares_of
 from ..config.settings import Settings
 from ..core.lists import TargetArea
 from ..core.monitor import Monitor
-from ..producer.sender import Producers
+from ..producer.producers import Producers
 
 CHECKPOINTS_MAX: Final = 3
 """So many are made for the index to become smaller; under load each finds new dirty blocks."""

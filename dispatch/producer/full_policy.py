@@ -22,7 +22,7 @@ from ..config.redelivery import ATTEMPTS, FROM, FULL, REASON, TIME
 from ..core.model import LaneState, QueueArea
 from ..core.removal import Removals
 from ..distribution.grouped import note_groups
-from .sender import Producers
+from .producers import Producers
 
 INDEX_BLOCKS: Final = 3
 """Blocks of the index that a dead letter makes dirty at most."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 
 from ...cache.spill.overflow import Overflow
 from ...store.errors import StoreFull
-from ...store.locks import condition_of
 from ...store.message_store import MessageStore
-from ..admission.limits import LimitedDestination
+from ..admission.limits import LimitedDestination, Wait
 from ..admission.wait_line import SpaceLine
 from ..config.policies import Policies
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
+from ..core.publisher import Confirmer, Publisher
 
 
 class Space:
@@ -48,7 +48,7 @@ class Space:
             with self._monitor.lock:
                 self._overflow.compact()
 
-    def wait(
+    def retry(
         self,
         line: SpaceLine,
         area: LimitedDestination,
@@ -56,23 +56,24 @@ class Space:
         full: StoreFull,
         deadline: float | None,
         attempt: Callable[[], None],
-    ) -> None:
-        """Try again until attempt raises no StoreFull. REQUIRES: no lock. Raises full when the time is up, Closed."""
+        confirmer: Confirmer,
+    ) -> Generator[Wait, None, None]:
+        """Try again until attempt raises no StoreFull, and wait in line before each time.
+
+        REQUIRES: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
+        """
         gives_up_at = line.deadline(area, full, deadline)
-        self._publisher.confirm(
-            self._publisher.position()
-        )  # who waits may wait for its own messages to be acknowledged
-        woken = condition_of(self._monitor.lock)
+        # Published first: who waits may wait for its own messages to be acknowledged.
+        confirmer.confirm(self._publisher.position())
+        woken = confirmer.wakeable()
         with self._monitor.lock:
             waiting = line.line_up(area, sizes, full, gives_up_at, woken)
         try:
             while True:
-                self.free()
-                with self._monitor.lock:
-                    while wait_seconds := line.look(waiting):
-                        woken.wait(wait_seconds)
+                yield Wait(woken, partial(line.look, waiting), self.free)
                 try:
-                    return attempt()
+                    attempt()
+                    return
                 except StoreFull as again:
                     with self._monitor.lock:
                         line.refused(waiting, again)

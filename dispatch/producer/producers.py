@@ -1,0 +1,206 @@
+"""Producers: what the senders of an open store share, and ids that count once.
+
+Requires the state lock where a method says so. A crash leaves what the journal has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...store.format.identity import Identity
+from ...store.format.record import SLICE_MESSAGES_MAX
+from ...store.format.times import Times, has_times, times_of
+from ...store.message_store import MessageStore
+from ..admission.deduplication import DuplicateWindows, identity_of
+from ..config.policies import Policies
+from ..config.settings import Settings
+from ..core.delays import TimedLanes
+from ..core.destinations import Destinations
+from ..core.lists import TargetArea
+from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.monitor import Monitor
+from ..core.publisher import Publisher
+from ..core.removal import Removals
+from ..topics.registry import Topics
+from ..topics.state import FanOut
+from ..transactions.transaction import TransactionRegistry
+from .space import Space
+
+
+class Producers:
+    """What the senders of an open store share. The state lock guards what changes."""
+
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        publisher: Publisher,
+        destinations: Destinations,
+        topics: Topics,
+        transactions: TransactionRegistry,
+        removals: Removals,
+        timed: TimedLanes,
+        windows: DuplicateWindows,
+        space: Space,
+        policies: Policies,
+        settings: Settings,
+    ) -> None:
+        self.monitor = monitor
+        self.lock = monitor.lock
+        self.clock_ms = monitor.clock_ms
+        self.store = store
+        self.journal = store.journal
+        self.targets = targets
+        self.publisher = publisher
+        self.syncs_always = publisher.syncs_always
+        self.destinations = destinations
+        self.topics = topics
+        self.transactions = transactions
+        self.removals = removals
+        self.timed = timed
+        self.windows = windows
+        self.space = space
+        self.policies = policies
+        self.slice_messages_max = SLICE_MESSAGES_MAX if settings.use_vectored_io else 1
+        self.limit_messages(settings)
+
+    def limit_messages(self, settings: Settings) -> None:
+        """Take over how large a message may be. Requires: the lock, or nobody else."""
+        self.max_message_bytes = min(settings.max_message_size_bytes, settings.memory_limit_bytes)
+        self.is_limited_by_setting = settings.max_message_size_bytes <= settings.memory_limit_bytes
+
+    # ------------------------------------------------------------------ ids that count once, times
+
+    def fresh(self, queue: QueueArea, batch: Sequence[tuple[bytes, bytes]]) -> int:
+        """Return how many of the first are not stored yet, and different from each other. Requires: no lock.
+
+        TransactionError as DuplicateWindows.is_stored.
+        """
+        seen: set[Identity] = set()
+        with self.lock:
+            for count, (properties, _) in enumerate(batch):
+                found = identity_of(queue.number, properties)
+                if found is None:
+                    continue
+                if found in seen or self.windows.is_stored(found):
+                    return count
+                seen.add(found)
+        return len(batch)
+
+    def store_once(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write of a slice what is not stored yet; ids gets the ids of all. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        identities = [identity_of(area.queue.number, properties) for properties, _ in batch]
+        with self.lock:
+            if has_times(batch[0][0]):
+                timestamp = self.store.steady.now_ms()
+            seen: set[Identity] = set()
+            fresh: list[int] = []
+            for at, found in enumerate(identities):
+                if found is None or not (found in seen or self.windows.is_stored(found)):
+                    fresh.append(at)
+                    if found is not None:
+                        seen.add(found)
+            done = 0
+            while fresh:
+                room = area.index_lane.slice_room
+                part, fresh = fresh[:room], fresh[room:]
+                first = self._write_fresh(area, timestamp, [batch[at] for at in part], _known(identities, part))
+                sequences = dict(zip(part, range(first, first + len(part)), strict=True))
+                behind = fresh[0] if fresh else len(batch)
+                ids += [own_ids[at] or f"{area.id_prefix}{sequences[at]}" for at in range(done, behind)]
+                done = behind
+            ids += [own_id for own_id in own_ids[done:] if own_id is not None]
+
+    def _write_fresh(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        part: list[tuple[bytes, bytes]],
+        identities: list[Identity],
+    ) -> int:
+        """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
+        times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
+        first = self.store.append_slice(area.index_lane, timestamp, part, times, identities)
+        if times:
+            self.arrive_timed(area, timestamp, first, part, times)
+            return first
+        arrived = [(sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)]
+        self.publisher.arrive(area, arrived)
+        return first
+
+    def keep_once(
+        self,
+        area: NonPersistentLaneState | FanOut,
+        timestamp: int,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """As store_once, of non-persistent messages. What no crash leaves, no id outlives. REQUIRES: the lock."""
+        for (properties, body), own_id in zip(batch, own_ids, strict=True):
+            found = identity_of(area.queue.number, properties)
+            if found is not None and own_id is not None and self.windows.is_stored(found):
+                ids.append(own_id)
+                continue
+            if has_times(properties):
+                sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+            else:
+                sequence = area.add(timestamp, properties, body)
+            if found is not None:
+                self.windows.non_persistent.note(found)
+            ids.append(own_id if own_id is not None else f"{area.id_prefix}{sequence}")
+
+    def store_timed(
+        self,
+        area: PersistentLaneState,
+        batch: Sequence[tuple[bytes, bytes]],
+        own_ids: Sequence[str | None],
+        ids: list[str],
+    ) -> None:
+        """Write one slice of messages with times, or two where it meets the end of a block. Requires: no lock.
+
+        StoreFull: ids says how many of the first are in.
+        """
+        begin = 0
+        with self.lock:
+            timestamp = self.store.steady.now_ms()
+            while begin < len(batch):
+                part = list(batch[begin : begin + area.index_lane.slice_room])
+                times = [times_of(properties) for properties, _ in part]
+                first = self.store.append_slice(area.index_lane, timestamp, part, times)
+                self.arrive_timed(area, timestamp, first, part, times)
+                behind = begin + len(part)
+                ids += [
+                    own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
+                ]
+                begin = behind
+
+    def arrive_timed(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        first: int,
+        part: Sequence[tuple[bytes, bytes]],
+        times: Sequence[Times],
+    ) -> None:
+        """They are stored, the first with that sequence. REQUIRES: the lock."""
+        self.timed.note(area)
+        if any(due_at for _, due_at in times):
+            self.publisher.arrive(area, range(first, first + len(part)))
+        else:
+            self.publisher.arrive(area, [(first + at, *content, timestamp) for at, content in enumerate(part)])
+
+
+def _known(identities: Sequence[Identity | None], part: Sequence[int]) -> list[Identity]:
+    return [found for at in part if (found := identities[at]) is not None]

@@ -1,0 +1,296 @@
+"""The steps of a send: from a batch to the journal, with a wait wherever there is no room.
+
+Steps never block: they are generators that yield what they must wait for, and
+a Confirmer drives them, for a thread or for an event loop. A send that finds
+room at once does not come here. Steps that are closed at a wait, because the
+caller was cancelled or interrupted, give back their place in line and what
+was reserved for them, and what they waited for is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Final
+
+from ...store.errors import Closed, StoreFull, argument_error
+from ...store.format.times import has_times, times_of
+from ..admission.limits import DestinationLimits, Wait
+from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
+from ..core.publisher import Confirmer
+from ..topics.state import FanOut, TopicState
+from ..transactions.transaction import Transaction
+from .full_policy import dead_letter_on_overflow, drop_oldest
+from .producers import Producers
+
+UNPUBLISHED_SLICES_MAX: Final = 8
+"""With sync "always" a slice waits in RAM until it is durable: not more of them (2 MiB) for one call."""
+
+
+class Batch:
+    """Messages that become one slice of one lane, or two at the end of a block."""
+
+    __slots__ = ("priority", "persistent", "contents", "own_ids", "ids", "transaction", "deadline")
+
+    def __init__(
+        self,
+        priority: object,
+        persistent: object,
+        contents: list[tuple[bytes, bytes]],
+        own_ids: list[str | None],
+        ids: list[str],
+        transaction: Transaction | None,
+        deadline: float | None,
+    ) -> None:
+        self.priority = priority
+        self.persistent = persistent
+        self.contents = contents
+        """Properties and body of each."""
+        self.own_ids = own_ids
+        self.ids = ids
+        """Of the whole call: the ids of what is in."""
+        self.transaction = transaction
+        self.deadline = deadline
+        """When it gives up to wait for room; None: as the policy says."""
+
+    def part(self, begin: int, end: int | None = None) -> Batch:
+        """Return a part of it, of the same call."""
+        contents, own_ids = self.contents[begin:end], self.own_ids[begin:end]
+        return Batch(self.priority, self.persistent, contents, own_ids, self.ids, self.transaction, self.deadline)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each message."""
+        return [len(properties) + len(body) for properties, body in self.contents]
+
+
+class Steps:
+    """Stores batches in one queue or topic."""
+
+    def __init__(self, producers: Producers, area: QueueArea, confirmer: Confirmer) -> None:
+        self._producers = producers
+        self._area = area
+        self._confirmer = confirmer
+
+    # ------------------------------------------------------------------ with waits
+
+    def send(self, batch: Batch) -> Generator[Wait, None, str]:
+        """Store one message and confirm it; return its id."""
+        yield from self.store(batch)
+        return self.sent(batch)
+
+    def send_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
+        """As send, of a message for which there was just no room on the disk."""
+        yield from self._store_later(batch, full)
+        return self.sent(batch)
+
+    def sent(self, batch: Batch) -> str:
+        """Confirm one message that is stored, and return its id."""
+        if batch.transaction is None:
+            self._confirmer.confirm(self._producers.publisher.position())
+        return batch.ids[0]
+
+    def store(self, batch: Batch) -> Generator[Wait, None, None]:
+        """Store a batch within the limits of its destination, part by part as there is room.
+
+        What the duplicate window knows needs none. In a transaction nothing is given up: it is all or nothing.
+        StoreFull: the ids say how many are in.
+        """
+        limits = self._area.admission
+        if limits is None:
+            before = len(batch.ids)
+            full = self._refused(batch)
+            if full is not None:
+                yield from self._store_later(batch.part(len(batch.ids) - before), full)
+            return
+        begin, sizes = 0, batch.sizes
+        while begin < len(sizes):
+            self._producers.monitor.raise_if_closed()  # in the child of a fork nobody would ever make room
+            end = begin + self._fresh(batch, begin)
+            if end == begin:
+                stored_id = batch.own_ids[begin]
+                assert stored_id is not None
+                batch.ids.append(stored_id)
+                begin += 1
+                continue
+            admitted = yield from self._room(limits, sizes[begin:end], batch)
+            if not admitted:
+                batch.ids.append(self._give_up(limits, batch.part(begin, begin + 1)))
+                begin += 1
+                continue
+            end = begin + admitted
+            yield from self._store_reserved(limits, sizes[begin:end], batch.part(begin, end))
+            begin = end
+
+    def _fresh(self, batch: Batch, begin: int) -> int:
+        """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
+        if not self._area.is_watched or batch.transaction is not None:
+            return len(batch.contents) - begin
+        return self._producers.fresh(self._area, batch.contents[begin:])
+
+    def _room(self, limits: DestinationLimits, sizes: Sequence[int], batch: Batch) -> Generator[Wait, None, int]:
+        """Reserve room for as many as there is, at least one; return how many. 0: the first is given up."""
+        if limits.drops and batch.transaction is None:
+            return limits.admit_or_drop(sizes, self._drop_oldest)
+        admitted = limits.admit_now(sizes, batch.deadline)
+        if not admitted:
+            # Published first: who waits may wait for its own messages to be acknowledged.
+            self._confirmer.confirm(self._producers.publisher.position())
+            admitted = yield from limits.room(sizes, self._confirmer.wakeable(), batch.deadline)
+        return admitted
+
+    def _store_reserved(
+        self, limits: DestinationLimits, sizes: Sequence[int], batch: Batch
+    ) -> Generator[Wait, None, None]:
+        """Store what was admitted. In a transaction the reservation lasts until its outcome."""
+        is_kept = False
+        before = len(batch.ids)
+        try:
+            full = self._refused(batch)
+            if full is not None:
+                yield from self._store_later(batch.part(len(batch.ids) - before), full)
+            is_kept = batch.transaction is not None and batch.transaction.keep_room(limits, sizes)
+        finally:
+            if not is_kept:
+                limits.stored(sizes)
+
+    def _refused(self, batch: Batch) -> StoreFull | None:
+        """Store a batch at once. Return why there is no room on the disk; the ids say how many are in."""
+        try:
+            self.store_now(batch)
+        except StoreFull as full:
+            return full
+        return None
+
+    def _store_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, None]:
+        """Try again until there is room for it on the disk, or raise why there is none."""
+        before = len(batch.ids)
+
+        def attempt() -> None:
+            self.store_now(batch.part(len(batch.ids) - before))
+
+        space = self._producers.space
+        line = space.line(batch.persistent is True)
+        yield from space.retry(line, self._area, batch.sizes, full, batch.deadline, attempt, self._confirmer)
+
+    # ------------------------------------------------------------------ at once
+
+    def store_now(self, batch: Batch) -> None:
+        """Write one slice, or two where it meets the end of a block; or leave it to the transaction.
+
+        StoreFull: the ids say how many are in.
+        """
+        producers = self._producers
+        if batch.persistent is not True:
+            self._store_volatile(batch)
+            return
+        area = self.lane_area(batch.priority)
+        timestamp = producers.clock_ms()
+        contents, own_ids, ids = batch.contents, batch.own_ids, batch.ids
+        if batch.transaction is not None:
+            batch.transaction.add(area, timestamp, contents, own_ids, ids)
+            return
+        if self._area.is_watched:
+            producers.store_once(area, timestamp, contents, own_ids, ids)
+        elif has_times(contents[0][0]):
+            producers.store_timed(area, contents, own_ids, ids)
+        else:
+            self._store_slices(area, timestamp, contents, own_ids, ids)
+        if producers.store.is_checkpoint_urgent or len(producers.publisher.unpublished) >= UNPUBLISHED_SLICES_MAX:
+            self._confirmer.confirm(producers.publisher.position())
+
+    def _store_slices(
+        self,
+        area: PersistentLaneState,
+        timestamp: int,
+        contents: list[tuple[bytes, bytes]],
+        own_ids: list[str | None],
+        ids: list[str],
+    ) -> None:
+        producers, prefix = self._producers, area.id_prefix
+        begin = 0
+        with producers.lock:
+            while begin < len(contents):
+                part = contents[begin : begin + area.index_lane.slice_room]
+                first = producers.store.append_slice(area.index_lane, timestamp, part)
+                arrived = [
+                    (sequence, properties, body, timestamp) for sequence, (properties, body) in enumerate(part, first)
+                ]
+                if producers.syncs_always:
+                    producers.publisher.unpublished.append((producers.journal.end, area, arrived))
+                else:
+                    producers.targets.arrive_many(area, arrived)
+                ids += [
+                    own if own is not None else f"{prefix}{sequence}"
+                    for sequence, own in enumerate(own_ids[begin : begin + len(part)], first)
+                ]
+                begin += len(part)
+
+    def _store_volatile(self, batch: Batch) -> None:
+        """Keep non-persistent messages, one after the other; the ids say how many are in."""
+        producers, ids = self._producers, batch.ids
+        area = self.volatile_area(batch.persistent, batch.priority, batch.transaction)
+        timestamp = producers.clock_ms()
+        prefix = area.id_prefix
+        with producers.lock:
+            if producers.monitor.is_closed:
+                raise Closed("the store")
+            if self._area.is_watched:
+                producers.keep_once(area, timestamp, batch.contents, batch.own_ids, ids)
+                return
+            is_timed = has_times(batch.contents[0][0])
+            for (properties, body), own in zip(batch.contents, batch.own_ids, strict=True):
+                if is_timed:
+                    sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+                else:
+                    sequence = area.add(timestamp, properties, body)
+                ids.append(own if own is not None else f"{prefix}{sequence}")
+
+    # ------------------------------------------------------------------ no room, and no wait
+
+    def _drop_oldest(self, messages: int, size_bytes: int) -> int:
+        """Remove so much of what waits, as far as there is; return how many messages. Requires: the lock."""
+        return drop_oldest(self._producers.removals, self._area, messages, size_bytes)
+
+    def _give_up(self, limits: DestinationLimits, batch: Batch) -> str:
+        """Put one message where the policy says, and return its id."""
+        lane_area = self.lane_area(batch.priority)
+        is_persistent = batch.persistent is True
+        if not is_persistent:
+            self.volatile_area(batch.persistent, batch.priority, None)
+        own_id = batch.own_ids[0]
+        if limits.diverts:
+            priority, content = lane_area.lane.priority, batch.contents[0]
+            stored_id = dead_letter_on_overflow(self._producers, self._area, priority, is_persistent, *content)
+            if stored_id is not None:
+                return stored_id
+        if own_id is not None:
+            return own_id
+        # Nobody has the id but its sender.
+        return f"{lane_area.id_prefix}dropped-{self._producers.journal.epoch}-{next(self._area.drop_numbers)}"
+
+    # ------------------------------------------------------------------ lanes
+
+    def lane_area(self, priority: object) -> PersistentLaneState:
+        """Return the lane of a priority, made if it is not there. ArgumentError, SettingsError."""
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
+        area = self._area.areas[priority]
+        return area if area is not None else self._producers.destinations.create_lane(self._area, priority)
+
+    def volatile_area(
+        self, persistent: object, priority: object, transaction: object
+    ) -> NonPersistentLaneState | FanOut:
+        """Return what takes the non-persistent messages of a priority, made if it is not there."""
+        if persistent is not False:
+            raise argument_error(f"persistent must be True or False, not {persistent!r}", persistent, bool)
+        if transaction is not None:
+            problem = "a non-persistent message has no part in a transaction: send it without one"
+            raise argument_error(problem, transaction, Transaction)
+        if type(priority) is not int or not 0 <= priority <= 9:
+            raise argument_error(f"priority must be an int from 0 to 9, not {priority!r}", priority, int)
+        area = self._area
+        if isinstance(area, TopicState):
+            return area.fan_outs.get(priority) or self._producers.topics.fan_out(area, priority)
+        return area.non_persistent_lanes[priority] or self._producers.destinations.create_non_persistent_lane(
+            area, priority
+        )
