@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -15,6 +14,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, StoreFull
 from forebay.dispatch.admission.limits import Wait
+from forebay.store.locks import condition_of
 
 POLICIES = {
     "limited": DestinationPolicy(max_messages=10),
@@ -72,14 +72,14 @@ def test_an_interrupted_wait_gives_back_its_place_and_its_room() -> None:
     queue.send(b"1")
     limits = queue._area.admission
     assert limits is not None
-    steps = limits.room((1,), threading.Condition(queue.monitor.lock))
+    steps = limits.room((1,), condition_of(queue.monitor.lock))
     wait = next(steps)
     assert isinstance(wait, Wait) and len(limits._waiting) == 1
     with pytest.raises(Interrupted):
         steps.throw(Interrupted())
     assert not limits._waiting and limits._reserved_messages == 0
 
-    other = limits.room((1,), threading.Condition(queue.monitor.lock))
+    other = limits.room((1,), condition_of(queue.monitor.lock))
     next(other)
     with queue.subscribe() as consumer:
         consumer.take()[0].ack()  # serves who waits
