@@ -21,39 +21,81 @@ from .monitor import Monitor
 
 RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane released at one go: up to 8,192 messages, in a few milliseconds."""
+TOGETHER_SECONDS: Final = 0.001
+"""Messages of a lane that are due within so much come back together, with the last of them."""
 CROWDED_SECONDS: Final = 0.05
 """How often a waiting take looks again while the index wants a checkpoint before more can be released."""
 
 
+class _PutOff:
+    """Messages of a lane that come back together."""
+
+    __slots__ = ("area", "begun", "due", "sequences")
+
+    def __init__(self, area: LaneState, due: float) -> None:
+        self.area = area
+        self.begun = due
+        """When the first of them was to come back."""
+        self.due = due
+        """When the last of them is: until then all wait."""
+        self.sequences = SequenceSet()
+
+
 class DelayedRedelivery:
-    """Messages that came back and are offered again later. The state lock guards it."""
+    """Messages that came back and are offered again later. The state lock guards it.
+
+    What comes back within a millisecond is one entry, with 16 bytes for each run of sequences.
+    """
 
     def __init__(self, monitor: Monitor, targets: TargetArea, wake_maintenance: Callable[[], None]) -> None:
         self._monitor = monitor
         self._targets = targets
         self._wake_maintenance = wake_maintenance
-        self._heap: list[tuple[float, int, LaneState, int]] = []
+        self._heap: list[tuple[float, int, _PutOff]] = []
+        """By a time that is not behind when they are due."""
+        self._newest: dict[LaneState, _PutOff] = {}
         self._scheduled = 0
 
     def schedule(self, delay_seconds: float, area: LaneState, sequence: int) -> None:
         """Offer a message again after a delay. RAM has only its number meanwhile. Requires: the lock."""
-        self._scheduled += 1
-        area.parked.add(sequence)
-        heapq.heappush(self._heap, (self._monitor.monotonic() + delay_seconds, self._scheduled, area, sequence))
-        if self._heap[0][1] == self._scheduled:
+        area.parked.add(sequence, sequence)
+        due = self._monitor.monotonic() + delay_seconds
+        newest = self._newest.get(area)
+        if newest is not None and newest.begun <= due <= newest.begun + TOGETHER_SECONDS:
+            newest.due = max(newest.due, due)
+            newest.sequences.add(sequence, sequence)
+            return
+        newest = self._newest[area] = _PutOff(area, due)
+        newest.sequences.add(sequence, sequence)
+        self._push(newest)
+        if self._heap[0][2] is newest:
             self._wake_maintenance()  # it sleeps until something that is due later
 
     def cancel(self, area: LaneState, gone: SequenceSet) -> None:
-        """Forget messages that were removed. O(scheduled). Requires: the lock."""
+        """Forget messages that were removed. O(entries + runs). Requires: the lock."""
         if not area.parked:
             return
-        area.parked = {sequence for sequence in area.parked if sequence not in gone}
-        self._heap = [entry for entry in self._heap if entry[2] is not area or entry[3] not in gone]
+        for first, last in gone:
+            area.parked.remove(first, last)
+        kept: list[tuple[float, int, _PutOff]] = []
+        for entry in self._heap:
+            put_off = entry[2]
+            if put_off.area is area:
+                for first, last in gone:
+                    put_off.sequences.remove(first, last)
+            if put_off.sequences:
+                kept.append(entry)
+            elif self._newest.get(area) is put_off:
+                del self._newest[area]
+        self._heap = kept
         heapq.heapify(self._heap)
 
     def entries(self) -> Iterator[tuple[float, LaneState, int]]:
         """Yield when each message is due, its lane and its sequence, in no order. Requires: the lock."""
-        return ((due, area, sequence) for due, _, area, sequence in self._heap)
+        for _, _, put_off in self._heap:
+            for first, last in put_off.sequences:
+                for sequence in range(first, last + 1):
+                    yield put_off.due, put_off.area, sequence
 
     @property
     def next_due(self) -> float | None:
@@ -63,12 +105,24 @@ class DelayedRedelivery:
     def release_due(self) -> int:
         """Offer the messages whose delay is over; return how many. Requires: the lock."""
         released = 0
-        while self._heap and self._heap[0][0] <= self._monitor.monotonic():
-            _, _, area, sequence = heapq.heappop(self._heap)
-            area.parked.discard(sequence)
-            self._targets.offer_again(area, (sequence, b"", None, 0))
-            released += 1
+        while self._heap and self._heap[0][0] <= (now := self._monitor.monotonic()):
+            _, _, put_off = heapq.heappop(self._heap)
+            if put_off.due > now:
+                self._push(put_off)
+                continue
+            area = put_off.area
+            if self._newest.get(area) is put_off:
+                del self._newest[area]
+            for first, last in put_off.sequences:
+                area.parked.remove(first, last)
+                for sequence in range(first, last + 1):
+                    self._targets.offer_again(area, (sequence, b"", None, 0))
+                released += last - first + 1
         return released
+
+    def _push(self, put_off: _PutOff) -> None:
+        self._scheduled += 1
+        heapq.heappush(self._heap, (put_off.due, self._scheduled, put_off))
 
 
 class TimedLanes:

@@ -790,7 +790,7 @@ class LaneState:
         """How often messages that came back were delivered before; None: nothing of this lane ever came back."""
         self.dead = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
-        self.parked: set[int] = set()
+        self.parked = SequenceSet()
         """Sequences that nobody may have before their delay is over."""
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""

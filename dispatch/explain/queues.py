@@ -182,8 +182,8 @@ def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
         for first, last in free:
             for low, high in runs_of_ones(area.lane.waiting(first, last), first):
                 free.remove(low, high)
-        for sequence in area.parked:
-            free.remove(sequence, sequence)
+        for first, last in area.parked:
+            free.remove(first, last)
         _count(places.expired, area, free)
 
 

@@ -448,7 +448,7 @@ class SubscriptionState(QueueArea):
         counts = [self.misses + self.delivered + self.dead_lettered + len(self.consumer_groups)]
         for area in self.lane_areas():
             counts += (area.acknowledged, area.redelivered, area.unreadable, area.expired)
-            counts += (area.dead.count, len(area.parked), len(area.in_flight))
+            counts += (area.dead.count, area.parked.count, len(area.in_flight))
         counts += (area.lane.pending_messages for area in self._volatile())
         return self.selector is None and not any(counts)
 

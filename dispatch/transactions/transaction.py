@@ -243,7 +243,7 @@ class Transaction:
         for delivery in deliveries:
             area, sequence = delivery._area, delivery.sequence
             del area.in_flight[sequence]
-            area.parked.add(sequence)
+            area.parked.add(sequence, sequence)
             self._held.setdefault(area, {})[sequence] = delivery
             self._branch.acknowledge(area.lane.number, sequence, sequence)
 
@@ -260,7 +260,7 @@ class Transaction:
 
     def _take_back(self, delivery: Delivery) -> None:
         """It is in flight as if nothing had been."""
-        delivery._area.parked.discard(delivery.sequence)
+        delivery._area.parked.remove(delivery.sequence, delivery.sequence)
         delivery._area.in_flight[delivery.sequence] = delivery
 
     def _settle_held(self) -> None:
@@ -314,7 +314,7 @@ class Transaction:
             for lane, first, messages in branch.runs():
                 area = self._lane(lane)
                 area.acknowledged += messages
-                area.parked.difference_update(range(first, first + messages))
+                area.parked.remove(first, first + messages - 1)
                 if area.queue.dealer is not None:
                     area.queue.dealer.settled(area, first, messages)
                 if area.attempts is not None:
@@ -406,7 +406,7 @@ class Transaction:
         """Messages that a prepared branch wanted gone are free again."""
         for lane, first, messages in self._branch.runs():
             area = self._lane(lane)
-            area.parked.difference_update(range(first, first + messages))
+            area.parked.remove(first, first + messages - 1)
             self._redelivery.release(area, first, first + messages - 1)
 
     def prepare(self, xid: bytes) -> None:
@@ -549,7 +549,7 @@ class TransactionRegistry:
                     f"memory_limit has no room for the {charge} bytes of a prepared transaction: raise it"
                 )
             for lane, first, messages in branch.runs():
-                self.destinations.lane(lane).parked.update(range(first, first + messages))
+                self.destinations.lane(lane).parked.add(first, first + messages - 1)
 
     def reserve(self, charge_bytes: int) -> bool:
         """From what the caches have if need be: a larger slice costs less than many small ones."""

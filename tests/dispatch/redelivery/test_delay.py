@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 from closed_stores import verdict_of
+from compiled import interpreted
 from delivering import bodies
 from simulated_bay import SimulatedBay
 
@@ -411,3 +413,46 @@ def test_delayed_messages_beyond_what_the_index_holds_come_due_with_checkpoints_
                 seen += len(batch)
                 consumer.ack(batch)
     assert seen == 60_000 and queue.depth == 0
+
+
+# ------------------------------------------------------------------ many that wait
+
+
+@interpreted("weighs Python objects")
+def test_messages_in_a_row_that_wait_out_a_delay_take_no_memory_each() -> None:
+    simulated = SimulatedBay(memory_limit="16MiB")
+    queue = simulated.queue()
+    queue.send_many(Message(b"x") for _ in range(10_000))
+    consumer = queue.subscribe(prefetch=1000)
+    consumer.nack(consumer.take(500), delay=600.0)
+    tracemalloc.start()
+    try:
+        own = tracemalloc.Filter(True, "*delays.py"), tracemalloc.Filter(True, "*sequence_set.py")
+        while deliveries := consumer.take(500):
+            consumer.nack(deliveries, delay=600.0)
+            simulated.clock.advance(0.1)
+        taken = sum(found.size for found in tracemalloc.take_snapshot().filter_traces(own).statistics("filename"))
+    finally:
+        tracemalloc.stop()
+    assert taken < 20 * 1024 and len(simulated.parked()) == 10_000
+    simulated.clock.advance(700.0)
+    simulated.bay.step()
+    assert simulated.parked() == []
+    assert [delivery.sequence for delivery in consumer.take(500)] == list(range(500))
+    simulated.check()
+
+
+def test_what_comes_back_together_comes_when_the_last_of_it_is_due_and_not_before() -> None:
+    simulated = SimulatedBay()
+    queue = simulated.queue()
+    queue.send_many(Message(b"x") for _ in range(3))
+    consumer = queue.subscribe()
+    for delivery in consumer.take(3):
+        delivery.nack(delay=1.0)
+        simulated.clock.advance(0.0004)
+    simulated.clock.advance(1.0 - 3 * 0.0004)
+    simulated.bay.step()
+    assert consumer.take(3) == [], "the first is due, the last is not"
+    simulated.clock.advance(0.0009)
+    simulated.bay.step()
+    assert [delivery.sequence for delivery in consumer.take(3)] == [0, 1, 2]
