@@ -9,7 +9,7 @@ them, by msgspec. Nothing here trusts a length before it has seen the bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypedDict, cast
 
 from msgspec import MsgspecError
@@ -82,7 +82,8 @@ def _field(tag: int, name: str) -> bytes:
 
 
 def _headers(headers: Headers) -> bytes:
-    for name, value in headers.items():
+    fields: Iterable[tuple[object, object]] = headers.items()  # whatever the caller has put there
+    for name, value in fields:
         if type(name) is not str or not name or type(value) not in _SCALARS:
             break
     else:
@@ -90,7 +91,7 @@ def _headers(headers: Headers) -> bytes:
             return _encode(headers if type(headers) is dict else dict(headers))
         except (OverflowError, UnicodeEncodeError):
             pass  # an int beyond 64 bits, or no text: below each is dealt with, or named
-    return _encode({_plain_name(name): _plain(value, 0) for name, value in headers.items()})
+    return _encode({_plain_name(name): _plain(value, 0) for name, value in fields})
 
 
 def _plain_name(name: object) -> str:
@@ -200,7 +201,8 @@ def _read(data: bytes, at: int, reader: Reader) -> dict[str, HeaderValue]:
         headers = reader(data[at + 1 :])
     except (MsgspecError, UnicodeDecodeError, RecursionError):
         raise RecordDamaged("a message's headers cannot be read") from None
-    for value in headers.values():
+    values: Iterable[object] = headers.values()  # whatever MessagePack can say
+    for value in values:
         if type(value) not in _SCALARS:
             _check(value, 0)
     return headers
