@@ -567,12 +567,9 @@ class Delivery:
     def headers(self) -> dict[str, HeaderValue]:
         """A new dict each time; decoded now. O(bytes of the headers). StoreFailed when they make no sense."""
         self._is_seen = True
-        return self._decoded()[0]
-
-    def _decoded(self) -> tuple[dict[str, HeaderValue], str | None]:
         properties = self._load()[1] if self._body is None else self._properties
         try:
-            return decode_properties(properties) if properties else ({}, None)
+            return decode_properties(properties)[0] if properties else {}
         except RecordDamaged as damage:
             raise self._area.not_read(str(damage)) from None
 
@@ -587,8 +584,12 @@ class Delivery:
 
     @property
     def id(self) -> str:
-        """The message id that send returned."""
-        own = self._decoded()[1]
+        """The message id that send returned. O(1); one read of the journal when the delivery is lazy."""
+        properties = self._load()[1] if self._body is None else self._properties
+        try:
+            own = message_id_of(properties) if properties else None
+        except RecordDamaged as damage:
+            raise self._area.not_read(str(damage)) from None
         return own if own is not None else f"{self._area.id_prefix}{self.sequence}"
 
     @property
