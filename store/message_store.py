@@ -382,6 +382,27 @@ class MessageStore:
             self.journal.interrupted()
             raise
 
+    def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
+        """As add, of a message whose properties say when it expires."""
+        if lane.is_unread:
+            return self._pass_over(lane, 1)
+        journal = self.journal
+        try:
+            offset = journal.append_one(
+                lane.priority | TIMED, lane.destination, lane.next_sequence, timestamp, properties, body
+            )
+            data_log = journal.data_log
+            self.adds += 1
+            sequence = lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
+            lane.put_expiry(sequence, expires_at)
+            self.index.latest_ms = max(self.index.latest_ms, timestamp)
+            return sequence
+        except ForebayError:
+            raise
+        except BaseException:
+            self.journal.interrupted()
+            raise
+
     def append_slice(
         self,
         lane: Lane,

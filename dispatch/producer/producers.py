@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...store.errors import SettingsError
 from ...store.format.identity import Identity
 from ...store.format.record import SLICE_MESSAGES_MAX
 from ...store.format.times import Times, has_times, times_of
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
+from ..config.checks import check_seconds
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..core.delays import TimedLanes
@@ -185,6 +187,25 @@ class Producers:
                     own or f"{area.id_prefix}{sequence}" for sequence, own in enumerate(own_ids[begin:behind], first)
                 ]
                 begin = behind
+
+    def expires_at(self, expires_in: float) -> int:
+        """Return when a message that is sent now expires, in ms. SettingsError for a lifetime that cannot be."""
+        check_seconds("expires_in", expires_in)
+        if not expires_in:
+            raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
+        return self.store.steady.now_ms() + max(int(expires_in * 1000), 1)
+
+    def add_expiring(
+        self, area: PersistentLaneState, properties: bytes, body: bytes, expires_at: int
+    ) -> tuple[int, int]:
+        """Write one message that expires; return its timestamp and sequence. Not dispatched yet. Requires: the lock.
+
+        As store_timed of one, for a third of its price.
+        """
+        timestamp = self.store.steady.now_ms()
+        sequence = self.store.add_expiring(area.index_lane, timestamp, properties, body, expires_at)
+        self.timed.note(area)
+        return timestamp, sequence
 
     def arrive_timed(
         self,

@@ -11,7 +11,6 @@ from ...store.errors import (
     Closed,
     ForebayError,
     MessageTooLarge,
-    SettingsError,
     StoreFull,
     argument_error,
 )
@@ -92,7 +91,7 @@ class Sender:
         Closed; not persistent, SpillFailed (nothing stored) instead of
         StoreFailed.
         """
-        if delay != 0.0 or expires_in is not None:
+        if delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True)):
             timed = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self._send_batch(self._batch(timed, transaction, self._deadline(timeout)))
         producers = self.producers
@@ -101,13 +100,13 @@ class Sender:
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         if headers is not None or message_id is not None or group is not None or producer is not None:
-            properties = encoded_properties(headers, message_id, group, producer)
-            if group is not None and not self._area.has_groups:
-                self._use_groups()
+            properties = self._properties(headers, message_id, group, producer)
             if self._area.is_watched and message_id is not None and transaction is None:
                 return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         else:
             properties = b""
+        expires_at = producers.expires_at(expires_in) if expires_in is not None else 0
+        properties = encode_times(expires_at, 0) + properties if expires_at else properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
             raise self._too_large(size)
@@ -116,10 +115,7 @@ class Sender:
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:
             if persistent is not True:
-                sequence, prefix = self._add_volatile(persistent, priority, transaction, properties, body)
-                if limits is not None:
-                    limits.stored((size,))
-                return message_id if message_id is not None else f"{prefix}{sequence}"
+                return self._send_volatile(persistent, priority, transaction, properties, body, message_id)
             area = self._area.areas[priority] if type(priority) is int and 0 <= priority <= 9 else None
             if area is None:
                 area = self._steps.lane_area(priority)
@@ -129,7 +125,10 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with producers.lock:
-                sequence = producers.store.add(area.index_lane, timestamp, properties, body)
+                if expires_at:
+                    timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
+                else:
+                    sequence = producers.store.add(area.index_lane, timestamp, properties, body)
                 message = (sequence, properties, body, timestamp)
                 if producers.syncs_always:
                     producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
@@ -141,8 +140,8 @@ class Sender:
                 limits.stored((size,))
             if not isinstance(error, StoreFull):
                 raise
-            batch = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-            return self._send_later(batch, error)
+            one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
+            return self._send_later(one, error)
         if limits is not None:
             limits.stored((size,))
         self._confirmer.confirm(position)
@@ -195,10 +194,16 @@ class Sender:
     def _deadline(self, timeout: object) -> float | None:
         return deadline_after(timeout, self.producers.monitor.monotonic()) if timeout is not None else None
 
-    def _add_volatile(
-        self, persistent: object, priority: object, transaction: object, properties: bytes, body: bytes
-    ) -> tuple[int, str]:
-        """Keep one non-persistent message; its sequence, and what its id begins with."""
+    def _send_volatile(
+        self,
+        persistent: object,
+        priority: object,
+        transaction: object,
+        properties: bytes,
+        body: bytes,
+        message_id: str | None,
+    ) -> str:
+        """Keep one non-persistent message, for which room is reserved; its id."""
         producers = self.producers
         area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
@@ -210,9 +215,18 @@ class Sender:
             if producers.monitor.is_closed:
                 raise Closed("the store")
             sequence = area.add(timestamp, properties, body)
+        if self._limits is not None:
+            self._limits.stored((len(properties) + len(body),))
         if producers.monitor.deferred:
             producers.monitor.run_deferred()
-        return sequence, area.id_prefix
+        return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
+
+    def _properties(self, headers: object, message_id: object, group: object, producer: object) -> bytes:
+        """Return what lies before a body; the queue's first message with a group prepares it for groups."""
+        properties = encoded_properties(headers, message_id, group, producer)
+        if group is not None and not self._area.has_groups:
+            self._use_groups()
+        return properties
 
     def send_many(
         self, messages: Iterable[Message], *, transaction: Transaction | None = None, timeout: float | None = None
@@ -323,9 +337,7 @@ class Sender:
         if type(body) is not bytes:
             raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         if headers is not None or message_id is not None or message.group is not None:
-            properties = encoded_properties(headers, message_id, message.group, message.producer)
-            if message.group is not None and not self._area.has_groups:
-                self._use_groups()
+            properties = self._properties(headers, message_id, message.group, message.producer)
         else:
             properties = b""
         if message.delay != 0.0 or message.expires_in is not None:
@@ -338,12 +350,8 @@ class Sender:
         """What its properties begin with. SettingsError for times that cannot be."""
         expires_in, delay = message.expires_in, message.delay
         check_seconds("delay", delay)
-        if expires_in is not None:
-            check_seconds("expires_in", expires_in)
-            if not expires_in:
-                raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
         now_ms = self.producers.store.steady.now_ms()
-        expires_at = 0 if expires_in is None else now_ms + max(int(expires_in * 1000), 1)
+        expires_at = 0 if expires_in is None else self.producers.expires_at(expires_in)
         delay_ms = ceil(delay * 1000)
         return encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
 

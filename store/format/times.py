@@ -119,6 +119,15 @@ class BlockTimes:
         if times.due_at > 0:
             self.waiting |= 1 << index
 
+    def put_expiry(self, index: int, expires_at: int) -> None:
+        """Set when the message with this index expires: the last one, of which nothing is known yet. O(1)."""
+        column = self.columns[EXPIRY]
+        if len(column) < index:
+            column.extend([0] * (index - len(column)))
+        column.append(expires_at)
+        if expires_at < self.earliest[EXPIRY]:
+            self.earliest[EXPIRY] = expires_at
+
     def of(self, index: int) -> Times:
         due, expiry = (column[index] if index < len(column) else 0 for column in self.columns)
         return Times(expiry, due)

@@ -312,6 +312,17 @@ class Lane(BlockHolder):
             block.times.put(at, found)
         self.expect(block)
 
+    def put_expiry(self, sequence: int, expires_at: int) -> None:
+        """Set when the message that was just added expires. O(1)."""
+        block = self.tail
+        assert block is not None
+        if block.times is None:
+            self.cache.widen_for_times(block)
+        assert block.times is not None
+        block.times.put_expiry(sequence & BLOCK_MASK, expires_at)
+        if expires_at < self.earliest[EXPIRY]:
+            self.earliest[EXPIRY] = expires_at
+
     def expect(self, block: Block) -> None:
         """Take the earliest times of a block into those of this lane."""
         assert block.times is not None

@@ -1,0 +1,106 @@
+"""A send with a lifetime costs little more than one without, and stores what the way of batches stores."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from compiled import interpreted
+from simulated_bay import SimulatedBay
+
+from forebay import DestinationPolicy, Message, MessageTooLarge, SettingsError
+
+
+def opcodes(call: Callable[[], object]) -> int:
+    """How many instructions of the interpreter a call takes."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@interpreted("counts the interpreter's instructions")
+def test_a_lifetime_adds_three_tenths_to_a_send_at_most() -> None:
+    queue = SimulatedBay(sync="never").queue()
+    headers = {"region": "eu"}
+
+    def cost(**fields: Any) -> int:
+        for _ in range(3):
+            queue.send(b"x" * 1024, headers=headers, **fields)
+        return opcodes(lambda: queue.send(b"x" * 1024, headers=headers, **fields))
+
+    assert cost(expires_in=60.0) <= 1.3 * cost()
+
+
+@pytest.mark.parametrize("sync", ["never", "always"])
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+@pytest.mark.parametrize("reopened", [False, True])
+def test_one_that_expires_is_stored_as_a_batch_of_it_is(sync: Any, kind: str, reopened: bool) -> None:
+    bay = SimulatedBay(sync=sync)
+
+    def doors() -> tuple[Any, Any]:
+        if kind == "queue":
+            return bay.queue(), bay.queue()
+        topic = bay.bay.topic("prices")
+        return topic, topic
+
+    to, _ = doors()
+    if kind == "topic":
+        to.subscribe(durable="audit").close()
+    for n in range(600):
+        body, headers = b"%d" % n, {"n": n}
+        if n % 3 == 0:
+            to.send(body, headers=headers, expires_in=10.0 + n % 2)
+        elif n % 3 == 1:
+            to.send_many([Message(body, headers=headers, expires_in=10.0 + n % 2)])
+        else:
+            to.send(body, headers=headers)
+    if reopened:
+        bay.crash(is_index_lost=True)
+        to, _ = doors()
+    bay.check()
+    consumer = to.subscribe(prefetch=0) if kind == "queue" else to.subscribe(durable="audit", prefetch=0)
+    first = consumer.take(6)
+    assert [delivery.headers for delivery in first] == [{"n": n} for n in range(6)]
+    assert [found.expires_at is None for found in first] == [False, False, True, False, False, True]
+    consumer.ack(first)
+    bay.clock.advance(10.5)
+    bay.bay.step()
+    left = []
+    while deliveries := consumer.take(100):
+        left += [int(delivery.body) for delivery in deliveries]
+        consumer.ack(deliveries)
+    assert left == [n for n in range(6, 600) if n % 3 == 2 or n % 2 == 1]
+    bay.check()
+
+
+@pytest.mark.parametrize("expires_in", [0, -1, float("nan"), "60", True])
+def test_a_lifetime_that_cannot_be_is_refused(expires_in: Any) -> None:
+    queue = SimulatedBay().queue()
+    with pytest.raises(SettingsError):
+        queue.send(b"x", expires_in=expires_in)
+    assert queue.depth == 0
+
+
+def test_a_limited_queue_gives_the_room_of_one_that_expires_back_where_it_is_refused() -> None:
+    bay = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=2)}, max_message_bytes="2KiB")
+    queue = bay.queue()
+    with pytest.raises(MessageTooLarge):
+        queue.send(b"x" * 2040, expires_in=5.0)
+    queue.send(b"1", expires_in=5.0)
+    queue.send(b"2", expires_in=5.0)
+    assert queue.depth == 2
+    bay.check()
