@@ -418,18 +418,24 @@ class Engine:
         monitor = self.monitor
         if self._is_ended:
             return
-        with monitor.lock:
-            if not monitor.is_closed:
-                monitor.is_closed = True
-                monitor.deferred.clear()
-            self.transactions.close()
-            self.overflow.close()
-            for queue in [*self.destinations.queues.values(), *self.topics.online()]:
-                queue.end_consumers()
-            for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
-                if queue.admission is not None:
-                    queue.admission.close()
-            self.space.close()
+        try:
+            with monitor.lock:
+                if not monitor.is_closed:
+                    monitor.is_closed = True
+                    monitor.deferred.clear()
+                self.transactions.close()
+                self.overflow.close()
+                for queue in [*self.destinations.queues.values(), *self.topics.online()]:
+                    queue.end_consumers()
+                for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
+                    if queue.admission is not None:
+                        queue.admission.close()
+                self.space.close()
+        except Exception:
+            self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
+            with monitor.lock:
+                self.store.journal.fail("the store could not be closed")  # a second close leaves no mark there
+            raise
         try:
             self.background.stop(timeout)
             if self.recorder is not None:

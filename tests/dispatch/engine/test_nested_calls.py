@@ -319,3 +319,24 @@ def test_an_interrupted_close_keeps_the_directory_until_another_one_has_ended(tm
             assert again.queue("orders").depth > 0
         nth += 3
     assert kept > 20
+
+
+@interpreted("replaces a method")
+def test_a_close_that_fails_ends_its_threads_before_it_lets_the_directory_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bay = forebay.open(tmp_path, memory_limit="4MiB")
+    bay.queue("orders").send(b"x")
+    threads = bay._engine.background._threads
+    assert len(threads) == 2
+
+    def fail(_: object) -> None:
+        raise KeyError("a list that an interruption left half changed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(bay._engine.transactions), "close", fail)
+        with pytest.raises(KeyError):
+            bay.close()
+    assert not any(thread.is_alive() for thread in threads)
+    with forebay.open(tmp_path, memory_limit="4MiB", background=False) as again:
+        assert again.queue("orders").depth == 1

@@ -40,7 +40,8 @@ def test_a_lifetime_adds_three_tenths_to_a_send_at_most() -> None:
     def cost(**fields: Any) -> int:
         for _ in range(3):
             queue.send(b"x" * 1024, headers=headers, **fields)
-        return opcodes(lambda: queue.send(b"x" * 1024, headers=headers, **fields))
+        # The least of several: a finalizer of another test, or a checkpoint that is due, may come into one.
+        return min(opcodes(lambda: queue.send(b"x" * 1024, headers=headers, **fields)) for _ in range(5))
 
     assert cost(expires_in=60.0) <= 1.3 * cost()
 
