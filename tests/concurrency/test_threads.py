@@ -27,7 +27,8 @@ import forebay
 from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError
 
 KIB = 1024
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = float(os.environ.get("FOREBAY_PATIENCE_SECONDS", "60"))
+"""A thread that has not come on by then waits for ever."""
 Key = tuple[int, int]
 
 

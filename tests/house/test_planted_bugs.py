@@ -73,7 +73,7 @@ def run_tests(directory: Path, tests: Sequence[str], limit_seconds: float) -> tu
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "pytest", "--import-mode=importlib", *options, *tests],
         cwd=ROOT,
-        env=environment | {"PYTHONPATH": str(directory)},
+        env=environment | {"PYTHONPATH": str(directory), "FOREBAY_PATIENCE_SECONDS": "10"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

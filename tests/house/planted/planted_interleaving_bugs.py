@@ -20,7 +20,7 @@ INTERLEAVING_BUGS = (
         "Consumer.credit_came",
         "self._credited.notify_all()",
         "pass",
-        AT_LOCKS,
+        "tests/concurrency/test_threads.py::test_a_take_that_waits_for_credit_is_woken_when_it_comes",
     ),
     Bug(
         "what comes back is put in its place without the lock",
@@ -49,7 +49,7 @@ INTERLEAVING_BUGS = (
         "Consumer._close",
         "self._credited.notify_all()\nconsumer_group.arrived.notify_all()",
         "pass",
-        AT_LOCKS,
+        "tests/concurrency/test_threads.py::test_closing_wakes_all_who_wait",
     ),
     Bug(
         "a load is put into its list without the lock",
