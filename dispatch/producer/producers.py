@@ -6,6 +6,7 @@ Requires the state lock where a method says so. A crash leaves what the journal 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...store.errors import SettingsError
 from ...store.format.identity import Identity
@@ -188,7 +189,7 @@ class Producers:
                 ]
                 begin = behind
 
-    def expires_at(self, expires_in: float) -> int:
+    def expires_at(self, expires_in: Any) -> int:
         """Return when a message that is sent now expires, in ms. SettingsError for a lifetime that cannot be."""
         check_seconds("expires_in", expires_in)
         if not expires_in:
