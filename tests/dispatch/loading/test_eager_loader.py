@@ -166,6 +166,7 @@ def test_two_lists_that_share_too_little_memory_do_not_rob_each_other_for_ever()
     assert [len(consumer.take(5)) > 0 for consumer in consumers] == [True, True]
 
 
+@interpreted("replaces what compiled code has linked")
 def test_a_list_that_found_no_memory_is_not_tried_again_after_each_load_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +221,7 @@ def test_a_take_that_finds_no_memory_gets_what_it_can_read_later(left_bytes: int
         assert [delivery.id for delivery in deliveries] + list(drain(consumer)) == ids
 
 
+@interpreted("replaces what compiled code has linked")
 def test_what_a_load_took_from_a_cache_goes_back_when_memory_does_not_suffice_for_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
