@@ -47,6 +47,8 @@ POWER_CUTS = int(os.environ.get("FOREBAY_POWER_CUTS", "400"))
 SHARES = 2 * len(WAYS)
 CUTS_MAX = 25
 """Cuts of one file system; then another seed makes a new one."""
+RARE_CUTS = 1000
+"""Cuts among which what is rare must be."""
 EARLY_SHARE = 0.15
 """Of the lives, those whose power is cut while the store opens, perhaps."""
 OPENING_SECONDS_MAX = 0.1
@@ -193,7 +195,9 @@ def test_power_cut_loses_nothing_confirmed_and_brings_nothing_back(way: Way, map
     share = max(POWER_CUTS // SHARES, 1)
     tally = cut_power(share, way, map_journal, tmp_path)
     assert tally.cuts == share
-    assert share < CUTS_MAX or (tally.confirmed and tally.acknowledged and tally.with_replay and tally.with_a_torn_tail)
+    assert share < CUTS_MAX or (tally.confirmed and tally.acknowledged and tally.with_replay)
+    # A kill lets each record be written whole: a torn tail was in none of 30 and of 60 such cuts, and in some of 2,500.
+    assert tally.with_a_torn_tail or share < (RARE_CUTS if way == "killed" else CUTS_MAX)
 
 
 def sync_nothing(descriptor: int) -> None:
