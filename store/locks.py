@@ -41,7 +41,7 @@ class OwnedLock(_RLock):
     def __init__(self) -> None:
         self.on_late: Callable[[], None] | None = None
         """Called where something is put off until the lock is free."""
-        _all[:] = [*(known for known in _all if known() is not None), ref(self)]
+        _all.append(ref(self, _all.remove))
 
     def __enter__(self) -> bool:
         """Wait for the lock. NestedCall: this thread has it."""
@@ -64,7 +64,7 @@ class OwnedLock(_RLock):
 
 
 _all: list[ref[OwnedLock]] = []
-"""Those of all open stores, and perhaps of closed ones."""
+"""Those that somebody still has, of whatever store."""
 
 
 def condition_of(lock: OwnedLock) -> threading.Condition:

@@ -90,6 +90,7 @@ class Maintenance:
         self._checkpoint_duty = Duty("checkpoint", self._checkpoint)
         self._relocation_duty = Duty("relocation", self._relocate)
         self._cleanup_duty = Duty("cleanup", self._clean_up)
+        self._quarantine_duty = Duty("quarantine", self._quarantine)
         self._attest_duty = Duty("attest", store.attest)
         self._others = (
             Duty("trace", self._write_trace),
@@ -107,7 +108,7 @@ class Maintenance:
             self._checkpoint_duty,
             self._relocation_duty,
             self._cleanup_duty,
-            Duty("quarantine", self._quarantine),
+            self._quarantine_duty,
             self._attest_duty,
         )
 
@@ -131,8 +132,8 @@ class Maintenance:
             self._cleanup_at = min(self._cleanup_at, now + FULL_CLEANUP_SECONDS)
         is_wanted = now >= self._cleanup_at or store.relocation.wants_cleanup
         done += self._cleanup_duty.do(now, time_ms, is_due=is_wanted)
-        for duty in self._all[-2:]:
-            done += duty.do(now, time_ms)
+        done += self._quarantine_duty.do(now, time_ms)
+        done += self._attest_duty.do(now, time_ms)
         return done
 
     def failing(self) -> dict[str, FailingDuty]:
