@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 from compiled import interpreted
+from counting import opcodes
 from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, MessageTooLarge, SettingsError
-
-
-def opcodes(call: Callable[[], object]) -> int:
-    """How many instructions of the interpreter a call takes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(None)
-    return count
 
 
 @interpreted("counts the interpreter's instructions")
