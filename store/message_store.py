@@ -64,6 +64,7 @@ from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
+from .journal.sync_mark import SyncMark, read_sync_mark
 from .late_log import LateLogger, emit_late
 from .locks import OwnedLock
 from .maintenance.archive import Archive
@@ -197,6 +198,8 @@ class MessageStore:
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
         Reserve(self._disk, 0).clear()
         marker = read_marker(self._disk)
+        if marker is not None:
+            marker = marker._replace(position=max(marker.position, read_sync_mark(self._disk, marker)))
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
@@ -229,9 +232,10 @@ class MessageStore:
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
+        mark = SyncMark(self._disk, self._store_id, epoch)
         write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_sequence, epoch)
+            self.journal.start(found.next_data_log, found.next_sequence, epoch, mark)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()

@@ -50,6 +50,7 @@ from .data_log import (
     encode_header,
 )
 from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
+from .sync_mark import SyncMark
 
 T = TypeVar("T")
 
@@ -107,6 +108,7 @@ class Journal:
         self._unsynced: list[File] = []
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
+        self._mark: SyncMark | None = None
         self._file: File | None = None
         self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
@@ -134,12 +136,12 @@ class Journal:
 
     # ------------------------------------------------------------------ opening
 
-    def start(self, data_log: int, next_sequence: int, epoch: int) -> None:
-        """Go on in a new data log of that id, with that log sequence.
+    def start(self, data_log: int, next_sequence: int, epoch: int, mark: SyncMark | None = None) -> None:
+        """Go on in a new data log of that id, with that log sequence. mark: learns of every sync.
 
         Every open begins one, so what an earlier process left is never written to again.
         """
-        self.epoch = epoch
+        self.epoch, self._mark = epoch, mark
         self._word = next_sequence << 16 | MAGIC
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
@@ -577,6 +579,8 @@ class Journal:
                 if names:
                     self._disk.sync_directory(JOURNAL)
                 newest.sync()
+                if self._mark is not None:
+                    self._mark.note(end)  # before anybody hears of it
             except OSError as error:
                 with self._state_lock:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
@@ -598,6 +602,8 @@ class Journal:
             if self._unsynced_names:
                 self._disk.sync_directory(JOURNAL)
             self._file.sync()
+            if self._mark is not None:
+                self._mark.note(self.end)
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
         self._unsynced.clear()
@@ -678,6 +684,8 @@ class Journal:
     def close(self) -> None:
         """Close the files. What was not synced before is left to the operating system. REQUIRES: state lock."""
         self._limit = -1
+        if self._mark is not None:
+            self._mark.close()
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:
                 file.close()
