@@ -67,7 +67,7 @@ class Queue(Sender):
             )
             raise argument_error(problem, priority, int)
         engine, monitor, area = self._engine, self._engine.monitor, self._area
-        with monitor.lock:
+        with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             area.raise_if_deleted()
             if priority:

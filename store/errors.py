@@ -77,16 +77,19 @@ class StoreLocked(ForebayError):
 
 
 class StoreFailed(ForebayError):
-    """The disk failed a write or a sync. What was confirmed is kept; the failed call's outcome is unknown.
+    """The disk failed a write or a sync, or something broke into a change of the state in RAM. What was confirmed is
+    kept; the failed call's outcome is unknown.
 
     Nothing more is accepted by this handle and a failed sync is never retried,
     because the kernel may have dropped the pages that it could not write
     (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
-    Cure the disk, close, open again.
+    Cure the disk, close, open again. After an interruption (Ctrl-C, the
+    exception of a signal handler or of a timeout library, no memory) there is
+    nothing to cure: close and open again.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}: the store refuses further work; cure the disk, then close and open again")
+    def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
+        super().__init__(f"{reason}: the store refuses further work; {cure}")
         self.reason = reason
 
 

@@ -7,8 +7,7 @@ crash leaves what recovery/recovery.py describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -51,7 +50,7 @@ from .format.state import (
     encode_unsubscribe,
 )
 from .format.times import Times
-from .index.block import BlockDamaged
+from .index.block import Block, BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
@@ -303,8 +302,11 @@ class MessageStore:
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
-            with self._lock:
+            self._lock.acquire()  # not by a `with`: a broken lock refuses that
+            try:
                 self.journal.close()
+            finally:
+                self._lock.release()
             if self._metadata is not None:
                 self._metadata.close()
 
@@ -313,7 +315,7 @@ class MessageStore:
     def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
         """Record a new queue or topic. REQUIRES: state lock."""
         destination = Destination(self.subscriptions.next_number, kind, name)
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
             self.subscriptions.register(destination)
@@ -331,7 +333,7 @@ class MessageStore:
 
         REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append(DELETE, 0, 1, encode_delete(number))
             del self.destinations[number]
             self.subscriptions.delete_topic(number)
@@ -376,10 +378,8 @@ class MessageStore:
             data_log = journal.data_log
             self.adds += 1
             return lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
@@ -397,10 +397,8 @@ class MessageStore:
             lane.put_expiry(sequence, expires_at)
             self.index.latest_ms = max(self.index.latest_ms, timestamp)
             return sequence
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def append_slice(
@@ -436,10 +434,8 @@ class MessageStore:
             for identity in identities:
                 self.duplicates.note(identity)
             return first
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def _pass_over(self, lane: Lane, messages: int, identities: Sequence[Identity] = ()) -> int:
@@ -448,7 +444,7 @@ class MessageStore:
         One record of 48 bytes says so, so that no id is ever given twice.
         """
         first = lane.next_sequence
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append_ack(lane.priority, lane.destination, first, messages)
             lane.skip_to(first + messages)
         for identity in identities:
@@ -461,10 +457,8 @@ class MessageStore:
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
             return lane.remove(first, last, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
@@ -473,10 +467,8 @@ class MessageStore:
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
             return lane.remove_one(sequence, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def record_delivery_counts(self, lane: int, runs: Sequence[CountedRun]) -> None:
@@ -509,7 +501,7 @@ class MessageStore:
         name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
         """
         facts = Subscription(self.subscriptions.next_number, topic, name or "", selector)
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             if name is not None:
                 self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
             return self.subscriptions.subscribe(facts, is_durable=name is not None)
@@ -520,7 +512,7 @@ class MessageStore:
         REQUIRES: state lock. Raises StoreFull or StoreFailed.
         """
         number = subscriber.facts.number
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             if subscriber.is_durable:
                 self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self.subscriptions.unsubscribe(number)
@@ -533,7 +525,7 @@ class MessageStore:
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
             part = runs[at : at + RANGES_MAX]
-            with self.journal.uninterrupted():
+            with self.journal.whole:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [Range(first, last - first + 1) for first, last in part]
@@ -632,26 +624,27 @@ class MessageStore:
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
-            with self._lock:
-                if self.journal.failure is not None:
-                    raise self.journal.failure
-                position = self.journal.end
-                has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
-                if position == self._checkpoint_end and not has_more:
-                    return True
-                with self.journal.uninterrupted():
-                    self.subscriptions.sweep(SWEEP_BLOCKS)
-                    if is_closing:
-                        self.journal.seal()
-                    adds = self.adds
-                    taken = self.index.take_dirty()
-                    deletes = self.index.take_dead()
-                    position = self.journal.end
-                    root = self._root(self._root_state(self.journal.next_sequence))
+            taken: list[tuple[Lane, Block, bytes]] | None = None
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
             try:
+                with self._lock:
+                    if self.journal.failure is not None:
+                        raise self.journal.failure
+                    position = self.journal.end
+                    has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
+                    if position == self._checkpoint_end and not has_more:
+                        return True
+                    with self.journal.whole:
+                        self.subscriptions.sweep(SWEEP_BLOCKS)
+                        if is_closing:
+                            self.journal.seal()
+                        adds = self.adds
+                        taken = self.index.take_dirty()
+                        deletes = self.index.take_dead()
+                        position = self.journal.end
+                        root = self._root(self._root_state(self.journal.next_sequence))
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
                 commit_lending(metadata, self.journal.lend, (position, self.journal.epoch, root, puts, deletes))
@@ -661,10 +654,15 @@ class MessageStore:
             except MetadataDamaged as damage:
                 raise self._distrust_index(damage) from damage
             finally:
-                with self._lock, self.journal.uninterrupted():
-                    self.index.settle(taken, deletes, is_stored)
-                    has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
-                    self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
+                if taken is not None and self._lock.failure is None:
+                    try:
+                        with self._lock:
+                            self.index.settle(taken, deletes, is_stored)
+                            has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
+                            self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
+                    except BaseException as error:
+                        self._lock.break_between(error)
+                        raise
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
@@ -680,19 +678,13 @@ class MessageStore:
                 if not self.subscriptions.sweep(SWEEP_BLOCKS):
                     return
 
-    @contextmanager
-    def standstill(self) -> Iterator[None]:
-        """Hold all three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
-        with self.checkpoint_lock, self.journal.sync_lock, self._lock:
-            yield
-
     def require_index_room(self, blocks: int) -> None:
         """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
         if not self.index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
+        """Checkpoint in the middle of a record that begins at position. REQUIRES: all three locks.
 
         A replay begins with that record, and passes over what the index has of it already.
         """

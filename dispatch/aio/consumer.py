@@ -186,7 +186,11 @@ class AsyncConsumer:
             await asyncio.sleep(0)
         if timeout == 0 or not self._line.is_busy:
             with engine.monitor.lock:
-                deliveries = self._consumer.take_direct(max_messages, max_bytes)
+                try:
+                    deliveries = self._consumer.take_direct(max_messages, max_bytes)
+                except BaseException as error:
+                    engine.monitor.lock.break_by(error)
+                    raise
             if deliveries:
                 self._caller.work += len(deliveries)
                 if engine.monitor.deferred:
@@ -206,7 +210,7 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_over = deadline is not None and self._caller.loop.time() >= deadline
-                with engine.monitor.lock:
+                with engine.monitor.lock, engine.monitor.whole:
                     found = consumer.look(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
                     if is_waiting and not (search.has_credit and self._line.is_armed):

@@ -133,7 +133,7 @@ class Consumer(Taker):
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self.prefetch_limit = prefetch
             self.credit_came()
             if self.queue.dealer is not None:
@@ -158,15 +158,23 @@ class Consumer(Taker):
         deliveries: list[Delivery]
         if max_messages == 1:
             with self.monitor.lock:
-                if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
-                    one = self._collect_one(self)
-                    if one is not None:
-                        return [one]
+                try:
+                    if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                        one = self._collect_one(self)
+                        if one is not None:
+                            return [one]
+                except BaseException as error:
+                    self.monitor.lock.break_by(error)
+                    raise
         with self.monitor.lock:
-            if self._is_closed:
-                raise Closed("the consumer")
-            most = self._credit(max_messages)
-            deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+            try:
+                if self._is_closed:
+                    raise Closed("the consumer")
+                most = self._credit(max_messages)
+                deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+            except BaseException as error:
+                self.monitor.lock.break_by(error)
+                raise
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
         if self.monitor.deferred:
@@ -200,18 +208,24 @@ class Consumer(Taker):
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self.monitor.monotonic() + timeout
         search = Search(max_messages, max_bytes)
-        while True:
-            with self.monitor.lock:
-                search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
-                found = self.look(search)
-                if found is not None:
-                    return found
-                if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
-                    self.arm()
-                    return []
-            search.is_scanned = self.consumer_group.selector is not None
+        try:
+            while True:
+                with self.monitor.lock:
+                    search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
+                    with self.monitor.whole:
+                        found = self.look(search)
+                    if found is not None:
+                        return found
+                    if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
+                        self.arm()
+                        return []
+                search.is_scanned = self.consumer_group.selector is not None
+                if search.load is not None:
+                    self._loader.finish(search.load)
+        except BaseException:
             if search.load is not None:
-                self._loader.finish(search.load)
+                self._loader.give_up(search.load)
+            raise
 
     def look(self, search: Search) -> list[Delivery] | None:
         """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
@@ -320,15 +334,19 @@ class Consumer(Taker):
             area, sequence = deliveries._area, deliveries.sequence
             try:
                 with self.monitor.lock:
-                    if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
-                        self._check_held((deliveries,))
-                    area.acknowledged += area.store.remove_one(area.lane, sequence)
-                    self._targets.settle(deliveries)
-                    if area.attempts is not None:
-                        area.settled(sequence, sequence)
-                    if not self._is_settling_plain:
-                        self._after_ack()
-                    position = self._journal.end if area.syncs else 0
+                    try:
+                        if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                            self._check_held((deliveries,))
+                        area.acknowledged += area.store.remove_one(area.lane, sequence)
+                        self._targets.settle(deliveries)
+                        if area.attempts is not None:
+                            area.settled(sequence, sequence)
+                        if not self._is_settling_plain:
+                            self._after_ack()
+                        position = self._journal.end if area.syncs else 0
+                    except BaseException as error:
+                        self.monitor.lock.break_by(error)
+                        raise
             except StoreFull as full:
                 self._make_disk_room(full)
                 if area.in_flight.get(sequence) is deliveries:
@@ -339,7 +357,7 @@ class Consumer(Taker):
         rest = _batch(deliveries)
         while rest:
             try:
-                with self.monitor.lock:
+                with self.monitor.lock, self.monitor.whole:
                     self._check_held(rest)
                     try:
                         settled = self._ack_runs(rest)
@@ -371,7 +389,7 @@ class Consumer(Taker):
                 f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
             )
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
             if not all(delivery.persistent for delivery in batch):
                 raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
@@ -419,7 +437,7 @@ class Consumer(Taker):
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
             self._redelivery.take_back(batch, delay)
             self.credit_came()
@@ -510,7 +528,7 @@ class Consumer(Taker):
         if self.monitor.lock.is_owned():
             self.monitor.call_later(self.close)
             return
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
                 self._close(self._held())
         self.monitor.run_deferred()
@@ -547,6 +565,14 @@ class Consumer(Taker):
         if dealer is None:
             targets.wake(consumer_group)
         self.queue.on_consumer_closed()
+
+    def find_out(self) -> None:
+        """See Taker."""
+        if self.when_closed is not None:
+            self.when_closed()
+        if self._is_armed and self._on_ready is not None:
+            self._is_armed = False
+            self.monitor.deferred.append(self._on_ready)
 
     def held_in_transactions(self) -> list[Delivery]:
         """See Taker."""

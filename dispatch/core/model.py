@@ -108,6 +108,10 @@ class Taker(ABC):
         """
 
     @abstractmethod
+    def find_out(self) -> None:
+        """Have whoever waits for it outside the lock look again: the lock is broken. Requires: the lock."""
+
+    @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
         """Return its deliveries that open transactions hold. O(held). Requires: the lock."""
 

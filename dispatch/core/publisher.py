@@ -7,14 +7,13 @@ could take back.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar, cast
 
 from ...store.journal.reading import StoredMessage
-from ...store.locks import condition_of
+from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from .lists import TargetArea
@@ -100,9 +99,13 @@ class Publisher(Confirmer):
     def _wait(self, wait: Wait) -> None:
         if wait.free is not None:
             wait.free()
-        woken = cast(threading.Condition, wait.woken)
+        woken = cast(OwnedCondition, wait.woken)
         with self._monitor.lock:
-            while wait_seconds := wait.look():
+            while True:
+                with self._monitor.whole:
+                    wait_seconds = wait.look()
+                if not wait_seconds:
+                    return
                 woken.wait(wait_seconds)
 
     def position(self) -> int:
@@ -124,7 +127,11 @@ class Publisher(Confirmer):
     def _publish(self) -> None:
         """Dispatch what has become durable, in the order in which it was stored."""
         with self._monitor.lock:
-            durable = self._journal.durable
-            while self.unpublished and self.unpublished[0][0] <= durable:
-                _, area, messages = self.unpublished.popleft()
-                self._targets.publish(area, messages)
+            try:
+                durable = self._journal.durable
+                while self.unpublished and self.unpublished[0][0] <= durable:
+                    _, area, messages = self.unpublished.popleft()
+                    self._targets.publish(area, messages)
+            except BaseException as error:
+                self._monitor.lock.break_by(error)
+                raise

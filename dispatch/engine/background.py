@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from ...store.errors import ForebayError, StoreFailed
 from ...store.late_log import LateLogger
+from ...store.locks import Wakeup
 from ...store.message_store import MessageStore
 from ..core.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
@@ -24,8 +26,8 @@ class Wakeups:
     """Events that wake the background threads, made before what wakes them. May be set under any lock."""
 
     def __init__(self) -> None:
-        self.load = threading.Event()
-        self.maintenance = threading.Event()
+        self.load = Wakeup()
+        self.maintenance = Wakeup()
 
     def wake_loader(self) -> None:
         """Have the loader look for lists that run low."""
@@ -65,7 +67,8 @@ class Background:
         """Start the threads."""
         self._wakeups.load.set()
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
-            thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
+            until_failed = partial(self._until_failed, loop)
+            thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -93,6 +96,15 @@ class Background:
         if not self._wakeups.maintenance.is_set():  # asked first: while it comes, each message asks again
             self._wakeups.maintenance.set()
         return True
+
+    def _until_failed(self, loop: Callable[[], None]) -> None:
+        """Go round until the store closes, or has failed. Whoever calls the store hears of that."""
+        try:
+            loop()
+        except StoreFailed:
+            pass
+        if self._monitor.lock.failure is not None:
+            self._monitor.run_last()
 
     def _load_loop(self) -> None:
         wanted, monitor, duty = self._wakeups.load, self._monitor, self._load_duty

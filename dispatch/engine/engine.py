@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 from ...cache.budget import Budget
@@ -20,7 +21,9 @@ from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
+from ...store.errors import StoreFailed
 from ...store.ingest.ingest import open_and_ingest
+from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
@@ -66,6 +69,8 @@ from .maintenance import Maintenance
 from .resizing import Resizing
 from .statistics import Statistics, destination_statistics, statistics_of_topic
 
+logger = LateLogger("forebay.dispatch")
+
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """Per live engine, the hook that disables its copy in a forked child."""
 
@@ -89,6 +94,7 @@ class Engine:
         trace: an empty file to record in. guard: watches the memory of the process.
         """
         self.monitor = Monitor(clock)
+        self.monitor.lock.on_broken.append(self._tell_broken)
         self._is_ended = False
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups()
@@ -356,6 +362,7 @@ class Engine:
             self.targets,
             self.budget,
             self.overflow,
+            self.publisher,
             self.due,
             self.timed,
             self.sweeper,
@@ -414,36 +421,67 @@ class Engine:
         return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on."""
+        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
+
+        Of a store whose lock is broken only the journal is right: nothing in RAM is looked at any more.
+        """
         monitor = self.monitor
         if self._is_ended:
             return
         try:
-            with monitor.lock:
-                if not monitor.is_closed:
-                    monitor.is_closed = True
-                    monitor.deferred.clear()
-                self.transactions.close()
-                self.overflow.close()
-                for queue in [*self.destinations.queues.values(), *self.topics.online()]:
-                    queue.end_consumers()
-                for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
-                    if queue.admission is not None:
-                        queue.admission.close()
-                self.space.close()
-        except Exception:
+            if monitor.lock.failure is None:
+                with monitor.lock, monitor.whole:
+                    self._end_all()
+        except Exception as error:
             self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
-            with monitor.lock:
-                self.store.journal.fail("the store could not be closed")  # a second close leaves no mark there
+            with suppress(StoreFailed), monitor.lock:
+                self.store.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
+        monitor.is_closed = True
         try:
             self.background.stop(timeout)
             if self.recorder is not None:
                 self.recorder.close()
             self.store.close()
+            if monitor.lock.failure is not None:
+                self._close_tmp_storage()
             self._is_ended = True
         finally:
-            monitor.run_deferred()
+            with suppress(StoreFailed):
+                monitor.run_deferred()
+
+    def _end_all(self) -> None:
+        """End what others have of this store. Requires: the lock."""
+        monitor = self.monitor
+        if not monitor.is_closed:
+            monitor.is_closed = True
+            monitor.deferred.clear()
+        self.transactions.close()
+        self.overflow.close()
+        for queue in [*self.destinations.queues.values(), *self.topics.online()]:
+            queue.end_consumers()
+        for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
+            if queue.admission is not None:
+                queue.admission.close()
+        self.space.close()
+
+    def _close_tmp_storage(self) -> None:
+        """Delete what can be deleted of it, whatever was broken into; the next open deletes the rest."""
+        try:
+            self.overflow.close()
+        except Exception as error:
+            logger.debug("tmp-storage is emptied at the next open: %s", error)
+
+    def _tell_broken(self, failure: StoreFailed) -> None:
+        """Tell whoever waits outside the lock that it is broken: they look again, and get the failure.
+
+        Requires: the lock.
+        """
+        logger.error("%s", failure)
+        self.wakeups.wake_loader()
+        self.wakeups.wake_maintenance()
+        for consumer in list(self.all_consumers()):
+            consumer.find_out()
 
     def die_in_child(self) -> None:
         """Disable the copy of a forked child, which must never write: the parent owns the directory."""

@@ -20,6 +20,7 @@ from ..core.delays import DueMessages, TimedLanes
 from ..core.lists import TargetArea
 from ..core.model import Taker
 from ..core.monitor import Monitor
+from ..core.publisher import Publisher
 from ..loading.warmer import CacheWarmer
 from ..planning.recorder import Recorder
 from ..topics.registry import Topics
@@ -47,6 +48,7 @@ class Maintenance:
         targets: TargetArea,
         budget: Budget,
         overflow: Overflow,
+        publisher: Publisher,
         due: DueMessages,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
@@ -68,6 +70,7 @@ class Maintenance:
         self._targets = targets
         self._budget = budget
         self._overflow = overflow
+        self._publisher = publisher
         self._due = due
         self._timed = timed
         self._topics = topics
@@ -84,6 +87,8 @@ class Maintenance:
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
         self._measured_at = now
+        self._unpublished: object = None
+        """What was first in the line of what waits for a sync when somebody last looked."""
         self._sync_duty = Duty("sync", self._sync)
         self._release_duty = Duty("release of delayed messages", self._release)
         self._expiry_duty = Duty("sweep of expired messages", sweeper.sweep_due)
@@ -93,6 +98,7 @@ class Maintenance:
         self._quarantine_duty = Duty("quarantine", self._quarantine)
         self._attest_duty = Duty("attest", store.attest)
         self._others = (
+            Duty("publishing", self._publish),
             Duty("trace", self._write_trace),
             Duty("memory guard", self._look_at_memory),
             Duty("resize", self._resize),
@@ -149,9 +155,19 @@ class Maintenance:
         self._store.journal.sync(position)
         return 1
 
+    def _publish(self) -> int:
+        """Publish what a call left that was interrupted when it had written: nobody else syncs for it."""
+        waiting = self._publisher.unpublished
+        first = waiting[0] if waiting else None
+        was_left = first is not None and first is self._unpublished
+        self._unpublished = first
+        if was_left:
+            self._publisher.confirm(self._publisher.position())
+        return int(was_left)
+
     def _release(self) -> int:
         now = self._monitor.monotonic()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             done = self._due.release()
             self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
@@ -210,7 +226,7 @@ class Maintenance:
             area, sequence = self._targets.unreadable.popleft()
             if sequence not in area.in_flight and self._store.quarantine(area.journaled_lane, sequence):
                 done += 1
-                with self._monitor.lock:
+                with self._monitor.lock, self._monitor.whole:
                     area.settled(sequence, sequence)
                 logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
         return done

@@ -83,7 +83,7 @@ class Resizing:
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
         shares = shares_of(settings)
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
             self._shares = shares
@@ -98,7 +98,7 @@ class Resizing:
             return_free_memory()
         if self._monitor.deferred:
             self._monitor.run_deferred()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             memory = self._budget.statistics()
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
@@ -109,7 +109,7 @@ class Resizing:
     def go_on(self) -> bool:
         """Look again whether all has come free; whether it has. REQUIRES: no lock."""
         self._fit_index()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             is_settled = self._is_settled()
         if is_settled and self._is_lowered:
             self._is_lowered = False
@@ -120,7 +120,7 @@ class Resizing:
         """As far as it goes within a second: checkpoints, and the end of loads that are under way."""
         checkpoints = pauses = 0
         while not self.go_on():
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
                 is_read = any(target.is_loading for target in self._targets.lists)

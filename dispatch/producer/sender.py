@@ -111,7 +111,7 @@ class Sender:
         if size > producers.max_message_bytes:
             raise self._too_large(size)
         limits = self._limits
-        if limits is not None and (transaction is not None or not limits.reserve_one(size)):
+        if limits is not None and transaction is not None:
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:
             if persistent is not True:
@@ -125,25 +125,25 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with producers.lock:
-                if expires_at:
-                    timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
-                else:
-                    sequence = producers.store.add(area.index_lane, timestamp, properties, body)
-                message = (sequence, properties, body, timestamp)
-                if producers.syncs_always:
-                    producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
-                else:
-                    area.arrive(message)
-                position = producers.journal.end if producers.syncs_always else 0
-        except BaseException as error:
-            if limits is not None:
-                limits.stored((size,))
-            if not isinstance(error, StoreFull):
-                raise
+                try:
+                    if limits is not None:
+                        limits.require_room(size)
+                    if expires_at:
+                        timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
+                    else:
+                        sequence = producers.store.add(area.index_lane, timestamp, properties, body)
+                    message = (sequence, properties, body, timestamp)
+                    if producers.syncs_always:
+                        producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
+                    else:
+                        area.arrive(message)
+                    position = producers.journal.end if producers.syncs_always else 0
+                except BaseException as error:
+                    producers.lock.break_by(error)
+                    raise
+        except StoreFull as full:
             one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-            return self._send_later(one, error)
-        if limits is not None:
-            limits.stored((size,))
+            return self._send_later(one, full)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
@@ -203,7 +203,7 @@ class Sender:
         body: bytes,
         message_id: str | None,
     ) -> str:
-        """Keep one non-persistent message, for which room is reserved; its id."""
+        """Keep one non-persistent message, if there is room at once; its id."""
         producers = self.producers
         area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
@@ -212,11 +212,15 @@ class Sender:
             area = self._steps.volatile_area(persistent, priority, transaction)
         timestamp = producers.clock_ms()
         with producers.lock:
-            if producers.monitor.is_closed:
-                raise Closed("the store")
-            sequence = area.add(timestamp, properties, body)
-        if self._limits is not None:
-            self._limits.stored((len(properties) + len(body),))
+            try:
+                if producers.monitor.is_closed:
+                    raise Closed("the store")
+                if self._limits is not None:
+                    self._limits.require_room(len(properties) + len(body))
+                sequence = area.add(timestamp, properties, body)
+            except BaseException as error:
+                producers.lock.break_by(error)
+                raise
         if producers.monitor.deferred:
             producers.monitor.run_deferred()
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
@@ -290,7 +294,7 @@ class Sender:
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if ids and checked is None:
+            if ids and checked is None and producers.lock.failure is None:
                 self._confirmer.confirm(producers.publisher.position())
 
     def _send_plain(

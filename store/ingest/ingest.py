@@ -188,7 +188,7 @@ class _Ingestion:
     def _write(self, mark: ImportMark) -> None:
         """Record how far the load is, so that what was counted so far counts no more."""
         store = self._store
-        with self._lock, store.journal.uninterrupted():
+        with self._lock, store.journal.whole:
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
             store.imports.note(mark)
 
@@ -219,7 +219,7 @@ class _Ingestion:
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)
-        with store.journal.uninterrupted():
+        with store.journal.whole:
             store.append_slice(lane, timestamp, contents, flags=IMPORTED)
             store.imports.count(len(contents))
 

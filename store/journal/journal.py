@@ -39,7 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
-from ..locks import OwnedLock
+from ..locks import OwnedLock, Whole
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -87,6 +87,14 @@ class Journal:
         self._disk = disk
         self._state_lock = state_lock
         self.sync_lock = OwnedLock()
+        self.whole = Whole(state_lock)
+        """Where something (Ctrl-C, a signal handler, no memory) breaks into a write and what goes with it, the journal
+        and what is known of it may disagree, and what is confirmed later could be lost. The journal alone is right:
+        reopen.
+        """
+        self.break_by = state_lock.break_by
+        """The same, for hot paths that have a try of their own."""
+        state_lock.on_broken.append(self._break)
         self._store_id = store_id
         self._max_file_bytes = max_file_bytes
         self._clock_ms = clock_ms
@@ -219,7 +227,7 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """Append a record of any kind but a slice; return its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
-        with self.uninterrupted():
+        with self.whole:
             if self.offset + size > self._limit:
                 self._make_room(size, kind)
             offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
@@ -266,33 +274,18 @@ class Journal:
         return self.failure
 
     @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
-        """Guard a write and what goes with it, off the hot paths. REQUIRES: state lock.
-
-        Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
-        disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
-        """
-        try:
-            yield
-        except ForebayError:
-            raise
-        except BaseException:
-            self.interrupted()
-            raise
-
-    @contextmanager
     def accepting_dead_letters(self) -> Iterator[None]:
         """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the state lock throughout."""
         self.accepts_dead_letters = True
         try:
-            with self.uninterrupted():
+            with self.whole:
                 yield
         finally:
             self.accepts_dead_letters = False
 
-    def interrupted(self) -> None:
-        """Refuse everything from now on, where a hot path has a try of its own instead of `uninterrupted`."""
-        self.fail("a call was interrupted while it wrote")
+    def _break(self, failure: StoreFailed) -> None:
+        self._limit = -1
+        self.failure = self.failure or failure
 
     def stop(self) -> None:
         """Refuse every later append. REQUIRES: state lock."""
@@ -394,7 +387,7 @@ class Journal:
             try:
                 if self._fill_reserve():
                     if self._is_makeshift:
-                        with self.uninterrupted():
+                        with self.whole:
                             self.roll()
                     else:
                         self.is_full = False

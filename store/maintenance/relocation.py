@@ -492,7 +492,7 @@ class Relocation:
                 (with_times(properties, lane.times_of(sequence)), body)
                 for sequence, (properties, body) in enumerate(contents, first)
             ]
-        with journal.uninterrupted():
+        with journal.whole:
             if needs is not None:
                 slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                 journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
@@ -561,7 +561,7 @@ class Relocation:
             self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
-        with journal.uninterrupted():
+        with journal.whole:
             if needs:
                 size = HEADER_BYTES + len(payload) + sum(needs_bytes(len(found)) for _, found in needs)
                 journal.keep_together(size, 1 + len(needs))

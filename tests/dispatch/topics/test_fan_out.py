@@ -14,6 +14,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Consumer, DestinationPolicy, Message, SettingsError, StoreFull, Topic
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES
+from forebay.dispatch.admission.limits import Reservation, WaitingSender
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
@@ -397,7 +398,7 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     if ending == "unsubscribe":
         consumer.close()
     with bay.lock:
-        admission.line_up((1,), woken)
+        admission.line_up(WaitingSender((1,), Reservation(), woken, 0.0, None, 10.0))
     if ending == "ack":
         consumer.ack(consumer.take(1))
     elif ending == "dead letter":

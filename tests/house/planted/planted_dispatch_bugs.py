@@ -76,8 +76,8 @@ DISPATCH_BUGS = (
     Bug(
         "small messages pass a large one that waits",
         "DestinationLimits._reserve_in_line",
-        "0 if self._waiting else self._reserve(sizes)",
-        "self._reserve(sizes)",
+        "0 if self._waiting else self._reserve(sizes, reservation)",
+        "self._reserve(sizes, reservation)",
         "tests/dispatch/producer/test_admission.py::test_who_waits_longest_is_served_first_and_a_small_message_passes_no_large_one",
     ),
     Bug(
