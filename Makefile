@@ -38,11 +38,9 @@ HELPERS := tests/support:tests/model:tests/house/planted
 SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
-# $(1): options, $(2): what. zlib-ng has no wheel for every machine, and building it takes a compiler.
+# $(1): options, $(2): what.
 define install
-@$(PIP) --only-binary zlib-ng $(1) "$(2)[dev,fast,tools]" || { \
-    echo "trying once more without the extra 'fast', which only makes checksums quicker"; \
-    $(PIP) $(1) "$(2)[dev,tools]"; } || { \
+@$(PIP) $(1) "$(2)[dev,tools]" || { \
     echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }
 @mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay \
     && ln -sfn "$(CURDIR)/pipeline/pyspark_forebay" $(VENV)/link/pyspark_forebay

@@ -32,6 +32,7 @@ LATE = (
     "psutil",
     "pyarrow",
     "pyspark",
+    "rich",
     "socket",
     "sqlite3",
     "subprocess",

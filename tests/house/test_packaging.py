@@ -7,16 +7,16 @@ These run against whatever is installed, the editable checkout or the wheel
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import sysconfig
 import tomllib
 from importlib.metadata import distributions, entry_points, packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import forebay
+from forebay.store.format.record import crc32
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -101,13 +101,6 @@ def test_console_script_is_the_main_function() -> None:
     assert callable(script.load())
 
 
-def test_import_leaves_heavy_modules_alone(tmp_path: Path) -> None:
-    """A host that only stores messages pays for no picture, no command line and no Spark."""
-    program = "import forebay, sys; print(*sys.modules.keys() & {'argparse', 'psutil', 'pyarrow', 'pyspark', 'rich'})"
-    loaded = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == []
-
-
 @only_a_wheel
 def test_wheel_holds_every_module_and_nothing_else() -> None:
     files = [file for file in INSTALLED.files or () if file.parts[0] in FOLDERS and file.suffix != ".so"]
@@ -120,3 +113,22 @@ def test_wheel_holds_every_module_and_nothing_else() -> None:
     data = {"forebay/py.typed"}
     data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "benchmarks/load").rglob("*.toml")}
     assert {name for name in installed if "__pycache__" not in name} == listed | data
+
+
+@pytest.mark.parametrize(
+    ("machine", "python", "comes"),
+    [
+        ("x86_64", "3.11", True),
+        ("aarch64", "3.14", True),
+        ("arm64", "3.13", True),
+        ("s390x", "3.12", False),
+        ("x86_64", "3.15", False),
+    ],
+)
+def test_the_faster_checksum_comes_by_itself_where_it_has_a_wheel(machine: str, python: str, comes: bool) -> None:
+    [needed] = [line for line in PROJECT["project"]["dependencies"] if line.startswith("zlib-ng")]
+    marker = Requirement(needed).marker
+    assert marker is not None
+    assert marker.evaluate({"platform_machine": machine, "python_version": python}) is comes
+    if marker.evaluate():
+        assert crc32.__module__.startswith("zlib_ng")
