@@ -15,7 +15,6 @@ from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory import MemoryMetadataStore
-from ..store.metadata.sqlite import SqliteMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_name
@@ -25,9 +24,6 @@ from .engine.engine import Engine
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import Explanation
-from .explain.queues import explain_subject
-from .explain.whole import explain
-from .planning.recorder import new_trace
 from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
@@ -121,7 +117,11 @@ class Forebay:
         SettingsError: no such data log, or another store's queue or consumer.
         """
         if isinstance(subject, Queue | Consumer):
+            from .explain.queues import explain_subject
+
             return explain_subject(self._engine, subject)
+        from .explain.whole import explain
+
         return explain(self._engine, subject)
 
     def step(self) -> int:
@@ -179,6 +179,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        from ..store.metadata.sqlite import SqliteMetadataStore  # with the first store, not with the package
+
         on_disk = SqliteMetadataStore(
             index_path(root),
             store_id,
@@ -192,7 +194,11 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         return MemoryMetadataStore(cache_bytes)
 
     try:
-        trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
+        trace = None
+        if chosen.record_trace is not None:
+            from .planning.recorder import new_trace  # for those who plan
+
+            trace = new_trace(chosen.record_trace)
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
     except BaseException:

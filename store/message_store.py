@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, Unlimited
 from .clock import Clock, SteadyClock
@@ -69,7 +69,6 @@ from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
 from .maintenance.relocation import Relocation
-from .maintenance.retention import RetentionReasons
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
@@ -78,6 +77,9 @@ from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
 from .transactions import Branches, Transactions
+
+if TYPE_CHECKING:
+    from .maintenance.retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 
@@ -764,6 +766,8 @@ class MessageStore:
             transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
         subscribers = self.subscriptions.by_number
+        from .maintenance.retention import RetentionReasons  # for whoever asks
+
         return RetentionReasons(
             *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
         )

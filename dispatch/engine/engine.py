@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
@@ -59,7 +60,6 @@ from ..distribution.grouped import know_groups
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
-from ..planning.recorder import RecordedTargetArea, Recorder
 from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.registry import Topics
@@ -68,6 +68,9 @@ from .background import Background, Wakeups
 from .maintenance import Maintenance
 from .resizing import Resizing
 from .statistics import Statistics, destination_statistics, statistics_of_topic
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
 
 logger = LateLogger("forebay.dispatch")
 
@@ -108,6 +111,8 @@ class Engine:
         assert self.budget.free_bytes == shares.available_bytes
         self.recorder: Recorder | None = None
         if trace is not None:
+            from ..planning.recorder import Recorder  # for those who plan
+
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
         self._make_targets(settings, shares, clock)
         self.recovery = open_and_ingest(
@@ -190,7 +195,11 @@ class Engine:
 
     def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
-        make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
+        make: Callable[..., TargetArea] = TargetArea
+        if self.recorder is not None:
+            from ..planning.recorder import RecordedTargetArea
+
+            make = partial(RecordedTargetArea, self.recorder)
         self.targets: TargetArea = make(
             self.monitor,
             self.store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard
@@ -22,11 +22,13 @@ from ..core.model import Taker
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..loading.warmer import CacheWarmer
-from ..planning.recorder import Recorder
 from ..topics.registry import Topics
 from .background import Wakeups
 from .duties import Duty, FailingDuty
 from .resizing import Resizing
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
 
 logger = LateLogger("forebay.dispatch")
 

@@ -22,7 +22,6 @@ import re
 import reprlib
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from ..errors import ArgumentError, SettingsError, StoreLocked, argument_error
 
@@ -250,7 +249,7 @@ class DirectoryLock:
             return _read_holder(self._descriptor)
         if not self.held():
             return "whoever replaced the lock file just now"
-        since = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall_clock()))
         _write_holder(self._descriptor, f"pid {os.getpid()} on {os.uname().nodename} since {since}".encode())
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..disk.layout import MAX_DATA_LOG_ID
 from ..format.record import DROP
@@ -18,7 +19,9 @@ from ..transactions import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import removable, trace
-from .retention import RetentionReasons
+
+if TYPE_CHECKING:
+    from .retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 cleanup_logger = LateLogger("forebay.store.cleanup")

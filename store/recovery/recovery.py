@@ -46,7 +46,6 @@ from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
-from .verify import raise_first_damage
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -203,6 +202,8 @@ class Recovery:
         if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
+            from .verify import raise_first_damage  # for verify_on_open alone
+
             raise_first_damage(
                 self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
             )
