@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
-from ..disk.disk import NO_SPACE, Disk, File
+from ..disk.disk import NO_SPACE, Directory, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
@@ -108,6 +108,8 @@ class Journal:
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
         self._file: File | None = None
+        self._directory: Directory | None = None
+        """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
         self._first_bytes = 0
@@ -141,6 +143,7 @@ class Journal:
         """
         self.epoch = epoch
         self._word = next_sequence << 16 | MAGIC
+        self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
 
@@ -555,6 +558,11 @@ class Journal:
 
     # ------------------------------------------------------------------ syncing
 
+    def sync_directory(self) -> None:
+        """Return when the names of the data logs are on the device. Needs no descriptor: a sync can't be refused."""
+        assert self._directory is not None
+        self._directory.sync()
+
     def sync(self, position: int | None = None) -> None:
         """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
 
@@ -575,7 +583,7 @@ class Journal:
                 for file in sealed:
                     file.sync()
                 if names:
-                    self._disk.sync_directory(JOURNAL)
+                    self.sync_directory()
                 newest.sync()
             except OSError as error:
                 with self._state_lock:
@@ -596,7 +604,7 @@ class Journal:
             for file in self._unsynced:
                 file.sync()
             if self._unsynced_names:
-                self._disk.sync_directory(JOURNAL)
+                self.sync_directory()
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
@@ -667,7 +675,7 @@ class Journal:
         for data_log in data_logs:
             with suppress(FileNotFoundError):  # an earlier attempt failed at another one
                 self._disk.remove(data_log_name(data_log))
-        self._disk.sync_directory(JOURNAL)
+        self.sync_directory()
 
     def forget(self, data_logs: list[int]) -> None:
         """Forget data logs that are gone. REQUIRES: state lock."""
@@ -683,3 +691,5 @@ class Journal:
                 file.close()
         self._readers.clear()
         self._unsynced.clear()
+        if self._directory is not None:
+            self._directory.close()
