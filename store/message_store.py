@@ -65,7 +65,7 @@ from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .late_log import LateLogger, emit_late
-from .locks import OwnedLock
+from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
@@ -643,6 +643,7 @@ class MessageStore:
 
         The journal is synced first, so the index never runs ahead of it.
         """
+        require_outside(self._lock, self.journal.sync_lock)
         with self.checkpoint_lock:
             self._sweep()
             if is_closing:
@@ -699,6 +700,7 @@ class MessageStore:
     @contextmanager
     def standstill(self) -> Iterator[None]:
         """Hold all three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
+        require_outside(self._lock, self.journal.sync_lock)
         with self.checkpoint_lock, self.journal.sync_lock, self._lock:
             yield
 

@@ -39,7 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
-from ..locks import OwnedLock
+from ..locks import OwnedLock, require_outside
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -570,6 +570,7 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
+        require_outside(self._state_lock)
         with self.sync_lock:
             if position is not None and self.durable >= position:
                 return

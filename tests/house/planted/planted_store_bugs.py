@@ -398,6 +398,13 @@ STORE_BUGS = (
         "tests/crash/test_full_disk.py::test_drops_go_on_where_even_the_reserve_is_full_of_acks",
     ),
     Bug(
+        "a checkpoint waits for its lock inside a later one",
+        "MessageStore.checkpoint",
+        "require_outside(self._lock, self.journal.sync_lock)",
+        "pass",
+        "tests/dispatch/engine/test_lock_order.py::test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the_earlier_one[state-checkpoint]",
+    ),
+    Bug(
         "the index on disk opens a file when it is first read",
         "SqliteMetadataStore._open_all",
         "connection.execute('PRAGMA user_version').fetchall()",
