@@ -10,7 +10,8 @@ from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
-from ..store.errors import StoreFailed
+from ..store.disk.thrifty_disk import lacks_descriptors
+from ..store.errors import StoreFailed, TooManyFiles
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
@@ -164,7 +165,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     """Open a directory, making it if it is not there, and recover what a crash left.
 
     fields: fields of Settings, which go before those of settings. Raises
-    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), StoreFailed.
+    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), TooManyFiles (call again), StoreFailed.
     """
     chosen = settings_from(settings, fields)
     root = store_root(directory, chosen.broker_name)
@@ -176,6 +177,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         disk.make_directory("")
         lock.acquire(chosen.lock_wait_seconds)
     except OSError as error:
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
         raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
@@ -201,7 +204,9 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             trace = new_trace(chosen.record_trace)
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
-    except BaseException:
+    except BaseException as error:
         lock.release()
+        if isinstance(error, StoreFailed) and lacks_descriptors(error):
+            raise TooManyFiles from error
         raise
     return Forebay(engine, lock)

@@ -169,7 +169,11 @@ class Queue(Sender):
 
     @property
     def depth(self) -> int:
-        """Messages that are not acknowledged, those in flight included. O(1)."""
+        """Messages that are not acknowledged, those in flight included. O(1).
+
+        Of this moment: in the background dead letters arrive and leave, also right after an open, and what has expired
+        goes. A browser that began earlier, or begins later, may count another number.
+        """
         with self._engine.monitor.lock:
             return self._area.depth
 

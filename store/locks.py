@@ -236,6 +236,17 @@ _all: list[ref[OwnedLock]] = []
 """Those that somebody still has, of whatever store."""
 
 
+def require_outside(*locks: OwnedLock) -> None:
+    """Raise NestedCall where this thread is inside one of these locks.
+
+    For whoever is about to take a lock that comes before them: a signal handler that waited for it there would wait for
+    a thread that waits for its own.
+    """
+    for lock in locks:
+        if lock.is_owned():
+            raise NestedCall
+
+
 def condition_of(lock: OwnedLock) -> OwnedCondition:
     """Return a condition whose waits let the lock go."""
     return OwnedCondition(lock)

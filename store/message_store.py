@@ -15,7 +15,7 @@ from .account import Account, Unlimited
 from .clock import Clock, SteadyClock
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
@@ -64,7 +64,7 @@ from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .late_log import LateLogger, emit_late
-from .locks import OwnedLock
+from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
@@ -157,6 +157,8 @@ class MessageStore:
         self._checkpoint_end = 0
         self._is_closed = False
         self._is_serving = False
+        self._is_wired = False
+        """Whether there is a journal, which may have files open."""
         self._is_postponed = False
         """Whether the last checkpoint found no room."""
         self._store_id = b""
@@ -184,13 +186,25 @@ class MessageStore:
     def open(self) -> RecoveryReport:
         """Recover the directory and begin a data log of its own. REQUIRES: the directory lock is held.
 
-        Raises JournalCorrupt (nothing was changed) or StoreFailed.
+        Raises JournalCorrupt (nothing was changed), TooManyFiles or StoreFailed.
         """
         began = self._clock.monotonic()
         try:
             return self._open(began)
         except OSError as error:
+            self._let_go()
             raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Close the files of a store that could not be opened: whoever tries again may need their descriptors."""
+        if self._is_wired:
+            with self._lock:
+                self.journal.close()
+        if self._metadata is not None:
+            self._metadata.close()
 
     def _open(self, began: float) -> RecoveryReport:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
@@ -252,6 +266,7 @@ class MessageStore:
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
+        self._is_wired = True
         self.transactions = Transactions(
             self.branches,
             self.journal,
@@ -298,7 +313,7 @@ class MessageStore:
                 with self._lock:
                     if not self.is_full:  # on a full disk the next open needs what is left of it
                         self.journal.reserve.close()
-                self._disk.sync_directory(JOURNAL)
+                self.journal.sync_directory()
                 self.checkpoint(is_closing=True)
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
@@ -622,6 +637,7 @@ class MessageStore:
 
         The journal is synced first, so the index never runs ahead of it.
         """
+        require_outside(self._lock, self.journal.sync_lock)
         with self.checkpoint_lock:
             self._sweep()
             if is_closing:
@@ -649,7 +665,8 @@ class MessageStore:
                         root = self._root(self._root_state(self.journal.next_sequence))
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-                commit_lending(metadata, self.journal.lend, (position, self.journal.epoch, root, puts, deletes))
+                row = (position, self.journal.epoch, root, puts, deletes)
+                commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
                 is_stored = True
             except MetadataFull as full:
                 logger.warning("checkpoint postponed: %s", full)
@@ -715,6 +732,8 @@ class MessageStore:
         try:
             self._store_index(position, epoch, state)
         except MetadataFull as full:
+            if full.lacks_descriptors:
+                raise TooManyFiles from full
             raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
     def _store_index(self, position: int, epoch: int, state: State) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from ...cache.budget import Budget
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
+from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
@@ -135,6 +136,7 @@ class Resizing:
 
     def _fit_index(self) -> None:
         """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
+        require_outside(self._monitor.lock, self._store.journal.sync_lock)
         with self._store.checkpoint_lock:
             with self._monitor.lock:
                 if self._monitor.is_closed:

@@ -28,6 +28,7 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
+from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows, identity_of
@@ -292,6 +293,7 @@ class Transaction:
                 self._commit(is_large=False)
             position = store.journal.end
         if not is_done:
+            require_outside(self._monitor.lock, store.journal.sync_lock)
             with store.checkpoint_lock, store.journal.sync_lock, self._monitor.lock, self._monitor.whole:
                 self._require(OPEN, PREPARED)
                 self._write_all(keeps=True)

@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
-from ..disk.disk import NO_SPACE, Disk, File
+from ..disk.disk import NO_SPACE, Directory, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
@@ -39,7 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
-from ..locks import OwnedLock, Whole
+from ..locks import OwnedLock, Whole, require_outside
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -116,6 +116,8 @@ class Journal:
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
         self._file: File | None = None
+        self._directory: Directory | None = None
+        """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
         self._first_bytes = 0
@@ -149,6 +151,7 @@ class Journal:
         """
         self.epoch = epoch
         self._word = next_sequence << 16 | MAGIC
+        self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
 
@@ -548,6 +551,11 @@ class Journal:
 
     # ------------------------------------------------------------------ syncing
 
+    def sync_directory(self) -> None:
+        """Return when the names of the data logs are on the device. Needs no descriptor: a sync can't be refused."""
+        assert self._directory is not None
+        self._directory.sync()
+
     def sync(self, position: int | None = None) -> None:
         """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
 
@@ -555,6 +563,7 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
+        require_outside(self._state_lock)
         with self.sync_lock:
             if position is not None and self.durable >= position:
                 return
@@ -568,7 +577,7 @@ class Journal:
                 for file in sealed:
                     file.sync()
                 if names:
-                    self._disk.sync_directory(JOURNAL)
+                    self.sync_directory()
                 newest.sync()
             except OSError as error:
                 with self._state_lock:
@@ -589,7 +598,7 @@ class Journal:
             for file in self._unsynced:
                 file.sync()
             if self._unsynced_names:
-                self._disk.sync_directory(JOURNAL)
+                self.sync_directory()
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
@@ -660,7 +669,7 @@ class Journal:
         for data_log in data_logs:
             with suppress(FileNotFoundError):  # an earlier attempt failed at another one
                 self._disk.remove(data_log_name(data_log))
-        self._disk.sync_directory(JOURNAL)
+        self.sync_directory()
 
     def forget(self, data_logs: list[int]) -> None:
         """Forget data logs that are gone. REQUIRES: state lock."""
@@ -676,3 +685,5 @@ class Journal:
                 file.close()
         self._readers.clear()
         self._unsynced.clear()
+        if self._directory is not None:
+            self._directory.close()

@@ -13,7 +13,7 @@ from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..late_log import LateLogger
-from ..locks import OwnedLock
+from ..locks import OwnedLock, require_outside
 from ..numbering import OFFSET_BITS
 from ..transactions import Branches
 from .archive import Archive
@@ -92,6 +92,7 @@ class Cleaner:
         leases = self._leases()
         self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
         copied = self._copy_ahead(leases)
+        require_outside(self._lock, self._journal.sync_lock)
         with self._maintenance_lock:
             with self._lock:
                 newest = self._replayed_data_log

@@ -46,7 +46,7 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
 from ..late_log import LateLogger
-from ..locks import OwnedLock
+from ..locks import OwnedLock, require_outside
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Branches, Transactions
@@ -311,6 +311,7 @@ class Relocation:
 
         Raises StoreFailed. Where the index is crowded a checkpoint must come first.
         """
+        require_outside(self._lock, self._journal.sync_lock)
         with self._maintenance_lock:
             with self._lock:
                 if self._journal.failure is not None:

@@ -1,0 +1,63 @@
+"""The order of locks holds for calls from inside as well: a signal handler never waits for one that comes first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from inside import inside
+from simulated_bay import SimulatedBay
+
+from forebay import Forebay, NestedCall
+from forebay.store.locks import OwnedLock
+
+PATIENCE_SECONDS = 10.0
+
+CALLS: dict[str, Callable[[Forebay], object]] = {
+    "checkpoint": lambda bay: bay.checkpoint(),
+    "cleanup": lambda bay: bay.cleanup(),
+    "resize": lambda bay: bay.resize("8MiB"),
+    "relocation": lambda bay: inside(bay).relocation.step(),
+    "sync": lambda bay: inside(bay).journal.sync(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("inner", ["state", "sync"])
+def test_a_call_from_inside_a_later_lock_is_refused_while_another_thread_has_the_earlier_one(
+    name: str, inner: str
+) -> None:
+    bay = SimulatedBay()
+    bay.queue().send(b"x")
+    bay.bay.checkpoint()
+    bay.queue().send(b"y")
+    journal = inside(bay.bay).journal
+    held = bay.lock if inner == "state" else journal.sync_lock
+    first = journal.sync_lock if name == "sync" else bay.store.checkpoint_lock
+    is_held, may_go = threading.Event(), threading.Event()
+
+    def keep(lock: OwnedLock = first) -> None:
+        with lock:
+            is_held.set()
+            may_go.wait()
+
+    refused: list[BaseException] = []
+
+    def call() -> None:
+        with held:
+            if held is not first:
+                threading.Thread(target=keep).start()
+                is_held.wait()
+            try:
+                CALLS[name](bay.bay)
+            except BaseException as error:
+                refused.append(error)
+
+    caller = threading.Thread(target=call, daemon=True)
+    caller.start()
+    caller.join(PATIENCE_SECONDS)
+    has_hung = caller.is_alive()
+    may_go.set()
+    assert not has_hung
+    assert [type(error) for error in refused] == [NestedCall]
