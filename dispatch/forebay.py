@@ -9,8 +9,7 @@ from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
-from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
-from ..store.errors import StoreFailed
+from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
@@ -176,7 +175,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         disk.make_directory("")
         lock.acquire(chosen.lock_wait_seconds)
     except OSError as error:
-        raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
+        raise refusal(root, error) from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         on_disk = SqliteMetadataStore(
