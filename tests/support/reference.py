@@ -60,6 +60,7 @@ def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
     lines = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
     for name, documentation in _documented_fields(kind):
         meaning, price = documentation.split("\n")
+        assert meaning.endswith("."), f"{name}: the first line below a field is its meaning, a whole sentence"
         lines.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
     return "\n".join(lines)
 
