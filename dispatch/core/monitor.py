@@ -64,7 +64,7 @@ class Monitor:
                 except Closed:
                     pass  # an on_ready callback that takes has found out what it was called for
                 except Exception:
-                    logger.exception("a callback raised")
+                    logger.exception("a callback raised", event="callback_raised")
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call
                 self.put_off.extend(due)

@@ -128,7 +128,7 @@ class Background:
         except StoreFailed:
             self._is_stopping = True
         except ForebayError as error:
-            logger.warning("background work: %s", error)
+            logger.warning("background work: %s", error, event="background_work_failing")
         except Exception:
-            logger.exception("background work failed")
+            logger.exception("background work failed", event="background_work_failing")
         return 0

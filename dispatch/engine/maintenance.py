@@ -212,7 +212,12 @@ class Maintenance:
                 done += 1
                 with self._monitor.lock:
                     area.settled(sequence, sequence)
-                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
+                logger.warning(
+                    "message %s%d is in the quarantine and counts as acknowledged",
+                    area.id_prefix,
+                    sequence,
+                    event="message_quarantined",
+                )
         return done
 
     def pause(self) -> float:

@@ -276,7 +276,7 @@ class Recovery:
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
         return snapshot.position, state.next_log_sequence
@@ -293,7 +293,7 @@ class Recovery:
         self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
         place = DamagedPlace(data_log, offset, 0, None, problem)
         if place not in self._result.damaged:
-            logger.error("%s", place)
+            logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
 
     def _complete(self) -> None:
@@ -321,7 +321,7 @@ class Recovery:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         return None if self._needs_dropped() else end
 
@@ -472,7 +472,7 @@ class Recovery:
             self._result.truncated_bytes += torn_bytes
             if torn_bytes:
                 place = f"data-{data_log}.log: {torn_bytes} torn bytes cut at offset {cut_bytes}"
-                logger.warning("%s (%s)", place, end.problem)
+                logger.warning("%s (%s)", place, end.problem, event="journal_tail_cut")
             if not cut_bytes:
                 self._set_aside(data_log, is_empty=not torn_bytes)
 
