@@ -25,6 +25,7 @@ from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import Explanation
 from .explain.queues import explain_subject
+from .explain.stuck import why_stuck
 from .explain.whole import explain
 from .planning.recorder import new_trace
 from .queue import Queue
@@ -193,7 +194,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     try:
         trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
+        engine = Engine(disk, metadata, chosen, SystemClock(), why_stuck, archive_disk, trace, guard)
     except BaseException:
         lock.release()
         raise

@@ -42,6 +42,7 @@ from ..config.memory_plan import (
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -62,6 +63,7 @@ from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .background import Background, Wakeups
+from .duties import Duty
 from .maintenance import Maintenance
 from .resizing import Resizing
 from .statistics import Statistics, destination_statistics, statistics_of_topic
@@ -79,14 +81,16 @@ class Engine:
         metadata: Callable[[bytes, int], MetadataStore],
         settings: Settings,
         clock: Clock,
+        why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
-        trace: an empty file to record in. guard: watches the memory of the process.
+        metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
+        what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
+        if not in disk. trace: an empty file to record in. guard: watches the memory of the process.
         """
         self.monitor = Monitor(clock)
         self._is_ended = False
@@ -114,7 +118,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self._make_housekeeping(settings, shares, guard)
+        self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -338,7 +342,9 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
-    def _make_housekeeping(self, settings: Settings, shares: Shares, guard: MemoryGuard | None) -> None:
+    def _make_housekeeping(
+        self, settings: Settings, shares: Shares, guard: MemoryGuard | None, stuck: StuckConsumers
+    ) -> None:
         self.resizing = Resizing(
             self.monitor,
             self.store,
@@ -359,17 +365,21 @@ class Engine:
             self.due,
             self.timed,
             self.sweeper,
-            self.dead_letters,
             self.topics,
             self.browsers,
             self.warmer,
             self.resizing,
-            self.windows,
+            stuck,
             self.wakeups,
             self.recorder,
             guard,
             self.all_consumers,
             settings,
+            (
+                Duty("stuck consumers", stuck.tell),
+                Duty("dead letters", self.dead_letters.steps),
+                Duty("duplicate windows", self.windows.warn),
+            ),
         )
         self.background = Background(
             self.monitor,

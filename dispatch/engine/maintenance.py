@@ -11,11 +11,10 @@ from ...cache.spill.overflow import Overflow
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
-from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
-from ..admission.deduplication import DuplicateWindows
 from ..config.settings import Settings
 from ..consumer.slow import notice
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DueMessages, TimedLanes
 from ..core.lists import TargetArea
 from ..core.model import Taker
@@ -50,19 +49,19 @@ class Maintenance:
         due: DueMessages,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
-        dead_letters: DeadLetterMover,
         topics: Topics,
         browsers: Browsers,
         warmer: CacheWarmer,
         resizing: Resizing,
-        windows: DuplicateWindows,
+        stuck: StuckConsumers,
         wakeups: Wakeups,
         recorder: Recorder | None,
         guard: MemoryGuard | None,
         consumers: Callable[[], Iterable[Taker]],
         settings: Settings,
+        others: Iterable[Duty],
     ) -> None:
-        """consumers: all consumers of the store, asked for under the lock."""
+        """consumers: all consumers of the store, asked for under the lock. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
         self._targets = targets
@@ -74,6 +73,7 @@ class Maintenance:
         self._browsers = browsers
         self._warmer = warmer
         self._resizing = resizing
+        self._stuck = stuck
         self._wakeups = wakeups
         self._recorder = recorder
         self.guard = guard
@@ -97,9 +97,8 @@ class Maintenance:
             Duty("memory guard", self._look_at_memory),
             Duty("resize", self._resize),
             self._expiry_duty,
-            Duty("dead letters", dead_letters.steps),
             Duty("sifting of topics", self._sift),
-            Duty("duplicate windows", windows.warn),
+            *others,
         )
         self._all = (
             self._sync_duty,
@@ -158,7 +157,9 @@ class Maintenance:
                 self._targets.measure(now - self._measured_at)
                 self._warmer.look()
                 self._measured_at = now
-                done += notice(self._targets, self._consumers(), now)
+                consumers = list(self._consumers())
+                done += notice(self._targets, consumers, now)
+                self._stuck.look(consumers, now)
             return done + self._overflow.compact()
 
     def _write_trace(self) -> int:

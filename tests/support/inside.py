@@ -29,6 +29,7 @@ from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
 from forebay.dispatch.explain.cause import Explanation
 from forebay.dispatch.explain.queues import explain_subject
+from forebay.dispatch.explain.stuck import why_stuck
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
 from forebay.dispatch.loading.warmer import CacheWarmer
@@ -62,7 +63,7 @@ def open_forebay(
     metadata: the store, or what makes it of store id and cache bytes.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    return Forebay(Engine(disk, make, settings, clock, archive_disk, trace), None)
+    return Forebay(Engine(disk, make, settings, clock, why_stuck, archive_disk, trace), None)
 
 
 class Inside:
