@@ -10,6 +10,7 @@ from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
 from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
+from ..store.disk.status_file import StatusFile
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
@@ -21,6 +22,7 @@ from .config.checks import check_bounds, check_name
 from .config.settings import Settings, settings_from
 from .consumer.consumer import Consumer
 from .engine.engine import Engine
+from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import Explanation
@@ -84,6 +86,10 @@ class Forebay:
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
+
+    def health(self) -> Health:
+        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        return self._engine.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Another memory_limit from now on, until the next open; given and checked as in Settings.
@@ -194,7 +200,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     try:
         trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        engine = Engine(disk, metadata, chosen, SystemClock(), why_stuck, archive_disk, trace, guard)
+        status = StatusFile(root)
+        engine = Engine(disk, metadata, chosen, SystemClock(), why_stuck, archive_disk, trace, guard, status)
     except BaseException:
         lock.release()
         raise

@@ -48,9 +48,10 @@ class Background:
         load: Callable[[], bool],
         maintain: Callable[[], int],
         pause: Callable[[], float],
+        on_failure: Callable[[], object],
     ) -> None:
         """load: loads once; whether there was something to load. maintain: does what is due; how many things were
-        done. pause: seconds until something is due."""
+        done. pause: seconds until something is due. on_failure: is called when a failed store ends the threads."""
         self._monitor = monitor
         self._store = store
         self._wakeups = wakeups
@@ -58,6 +59,7 @@ class Background:
         self._load_duty = Duty("loader", load)
         self._maintain = maintain
         self._pause = pause
+        self._on_failure = on_failure
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
 
@@ -77,6 +79,11 @@ class Background:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the threads that were started run."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def failing(self) -> dict[str, FailingDuty]:
         """Return the loader, if it fails, by name."""
@@ -127,6 +134,7 @@ class Background:
             return work()
         except StoreFailed:
             self._is_stopping = True
+            self._on_failure()
         except ForebayError as error:
             logger.warning("background work: %s", error, event="background_work_failing")
         except Exception:

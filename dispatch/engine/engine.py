@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
@@ -28,6 +30,7 @@ from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
 from ..admin.move import Mover
+from ..admin.oldest import OldestMessages
 from ..admin.queue_admin import QueueAdmin
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
@@ -64,9 +67,11 @@ from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .background import Background, Wakeups
 from .duties import Duty
+from .health import Health, health_of
 from .maintenance import Maintenance
 from .resizing import Resizing
 from .statistics import Statistics, destination_statistics, statistics_of_topic
+from .status import StatusOutput, StatusReporter
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """Per live engine, the hook that disables its copy in a forked child."""
@@ -85,12 +90,14 @@ class Engine:
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
+        status: StatusOutput | None = None,
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
         metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
         what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
-        if not in disk. trace: an empty file to record in. guard: watches the memory of the process.
+        if not in disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
+        status goes; None: it is not written.
         """
         self.monitor = Monitor(clock)
         self._is_ended = False
@@ -118,6 +125,7 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
+        self._make_status(settings, status)
         self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
@@ -342,6 +350,19 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
+    def _make_status(self, settings: Settings, output: StatusOutput | None) -> None:
+        self.oldest = OldestMessages(self.monitor)
+        self.status: StatusReporter | None = None
+        if output is not None and settings.status_interval_seconds is not None:
+            self.status = StatusReporter(
+                self.monitor,
+                self.destinations,
+                self.oldest,
+                output,
+                settings.status_interval_seconds,
+                self._status_of_the_whole,
+            )
+
     def _make_housekeeping(
         self, settings: Settings, shares: Shares, guard: MemoryGuard | None, stuck: StuckConsumers
     ) -> None:
@@ -375,11 +396,12 @@ class Engine:
             guard,
             self.all_consumers,
             settings,
-            (
+            [
                 Duty("stuck consumers", stuck.tell),
                 Duty("dead letters", self.dead_letters.steps),
                 Duty("duplicate windows", self.windows.warn),
-            ),
+                *([Duty("status", self.status.step)] if self.status is not None else []),
+            ],
         )
         self.background = Background(
             self.monitor,
@@ -389,6 +411,7 @@ class Engine:
             self.load,
             self.maintenance.step,
             self.maintenance.pause,
+            self._tell_failure,
         )
 
     def _make_room(self, wanted_bytes: int) -> None:
@@ -451,6 +474,8 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.close()
             self.store.close()
+            if self.status is not None:
+                self.status.end()
             self._is_ended = True
         finally:
             monitor.run_deferred()
@@ -494,13 +519,47 @@ class Engine:
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
-                {name: destination_statistics(queue) for name, queue in self.destinations.queues.items()},
+                {
+                    name: destination_statistics(queue, self.oldest.age_seconds(queue))
+                    for name, queue in self.destinations.queues.items()
+                },
                 {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
                 self.targets.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
                 self.windows.forgotten,
             )
+
+    def health(self) -> Health:
+        """Return whether the store does all that it should. O(1), no disk."""
+        return health_of(self.monitor, self.store, self.targets, self.maintenance, self.background)
+
+    def _status_of_the_whole(self) -> dict[str, Any]:
+        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        with self.monitor.lock:
+            memory, store = self.budget.statistics(), self.store.statistics()
+            tmp_storage, process = self.overflow.statistics, self._process_statistics()
+        failing = self.maintenance.failing() | self.background.failing()
+        return {
+            "health": dataclasses.asdict(self.health()),
+            "memory": {
+                "limit_bytes": memory.limit_bytes,
+                "held_bytes": memory.held_bytes,
+                "held_bytes_max": memory.held_bytes_max,
+                "holders": memory.holders,
+            },
+            "store": store._asdict(),
+            "tmp_storage": dataclasses.asdict(tmp_storage),
+            "process": dataclasses.asdict(process) if process is not None else None,
+            "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
+            "topics": len(self.topics.areas),
+        }
+
+    def _tell_failure(self) -> None:
+        """Write the last status of a store that has failed, which says so."""
+        if self.status is not None:
+            with suppress(OSError):
+                self.status.write()
 
     @property
     def settings(self) -> Settings:
