@@ -48,6 +48,11 @@ class Forebay:
         return self._engine.settings
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._engine.monitor.is_closed
+
+    @property
     def recovery(self) -> RecoveryReport:
         """What opening did."""
         return self._engine.recovery

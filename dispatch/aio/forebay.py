@@ -55,6 +55,11 @@ class AsyncForebay:
         return self._synchronous.settings
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._synchronous.is_closed
+
+    @property
     def recovery(self) -> RecoveryReport:
         """What opening did."""
         return self._synchronous.recovery

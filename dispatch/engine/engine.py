@@ -70,8 +70,17 @@ from .duties import Duty
 from .health import Health, health_of
 from .maintenance import Maintenance
 from .resizing import Resizing
-from .statistics import Statistics, destination_statistics, statistics_of_topic
+from .statistics import (
+    DestinationStatistics,
+    Statistics,
+    TopicStatistics,
+    destination_statistics,
+    statistics_of_topic,
+)
 from .status import StatusOutput, StatusReporter
+
+STATISTICS_AT_ONCE = 100
+"""Destinations that statistics look at before others have the lock again."""
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """Per live engine, the hook that disables its copy in a forked child."""
@@ -513,17 +522,31 @@ class Engine:
         return done
 
     def statistics(self) -> Statistics:
-        """Return a snapshot. O(destinations + data logs), no disk."""
+        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
+
+        Nobody waits for it longer than for some hundred destinations.
+        """
+        with self.monitor.lock:
+            queues, areas = list(self.destinations.queues.values()), list(self.topics.areas.values())
+        destinations: dict[str, DestinationStatistics] = {}
+        for begin in range(0, len(queues), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for queue in queues[begin : begin + STATISTICS_AT_ONCE]:
+                    if not queue.is_deleted:
+                        destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
+        topics: dict[str, TopicStatistics] = {}
+        for begin in range(0, len(areas), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for area in areas[begin : begin + STATISTICS_AT_ONCE]:
+                    if not area.is_deleted:
+                        topics[area.name] = statistics_of_topic(area)
         with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
-                {
-                    name: destination_statistics(queue, self.oldest.age_seconds(queue))
-                    for name, queue in self.destinations.queues.items()
-                },
-                {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
+                destinations,
+                topics,
                 self.targets.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),

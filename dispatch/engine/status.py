@@ -23,6 +23,8 @@ QUEUES_MAX: Final = 100
 """Queues that are named; of the others there is a count."""
 SAMPLE_MAX: Final = 100
 """Others that are looked at each time, in turns: the busiest of them are named."""
+SHARE_MAX: Final = 0.01
+"""Of the time at most so much goes to statuses: where one takes longer, the next one comes later."""
 _EARLY_SECONDS: Final = 0.5
 """The housekeeper wakes about once a second: so much before its time a status is due."""
 
@@ -73,6 +75,7 @@ class StatusReporter:
         self._whole = whole
         self._began = monitor.monotonic()
         self._due_at = self._began + interval_seconds
+        self._pause_seconds = interval_seconds
         self._seen: dict[QueueArea, _Seen] = {}
         self._turn = 0
 
@@ -81,8 +84,10 @@ class StatusReporter:
         now = self._monitor.monotonic()
         if now < self._due_at - _EARLY_SECONDS:
             return 0
-        self._due_at = now + self._interval_seconds  # first: one that fails is tried again by its duty
+        self._due_at = now + self._pause_seconds  # first: one that fails is tried again by its duty
         self.write()
+        spent = self._monitor.monotonic() - now
+        self._pause_seconds = max(self._interval_seconds, spent / SHARE_MAX)
         return 1
 
     def write(self) -> None:
@@ -102,7 +107,7 @@ class StatusReporter:
         status = {
             "format": FORMAT,
             "time": self._monitor.clock_ms() / 1000,
-            "interval_seconds": self._interval_seconds,
+            "interval_seconds": self._pause_seconds,
             **self._whole(),
             "queues": rows,
             "other_queues": max(len(self._destinations.queues) - len(rows), 0),

@@ -229,3 +229,18 @@ def test_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path) -
 def test_file_that_is_too_large_is_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "status.json").write_bytes(bytes(STATUS_BYTES_MAX + 1))
     assert read_status(str(tmp_path)) is None
+
+
+def test_status_that_takes_long_comes_less_often() -> None:
+    told = Told()
+    write = told.output.write
+
+    def write_slowly(content: bytes) -> None:
+        told.clock.advance(0.05)
+        write(content)
+
+    told.output.write = write_slowly  # type: ignore[method-assign]
+    for _ in range(40):
+        told.wait(1)
+    assert 7 <= len(told.output.statuses) <= 9
+    assert told.output.statuses[-1]["interval_seconds"] == pytest.approx(5)
