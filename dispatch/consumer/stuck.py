@@ -20,6 +20,8 @@ logger = LateLogger("forebay.dispatch")
 STUCK_SECONDS: Final = 2.0
 TOLD_AGAIN_SECONDS: Final = 600.0
 """A consumer that was told of is not told of again for so long, also where it moved in between."""
+LOOK_AGAIN_SECONDS: Final = 10.0
+"""The same where there was nothing to tell after all."""
 LOOK_MAX: Final = 2_000
 """Looked at a second, some 10 ms under the lock. Of more consumers each is looked at less often."""
 TELL_MAX: Final = 10
@@ -56,7 +58,9 @@ class StuckConsumers:
         stuck, self._stuck = self._stuck, []
         for consumer in stuck:
             found = self._why(consumer)
-            if found is not None:
+            if found is None:
+                consumer.tell_at -= TOLD_AGAIN_SECONDS - LOOK_AGAIN_SECONDS
+            else:
                 level, sentence = found
                 logger.log(level, "nothing for %g s: %s", STUCK_SECONDS, sentence, event="consumer_stuck")
         return len(stuck)
