@@ -13,6 +13,7 @@ from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.core.model import Delivery
+from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.explain.cause import Cause, Explanation
@@ -55,6 +56,7 @@ __all__ = [
     "Explanation",
     "Forebay",
     "ForebayError",
+    "Health",
     "JournalCorrupt",
     "Message",
     "MessageTooLarge",

@@ -9,7 +9,8 @@ from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
-from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
+from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
+from ..store.disk.status_file import StatusFile
 from ..store.disk.thrifty_disk import lacks_descriptors
 from ..store.errors import StoreFailed, TooManyFiles
 from ..store.late_log import emit_late
@@ -21,7 +22,9 @@ from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_name
 from .config.settings import Settings, settings_from
 from .consumer.consumer import Consumer
+from .core.model import Taker
 from .engine.engine import Engine
+from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import Explanation
@@ -41,6 +44,11 @@ class Forebay:
     @property
     def settings(self) -> Settings:
         return self._engine.settings
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._engine.monitor.is_closed
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -81,6 +89,10 @@ class Forebay:
     def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
+
+    def health(self) -> Health:
+        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        return self._engine.health()
 
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Another memory_limit from now on, until the next open; given and checked as in Settings.
@@ -161,6 +173,12 @@ class Forebay:
         self.close()
 
 
+def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
+    from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
+
+    return why_stuck(engine, consumer)
+
+
 def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
 
@@ -179,7 +197,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     except OSError as error:
         if lacks_descriptors(error):
             raise TooManyFiles from error
-        raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
+        raise refusal(root, error) from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
         from ..store.metadata.sqlite import SqliteMetadataStore  # with the first store, not with the package
@@ -203,7 +221,8 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
 
             trace = new_trace(chosen.record_trace)
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
+        status = StatusFile(root)
+        engine = Engine(disk, metadata, chosen, SystemClock(), _why_stuck, archive_disk, trace, guard, status)
     except BaseException as error:
         lock.release()
         if isinstance(error, StoreFailed) and lacks_descriptors(error):

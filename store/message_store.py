@@ -261,7 +261,7 @@ class MessageStore:
             len(self.branches.prepared),
             self._clock.monotonic() - began,
         )
-        logger.info("opened: %s", report)
+        logger.info("opened: %s", report, event="opened")
         return report
 
     def _wire(self, now: float) -> None:
@@ -508,7 +508,7 @@ class MessageStore:
                 payload = returns_payload(lane >> LANE_SHIFT, part)
                 self.journal.append(RETURN, lane & LANE_MASK, len(part), payload)
         except ForebayError as error:
-            logger.debug("attempts are counted in RAM alone: %s", error)
+            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
 
     # ------------------------------------------------------------------ subscriptions
 
@@ -627,7 +627,7 @@ class MessageStore:
         it.
         """
         assert self._metadata is not None
-        logger.error("the index is damaged (%s); the next open rebuilds it", damage)
+        logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         self._metadata.clear()
         return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
@@ -669,7 +669,7 @@ class MessageStore:
                 commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
                 is_stored = True
             except MetadataFull as full:
-                logger.warning("checkpoint postponed: %s", full)
+                logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
             except MetadataDamaged as damage:
                 raise self._distrust_index(damage) from damage
             finally:

@@ -289,7 +289,12 @@ class Browsers:
 
 
 def _pass_over(area: LaneState, sequence: int, problem: str) -> None:
-    logger.error("message %s can't be read and is passed over: %s", f"{area.id_prefix}{sequence}", problem)
+    logger.error(
+        "message %s can't be read and is passed over: %s",
+        f"{area.id_prefix}{sequence}",
+        problem,
+        event="message_unreadable",
+    )
 
 
 def _is_wanted(judge: ConsumerGroup, area: LaneState, message: StoredMessage) -> bool:

@@ -165,7 +165,7 @@ class DeadLetterMover:
             if self._batch_messages > 1:
                 self._batch_messages = max(self._batch_messages // 4, 1)
                 return True
-            logger.warning("dead letters of %r wait: %s", area.queue.name, error)
+            logger.warning("dead letters of %r wait: %s", area.queue.name, error, event="dead_letters_wait")
             self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
         with self._monitor.lock, self._monitor.whole:

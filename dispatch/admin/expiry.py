@@ -98,7 +98,7 @@ class ExpirySweeper:
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
-            logger.warning("what has expired in %r waits: %s", area.queue.name, error)
+            logger.warning("what has expired in %r waits: %s", area.queue.name, error, event="expired_wait")
         with self._monitor.lock, self._monitor.whole:
             area.expired += buried
         return buried

@@ -276,7 +276,13 @@ class DestinationLimits:
         if now >= sender.warn_at:
             waited = now - sender.began
             sender.warn_at = now + waited
-            logger.warning("a send to %r has waited %.0f s: %s", self._area.name, waited, self._full(sender.sizes[0]))
+            logger.warning(
+                "a send to %r has waited %.0f s: %s",
+                self._area.name,
+                waited,
+                self._full(sender.sizes[0]),
+                event="send_blocked",
+            )
         return min(left, LOOK_AGAIN_SECONDS)
 
     def leave(self, sender: WaitingSender) -> None:

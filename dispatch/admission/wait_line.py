@@ -101,7 +101,9 @@ class SpaceLine:
         if now >= waiting.warn_at:
             waited = now - waiting.began
             waiting.warn_at = now + waited
-            logger.warning("a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full)
+            logger.warning(
+                "a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full, event="send_blocked"
+            )
         next_look = waiting.next_try if is_first else now + LOOK_AGAIN_SECONDS
         return max(min(next_look, waiting.deadline) - now, 0.001)
 

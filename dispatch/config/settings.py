@@ -144,6 +144,10 @@ class Settings:
     """Seconds between two looks for data logs that nothing needs any more.
     More: less work, disk given back later."""
 
+    status_interval_seconds: float | None = 1.0
+    """Seconds between two status files, which `forebay queues` and `health` read, at least 1; None: none is written.
+    More: less work, and what they show is older. None: they see only what the journal says, and no consumer."""
+
     persistent_index: bool = True
     """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
     False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
@@ -191,6 +195,8 @@ class Settings:
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        if self.status_interval_seconds is not None:
+            _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0)
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
         _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 

@@ -22,6 +22,7 @@ from ..core.redelivery import Redelivery
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
+from .stuck import AckReminder
 
 logger = LateLogger("forebay.dispatch")
 
@@ -93,6 +94,8 @@ class Consumer(Taker):
         self.is_synchronous = on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
+        self._waiting = 0
+        """Takes of it that wait for messages."""
         self._is_held_up = False
         """It gets nothing, whatever is there."""
         self._credited = condition_of(makers.monitor.lock)
@@ -110,6 +113,11 @@ class Consumer(Taker):
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
         """What it had delivered and in flight when somebody last looked whether it is slow."""
+        self.stuck_seen = (0, 0)
+        self.stuck_since = self.moved_at
+        self.tell_at = 0.0
+        """Of these three see Taker."""
+        self._reminder = makers.reminder
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
@@ -286,10 +294,12 @@ class Consumer(Taker):
             return True
         consumer_group = self.consumer_group  # it may have another one when the wait is over
         consumer_group.waiting += 1
+        self._waiting += 1
         try:
             consumer_group.arrived.wait(wait_seconds)
         finally:
             consumer_group.waiting -= 1
+            self._waiting -= 1
         return True
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -314,6 +324,11 @@ class Consumer(Taker):
         if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
             self._is_armed = False
             ready.append(self._on_ready)
+
+    @property
+    def is_waiting(self) -> bool:
+        """See Taker."""
+        return self._waits_for_credit or self._is_armed or self._waiting > 0
 
     # ------------------------------------------------------------------ settling
 
@@ -552,6 +567,7 @@ class Consumer(Taker):
             del consumer_group.consumers[self]
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
+        self._reminder.closes(self, held)
         self._redelivery.return_held(held)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
@@ -628,6 +644,7 @@ class Consumers:
         self.transactions = transactions
         self.publisher = publisher
         self.policies = policies
+        self.reminder = AckReminder()
 
     def attach(
         self,

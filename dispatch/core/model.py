@@ -72,6 +72,12 @@ class Taker(ABC):
     seen: tuple[int, int]
     """What it had delivered and in flight then."""
     on_slow: Callable[[Any], None] | None
+    stuck_seen: tuple[int, int]
+    """What it had delivered and in flight when somebody last looked whether it is stuck."""
+    stuck_since: float
+    """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
+    tell_at: float
+    """When the log may say again that it is stuck."""
     is_exclusive: bool
     is_synchronous: bool
     """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
@@ -87,6 +93,11 @@ class Taker(ABC):
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages, or for room to hold any. Requires: the lock."""
 
     @abstractmethod
     def credit_came(self) -> None:

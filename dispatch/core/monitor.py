@@ -82,7 +82,7 @@ def _call_all(due: deque[Callable[[], object]]) -> None:
         except (Closed, StoreFailed):
             pass  # an on_ready callback that takes has found out what it was called for
         except Exception:
-            logger.exception("a callback raised")
+            logger.exception("a callback raised", event="callback_raised")
 
 
 def _nothing() -> None:

@@ -60,6 +60,8 @@ class Publisher(Confirmer):
         self.leave_checkpoint = leave_checkpoint
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
+        self._first_seen: object = None
+        """What was first of these when `publish_left` last looked."""
 
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
@@ -107,6 +109,17 @@ class Publisher(Confirmer):
                 if not wait_seconds:
                     return
                 woken.wait(wait_seconds)
+
+    def publish_left(self) -> int:
+        """Publish what a call left that was interrupted when it had written: nobody else syncs for it. Return 1 if
+        there was something. Requires: no lock.
+        """
+        first = self.unpublished[0] if self.unpublished else None
+        was_left = first is not None and first is self._first_seen
+        self._first_seen = first
+        if was_left:
+            self.confirm(self.position())
+        return int(was_left)
 
     def position(self) -> int:
         """Return where the journal ends now. Requires: no lock."""

@@ -50,9 +50,10 @@ class Background:
         load: Callable[[], bool],
         maintain: Callable[[], int],
         pause: Callable[[], float],
+        on_failure: Callable[[], object],
     ) -> None:
         """load: loads once; whether there was something to load. maintain: does what is due; how many things were
-        done. pause: seconds until something is due."""
+        done. pause: seconds until something is due. on_failure: is called when a failed store ends the threads."""
         self._monitor = monitor
         self._store = store
         self._wakeups = wakeups
@@ -60,6 +61,7 @@ class Background:
         self._load_duty = Duty("loader", load)
         self._maintain = maintain
         self._pause = pause
+        self._on_failure = on_failure
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
 
@@ -80,6 +82,11 @@ class Background:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the threads that were started run."""
+        return all(thread.is_alive() for thread in self._threads)
 
     def failing(self) -> dict[str, FailingDuty]:
         """Return the loader, if it fails, by name."""
@@ -139,8 +146,9 @@ class Background:
             return work()
         except StoreFailed:
             self._is_stopping = True
+            self._on_failure()
         except ForebayError as error:
-            logger.warning("background work: %s", error)
+            logger.warning("background work: %s", error, event="background_work_failing")
         except Exception:
-            logger.exception("background work failed")
+            logger.exception("background work failed", event="background_work_failing")
         return 0

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
@@ -32,6 +32,7 @@ from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
 from ..admin.move import Mover
+from ..admin.oldest import OldestMessages
 from ..admin.queue_admin import QueueAdmin
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
@@ -46,6 +47,7 @@ from ..config.memory_plan import (
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -65,9 +67,21 @@ from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .background import Background, Wakeups
+from .duties import Duty
+from .health import Health, health_of
 from .maintenance import Maintenance
 from .resizing import Resizing
-from .statistics import Statistics, destination_statistics, statistics_of_topic
+from .statistics import (
+    DestinationStatistics,
+    Statistics,
+    TopicStatistics,
+    destination_statistics,
+    statistics_of_topic,
+)
+from .status import StatusOutput, StatusReporter
+
+STATISTICS_AT_ONCE = 100
+"""Destinations that statistics look at before others have the lock again."""
 
 if TYPE_CHECKING:
     from ..planning.recorder import Recorder
@@ -87,14 +101,18 @@ class Engine:
         metadata: Callable[[bytes, int], MetadataStore],
         settings: Settings,
         clock: Clock,
+        why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
+        status: StatusOutput | None = None,
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
-        trace: an empty file to record in. guard: watches the memory of the process.
+        metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
+        what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
+        if not in disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
+        status goes; None: it is not written.
         """
         self.monitor = Monitor(clock)
         self.monitor.lock.on_broken.append(self._tell_broken)
@@ -125,7 +143,8 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self._make_housekeeping(settings, shares, guard)
+        self._make_status(settings, status)
+        self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -353,7 +372,22 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
-    def _make_housekeeping(self, settings: Settings, shares: Shares, guard: MemoryGuard | None) -> None:
+    def _make_status(self, settings: Settings, output: StatusOutput | None) -> None:
+        self.oldest = OldestMessages(self.monitor)
+        self.status: StatusReporter | None = None
+        if output is not None and settings.status_interval_seconds is not None:
+            self.status = StatusReporter(
+                self.monitor,
+                self.destinations,
+                self.oldest,
+                output,
+                settings.status_interval_seconds,
+                self._status_of_the_whole,
+            )
+
+    def _make_housekeeping(
+        self, settings: Settings, shares: Shares, guard: MemoryGuard | None, stuck: StuckConsumers
+    ) -> None:
         self.resizing = Resizing(
             self.monitor,
             self.store,
@@ -371,21 +405,26 @@ class Engine:
             self.targets,
             self.budget,
             self.overflow,
-            self.publisher,
             self.due,
             self.timed,
             self.sweeper,
-            self.dead_letters,
             self.topics,
             self.browsers,
             self.warmer,
             self.resizing,
-            self.windows,
+            stuck,
             self.wakeups,
             self.recorder,
             guard,
             self.all_consumers,
             settings,
+            [
+                Duty("stuck consumers", stuck.tell),
+                Duty("publishing", self.publisher.publish_left),
+                Duty("dead letters", self.dead_letters.steps),
+                Duty("duplicate windows", self.windows.warn),
+                *([Duty("status", self.status.step)] if self.status is not None else []),
+            ],
         )
         self.background = Background(
             self.monitor,
@@ -395,6 +434,7 @@ class Engine:
             self.load,
             self.maintenance.step,
             self.maintenance.pause,
+            self._tell_failure,
         )
 
     def _make_room(self, wanted_bytes: int) -> None:
@@ -452,6 +492,8 @@ class Engine:
             if self.recorder is not None:
                 self.recorder.close()
             self.store.close()
+            if self.status is not None:
+                self.status.end()
             if monitor.lock.failure is not None:
                 self._close_tmp_storage()
             self._is_ended = True
@@ -479,14 +521,14 @@ class Engine:
         try:
             self.overflow.close()
         except Exception as error:
-            logger.debug("tmp-storage is emptied at the next open: %s", error)
+            logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
 
     def _tell_broken(self, failure: StoreFailed) -> None:
         """Tell whoever waits outside the lock that it is broken: they look again, and get the failure.
 
         Requires: the lock.
         """
-        logger.error("%s", failure)
+        logger.error("%s", failure, event="store_broken")
         self.wakeups.wake_loader()
         self.wakeups.wake_maintenance()
         for consumer in list(self.all_consumers()):
@@ -525,19 +567,67 @@ class Engine:
         return done
 
     def statistics(self) -> Statistics:
-        """Return a snapshot. O(destinations + data logs), no disk."""
+        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
+
+        Nobody waits for it longer than for some hundred destinations.
+        """
+        with self.monitor.lock:
+            queues, areas = list(self.destinations.queues.values()), list(self.topics.areas.values())
+        destinations: dict[str, DestinationStatistics] = {}
+        for begin in range(0, len(queues), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for queue in queues[begin : begin + STATISTICS_AT_ONCE]:
+                    if not queue.is_deleted:
+                        destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
+        topics: dict[str, TopicStatistics] = {}
+        for begin in range(0, len(areas), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for area in areas[begin : begin + STATISTICS_AT_ONCE]:
+                    if not area.is_deleted:
+                        topics[area.name] = statistics_of_topic(area)
         with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
-                {name: destination_statistics(queue) for name, queue in self.destinations.queues.items()},
-                {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
+                destinations,
+                topics,
                 self.targets.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
                 self.windows.forgotten,
             )
+
+    def health(self) -> Health:
+        """Return whether the store does all that it should. O(1), no disk."""
+        return health_of(self.monitor, self.store, self.targets, self.maintenance, self.background)
+
+    def _status_of_the_whole(self) -> dict[str, Any]:
+        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        with self.monitor.lock:
+            memory, store = self.budget.statistics(), self.store.statistics()
+            tmp_storage, process = self.overflow.statistics, self._process_statistics()
+        failing = self.maintenance.failing() | self.background.failing()
+        return {
+            "health": dataclasses.asdict(self.health()),
+            "memory": {
+                "limit_bytes": memory.limit_bytes,
+                "held_bytes": memory.held_bytes,
+                "held_bytes_max": memory.held_bytes_max,
+                "holders": memory.holders,
+            },
+            "store": store._asdict(),
+            "tmp_storage": dataclasses.asdict(tmp_storage),
+            "process": dataclasses.asdict(process) if process is not None else None,
+            "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
+            "topics": len(self.topics.areas),
+        }
+
+    def _tell_failure(self) -> None:
+        """Write the last status of a store that has failed, which says so."""
+        if self.status is not None:
+            with suppress(OSError):
+                self.status.write()
 
     @property
     def settings(self) -> Settings:

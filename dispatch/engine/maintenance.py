@@ -11,16 +11,14 @@ from ...cache.spill.overflow import Overflow
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
-from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
-from ..admission.deduplication import DuplicateWindows
 from ..config.settings import Settings
 from ..consumer.slow import notice
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DueMessages, TimedLanes
 from ..core.lists import TargetArea
 from ..core.model import Taker
 from ..core.monitor import Monitor
-from ..core.publisher import Publisher
 from ..loading.warmer import CacheWarmer
 from ..topics.registry import Topics
 from .background import Wakeups
@@ -50,35 +48,34 @@ class Maintenance:
         targets: TargetArea,
         budget: Budget,
         overflow: Overflow,
-        publisher: Publisher,
         due: DueMessages,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
-        dead_letters: DeadLetterMover,
         topics: Topics,
         browsers: Browsers,
         warmer: CacheWarmer,
         resizing: Resizing,
-        windows: DuplicateWindows,
+        stuck: StuckConsumers,
         wakeups: Wakeups,
         recorder: Recorder | None,
         guard: MemoryGuard | None,
         consumers: Callable[[], Iterable[Taker]],
         settings: Settings,
+        others: Iterable[Duty],
     ) -> None:
-        """consumers: all consumers of the store, asked for under the lock."""
+        """consumers: all consumers of the store, asked for under the lock. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
         self._targets = targets
         self._budget = budget
         self._overflow = overflow
-        self._publisher = publisher
         self._due = due
         self._timed = timed
         self._topics = topics
         self._browsers = browsers
         self._warmer = warmer
         self._resizing = resizing
+        self._stuck = stuck
         self._wakeups = wakeups
         self._recorder = recorder
         self.guard = guard
@@ -89,8 +86,6 @@ class Maintenance:
         self._cleanup_at = now + settings.cleanup_interval_seconds
         self._sync_at = now + settings.sync_interval_seconds
         self._measured_at = now
-        self._unpublished: object = None
-        """What was first in the line of what waits for a sync when somebody last looked."""
         self._sync_duty = Duty("sync", self._sync)
         self._release_duty = Duty("release of delayed messages", self._release)
         self._expiry_duty = Duty("sweep of expired messages", sweeper.sweep_due)
@@ -100,14 +95,12 @@ class Maintenance:
         self._quarantine_duty = Duty("quarantine", self._quarantine)
         self._attest_duty = Duty("attest", store.attest)
         self._others = (
-            Duty("publishing", self._publish),
             Duty("trace", self._write_trace),
             Duty("memory guard", self._look_at_memory),
             Duty("resize", self._resize),
             self._expiry_duty,
-            Duty("dead letters", dead_letters.steps),
             Duty("sifting of topics", self._sift),
-            Duty("duplicate windows", windows.warn),
+            *others,
         )
         self._all = (
             self._sync_duty,
@@ -157,16 +150,6 @@ class Maintenance:
         self._store.journal.sync(position)
         return 1
 
-    def _publish(self) -> int:
-        """Publish what a call left that was interrupted when it had written: nobody else syncs for it."""
-        waiting = self._publisher.unpublished
-        first = waiting[0] if waiting else None
-        was_left = first is not None and first is self._unpublished
-        self._unpublished = first
-        if was_left:
-            self._publisher.confirm(self._publisher.position())
-        return int(was_left)
-
     def _release(self) -> int:
         now = self._monitor.monotonic()
         with self._monitor.lock, self._monitor.whole:
@@ -176,7 +159,9 @@ class Maintenance:
                 self._targets.measure(now - self._measured_at)
                 self._warmer.look()
                 self._measured_at = now
-                done += notice(self._targets, self._consumers(), now)
+                consumers = list(self._consumers())
+                done += notice(self._targets, consumers, now)
+                self._stuck.look(consumers, now)
             return done + self._overflow.compact()
 
     def _write_trace(self) -> int:
@@ -230,7 +215,12 @@ class Maintenance:
                 done += 1
                 with self._monitor.lock, self._monitor.whole:
                     area.settled(sequence, sequence)
-                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
+                logger.warning(
+                    "message %s%d is in the quarantine and counts as acknowledged",
+                    area.id_prefix,
+                    sequence,
+                    event="message_quarantined",
+                )
         return done
 
     def pause(self) -> float:

@@ -458,7 +458,9 @@ class EagerLoader:
             if is_alive and lane.is_pending(sequence):
                 target.area.unreadable += 1
                 place = f"{target.area.id_prefix}{sequence}"
-                logger.error("message %s can't be read and is passed over: %s", place, problem)
+                logger.error(
+                    "message %s can't be read and is passed over: %s", place, problem, event="message_unreadable"
+                )
                 target.area.give_up(sequence)
         target.consumer_group.load_ended(area.monitor.deferred)
         if area.waits_for_memory:

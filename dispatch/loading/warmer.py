@@ -104,7 +104,11 @@ class CacheWarmer:
             with self._area.lock, self._area.whole:
                 self._install(load, messages)
         if unreadable:
-            logger.debug("%d messages of a head can't be read: the consumer's load will tell", len(unreadable))
+            logger.debug(
+                "%d messages of a head can't be read: the consumer's load will tell",
+                len(unreadable),
+                event="head_unreadable",
+            )
         return True
 
     def _next(self) -> _HeadLoad | None:

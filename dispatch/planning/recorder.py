@@ -246,7 +246,7 @@ class Recorder:
             self._stop(f"the file has {self._written_bytes:,} bytes, which is enough")
 
     def _stop(self, reason: str) -> None:
-        logger.warning("the trace is recorded no further: %s", reason)
+        logger.warning("the trace is recorded no further: %s", reason, event="trace_ended")
         self._file = None
 
     def close(self) -> None:

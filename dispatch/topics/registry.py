@@ -84,7 +84,12 @@ class Topics(SubscriptionKeeper):
             try:
                 selector = compile_selector(text) if text is not None else None
             except SelectorError as error:
-                logger.error("the selector of subscription %r can't be used: %s", subscriber.facts.name, error)
+                logger.error(
+                    "the selector of subscription %r can't be used: %s",
+                    subscriber.facts.name,
+                    error,
+                    event="subscription_selector_unusable",
+                )
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
     def topic_area(self, name: str) -> TopicState:

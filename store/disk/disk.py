@@ -172,6 +172,8 @@ class OsDisk:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
             parent = os.path.dirname(path)
+            if os.path.isdir(parent):
+                raise  # a file system that takes no directory here, such as /proc, says so like this
             self._create_directory(parent)
             _sync_directory(os.path.dirname(parent))
             self._create_directory(path)  # somebody else may be as quick

@@ -86,15 +86,21 @@ def ingest_sets(
         try:
             forget_taken(disk, frozenset(mark.load_id for mark in store.imports))
         except OSError as error:
-            logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror)
+            logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror, event="import_names_kept")
     return tuple(reports)
 
 
 def _reported(report: ImportReport) -> ImportReport:
     if report.problem is not None:
-        logger.error("load %s: %d messages taken over, then: %s", report.load_id, report.messages, report.problem)
+        logger.error(
+            "load %s: %d messages taken over, then: %s",
+            report.load_id,
+            report.messages,
+            report.problem,
+            event="import_refused",
+        )
     else:
-        logger.info("load %s: %d messages taken over", report.load_id, report.messages)
+        logger.info("load %s: %d messages taken over", report.load_id, report.messages, event="import_taken")
     return report
 
 

@@ -116,9 +116,9 @@ class Cleaner:
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in lines:
-            cleanup_logger.debug("%s", line)
+            cleanup_logger.debug("%s", line, event="cleanup_decision")
         if doomed:
-            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
@@ -144,7 +144,11 @@ class Cleaner:
             unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
-            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+            logger.warning(
+                "a data log could not be archived (%s); the next cleanup tries again",
+                error.strerror,
+                event="data_log_not_archived",
+            )
         return ready
 
     def discard(self, data_logs: list[int]) -> bool:
@@ -158,7 +162,11 @@ class Cleaner:
             self._journal.remove(data_logs)
             return True
         except OSError as error:
-            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            logger.warning(
+                "a data log could not be discarded (%s); it is tried again",
+                error.strerror,
+                event="data_log_not_discarded",
+            )
             return False
 
     def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:

@@ -292,7 +292,13 @@ class Relocation:
             return None
         end = self._journal.sizes[data_log]
         work = "Naming" if is_naming else "Relocating"
-        logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
+        logger.debug(
+            "%s %d messages in data-%d.log",
+            work,
+            self._index.uses[data_log].pending_messages,
+            data_log,
+            event="relocation_begun",
+        )
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def _give_up(self, data_log: int, problem: str) -> None:
@@ -302,7 +308,7 @@ class Relocation:
 
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         self._kept.add(data_log)
-        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem)
+        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
     # ------------------------------------------------------------------ doing it
 
@@ -328,7 +334,7 @@ class Relocation:
                 if is_done and not source.is_naming:
                     self._move_prepared(source)
             except StoreFull as full:
-                logger.warning("relocation waits for space: %s", full)
+                logger.warning("relocation waits for space: %s", full, event="relocation_without_space")
                 return False
             except (RecordDamaged, struct.error, OSError) as problem:
                 self._give_up(source.data_log, f"it cannot be read ({problem})")
@@ -571,7 +577,12 @@ class Relocation:
             journal.append(SURVIVORS, 0, len(ranges), payload)
             self._index.supersede(source.data_log, journal.data_log)
         self.appended_bytes += HEADER_BYTES + len(payload)
-        logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
+        logger.debug(
+            "data-%d.log: its %d live messages are named anew",
+            source.data_log,
+            use.pending_messages,
+            event="messages_named_anew",
+        )
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Block by block what subscriptions need of a run; nothing where it is no topic's."""

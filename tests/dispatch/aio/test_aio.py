@@ -64,8 +64,18 @@ def test_importing_forebay_leaves_asyncio_alone() -> None:
         (
             forebay.Consumer,
             forebay.aio.Consumer,
-            {"arm", "become_ready", "credit_came", "die", "end", "find_out", "held_in_transactions", "look", "move_to"}
-            | {"reconfigure", "take_direct"},
+            {
+                "arm",
+                "become_ready",
+                "credit_came",
+                "die",
+                "end",
+                "find_out",
+                "held_in_transactions",
+                "is_waiting",
+                "look",
+            }
+            | {"move_to", "reconfigure", "take_direct"},
         ),
     ],
 )

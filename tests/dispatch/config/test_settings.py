@@ -195,6 +195,10 @@ REFUSED: list[tuple[str, object, str]] = [
         for value in (0, 0.0001, -1, 1_000_001, float("nan"), float("inf"), True, "5", None)
     ),
     *(
+        ("status_interval_seconds", value, "must be seconds as a number such as 2.5, from 1 to 1,000,000")
+        for value in (0, 0.999, -1, 1_000_001, float("nan"), True, "5")
+    ),
+    *(
         ("lock_wait_seconds", value, "must be seconds as a number such as 2.5, from 0 to 1,000,000")
         for value in (-0.1, 1_000_001, float("nan"), True, "5", None)
     ),

@@ -265,8 +265,8 @@ def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pyte
         try:
             raise ValueError("cause")
         except ValueError:
-            logger.exception("it %s", "failed")
-        logger.debug("not wanted")
+            logger.exception("it %s", "failed", event="failed")
+        logger.debug("not wanted", event="unwanted")
         assert not caplog.records
         emit_late()
         assert not caplog.records, "still inside"
@@ -274,8 +274,9 @@ def test_what_is_logged_under_a_lock_keeps_its_time_place_and_error(caplog: pyte
     [record] = caplog.records
     assert record.getMessage() == "it failed" and record.exc_info and record.filename == Path(__file__).name
     assert record.funcName == "test_what_is_logged_under_a_lock_keeps_its_time_place_and_error"
-    logger.warning("at once")
+    logger.warning("at once", event="warned")
     assert caplog.records[-1].funcName == record.funcName and len(caplog.records) == 2
+    assert [getattr(found, "event", None) for found in caplog.records] == ["failed", "warned"]
 
 
 def test_no_handler_is_called_but_by_the_late_log() -> None:
