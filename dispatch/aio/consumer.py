@@ -302,9 +302,9 @@ class AsyncConsumer:
     ) -> None:
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
-        SettingsError when one of them is another consumer's or was settled
-        before; then none of them is settled. In a transaction it counts with
-        the commit. Acks of one tick share one sync. One that is cancelled may
+        SettingsError when one of them is another consumer's, StateError when
+        it was settled before; then none of them is settled. In a transaction
+        it counts with the commit. Acks of one tick share one sync. One that is cancelled may
         have happened or not.
         """
         if transaction is not None:

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ...store.errors import ForebayError
-from ...store.message import DEFAULT_PRIORITY, Headers, Message
+from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
 from ..config.checks import deadline_after
 from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
-from ..producer.sender import Sender
+from ..producer.sender import Sender, as_bytes
 from ..queue import Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
@@ -46,7 +46,7 @@ class AsyncSender:
 
     async def send(
         self,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         *,
         headers: Headers | None = None,
         priority: int = DEFAULT_PRIORITY,
@@ -68,7 +68,8 @@ class AsyncSender:
         inner = inner_transaction(transaction)
         if self._order.is_held(self._sender._area):
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
-            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            content = body if type(body) is bytes else as_bytes(body)
+            message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
                 own_id = await self._caller.drive(self._sender._send_one(message, inner, deadline))
         else:
@@ -320,7 +321,7 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
                 yield part
                 part, part_bytes = [], 0
             part.append(message)
-            part_bytes += len(message.body) if isinstance(message, Message) else 0
+            part_bytes += body_bytes(message.body) if isinstance(message, Message) else 0
             if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
                 yield part
                 part, part_bytes = [], 0

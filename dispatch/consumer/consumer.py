@@ -6,7 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
+from ...store.errors import (
+    ArgumentError,
+    Closed,
+    SettingsError,
+    StateError,
+    StoreFull,
+    TransactionError,
+    argument_error,
+)
 from ...store.late_log import LateLogger
 from ...store.locks import condition_of
 from ...store.message_store import MessageStore
@@ -307,9 +315,9 @@ class Consumer(Taker):
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
         In a transaction that is true from the commit on, and until then they
-        stay in flight. SettingsError when one of them is another consumer's or
-        was settled before, TransactionError when it is a transaction's; then
-        none of them is settled. O(deliveries).
+        stay in flight. SettingsError when one of them is another consumer's,
+        StateError when it was settled before, TransactionError when it is a
+        transaction's; then none of them is settled. O(deliveries).
         """
         if transaction is not None:
             self._ack_in(transaction, deliveries)
@@ -435,7 +443,7 @@ class Consumer(Taker):
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
                 self._transactions.raise_if_held(delivery)
-                raise SettingsError("the delivery is settled already, or its consumer was closed")
+                raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number
         # In the order in which they were taken there can be none twice, and nothing to remember.

@@ -17,7 +17,7 @@ from compiled import interpreted
 from simulated_bay import SimulatedBay
 
 import forebay
-from forebay import Closed, DestinationPolicy, Message, NestedCall, SettingsError, StoreFailed, StoreLocked
+from forebay import Closed, DestinationPolicy, Message, NestedCall, StateError, StoreFailed, StoreLocked
 from forebay.store.late_log import LateLogger, emit_late
 from forebay.store.locks import OwnedLock, holds_one
 
@@ -155,7 +155,7 @@ def test_a_close_between_any_two_lines_of_a_send_a_take_and_an_ack_hangs_nowhere
 
         try:
             done = at_each_place_of_the_store(traffic, bay.bay.close, nth)
-        except (Closed, SettingsError):
+        except (Closed, StateError):
             pass  # closed between take and ack
         if done:
             bay.lock_is_free()
