@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, TypeVar
 
-from ...store.errors import ForebayError
+from ...store.errors import Empty, ForebayError
 from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
-from ..config.checks import deadline_after
+from ..config.checks import check_bounds, deadline_after
 from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
 from ..producer.sender import Sender, as_bytes
-from ..queue import Queue
+from ..queue import JOIN_POLL_SECONDS, Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import MustAwait
@@ -224,6 +224,40 @@ class AsyncQueue(AsyncSender):
         finally:
             await self._caller.call(close)
 
+    async def get(self, timeout: float | None = None) -> Message:
+        """Take the next message for good: it is acknowledged before this returns. As Queue.get.
+
+        One that is cancelled has taken nothing, or has lost to its ack only the answer.
+        """
+        check_bounds(timeout, None)
+        async with self.subscribe(prefetch=1) as consumer:
+            deliveries = await consumer.take(1, timeout=timeout)
+            if not deliveries:
+                raise Empty(self.name, timeout or 0.0)
+            message = await deliveries[0].read()
+            await consumer.ack(deliveries)
+        return message
+
+    async def peek(self) -> Message | None:
+        """The first of what `browse` yields, what is in flight included; None: the queue is empty."""
+        return await asyncio.to_thread(self._synchronous.peek)
+
+    async def join(self, timeout: float | None = None) -> bool:
+        """Wait until every message is acknowledged, expired or otherwise gone; returns whether the queue is empty.
+
+        As Queue.join; other tasks run meanwhile.
+        """
+        check_bounds(timeout, None)
+        monitor = self._engine.monitor
+        deadline = None if timeout is None else monitor.monotonic() + timeout
+        while True:
+            monitor.raise_if_closed()
+            if not self.depth:
+                return True
+            if deadline is not None and monitor.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(JOIN_POLL_SECONDS)
+
     async def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none. As Queue.find."""
         return await asyncio.to_thread(self._synchronous.find, message_id)
@@ -265,6 +299,14 @@ class AsyncQueue(AsyncSender):
     def depth_bytes(self) -> int:
         """Their bodies and headers, in bytes. O(1)."""
         return self._sender.depth_bytes
+
+    def __len__(self) -> int:
+        """As depth."""
+        return self.depth
+
+    def __bool__(self) -> bool:
+        """A queue is true, with or without messages: who asks for emptiness asks for `depth`."""
+        return True
 
     def statistics(self) -> DestinationStatistics:
         """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""

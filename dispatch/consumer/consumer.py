@@ -17,6 +17,7 @@ from ...store.errors import (
 )
 from ...store.late_log import LateLogger
 from ...store.locks import condition_of
+from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
@@ -296,6 +297,28 @@ class Consumer(Taker):
             for delivery in deliveries:
                 delivery._is_seen = True
                 yield delivery
+
+    def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[Delivery]]:
+        """Yield lists of 1 to max_messages deliveries, each as soon as there are any, in the order of `take`.
+
+        Ends when nothing came for timeout seconds (None: waits for ever), or
+        the consumer or the store was closed. An attempt is counted as after a
+        take: where somebody looks at a delivery, not because it was yielded.
+        """
+        if type(max_messages) is not int or max_messages < 1:
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        check_bounds(timeout, None)
+        return self._batches(max_messages, timeout)
+
+    def _batches(self, max_messages: int, timeout: float | None) -> Iterator[list[Delivery]]:
+        while True:
+            try:
+                deliveries = self.take(max_messages, timeout=timeout)
+            except Closed:
+                return
+            if not deliveries:
+                return
+            yield deliveries
 
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
@@ -653,6 +676,11 @@ def compiled(selector: object) -> Selector | None:
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
+
+
+def as_message(delivery: Delivery) -> Message:
+    """Return the message of a delivery, with its id. A lazy one is read for each of its parts."""
+    return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:
