@@ -44,6 +44,8 @@ from forebay.store.maintenance.cleaner import CleanupReport
 from forebay.store.message import Message
 from forebay.store.recovery.recovery import RecoveryReport
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ArgumentError",
     "Cause",
@@ -81,5 +83,11 @@ __all__ = [
     "TopicStatistics",
     "Transaction",
     "TransactionError",
+    "__version__",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names; the packages below are not among them."""
+    return list(__all__)

@@ -375,6 +375,9 @@ class AsyncConsumer:
         """A snapshot. O(lists of the consumer group), no disk."""
         return self._consumer.statistics()
 
+    def __repr__(self) -> str:
+        return repr(self._consumer)
+
     async def __aenter__(self) -> AsyncConsumer:
         return self
 

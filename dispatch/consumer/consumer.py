@@ -602,6 +602,10 @@ class Consumer(Taker):
                 is_slow=self.is_slow,
             )
 
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{self.in_flight} in flight"
+        return f"<Consumer of {self.queue.name!r} {state}>"
+
     def __enter__(self) -> Consumer:
         return self
 

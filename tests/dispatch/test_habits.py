@@ -1,4 +1,4 @@
-"""What Python programmers expect of any library: a repr that helps, a version, public names, a warning of what is left open."""
+"""What Python programmers expect of any library: reprs, a version, public names, a warning of what is left open."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def test_a_repr_in_a_loop_says_the_same() -> None:
 def test_a_store_that_nobody_closed_is_warned_of(tmp_path: Path) -> None:
     bay = forebay.open(tmp_path / "left", memory_limit="4MiB", background=False, sync="never")
     assert repr(bay).startswith("<Forebay '") and "left" in repr(bay)
-    queue = bay.queue("orders")
+    engine, lock = bay._engine, bay._lock
     with pytest.warns(ResourceWarning, match="left.*never closed"):
         del bay
         gc.collect()
-    queue._engine.close(None)
+    forebay.Forebay(engine, lock).close()
 
 
 def test_a_finalizer_inside_a_section_warns_when_the_section_has_ended(tmp_path: Path) -> None:
     bay = forebay.open(tmp_path, memory_limit="4MiB", background=False, sync="never")
-    queue = bay.queue("orders")
+    queue, engine, lock = bay.queue("orders"), bay._engine, bay._lock
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with queue.monitor.lock:
@@ -83,7 +83,7 @@ def test_a_finalizer_inside_a_section_warns_when_the_section_has_ended(tmp_path:
         queue.send(b"x")
         queue.monitor.run_deferred()
     assert [each.category for each in caught] == [ResourceWarning]
-    queue._engine.close(None)
+    forebay.Forebay(engine, lock).close()
 
 
 def test_a_store_that_was_closed_is_not_warned_of(tmp_path: Path) -> None:
