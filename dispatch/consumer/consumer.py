@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
     ArgumentError,
     Closed,
@@ -97,6 +99,8 @@ class Consumer(Taker):
         self.consumer_group = consumer_group
         self.prefetch_limit = prefetch
         self._on_ready = on_ready
+        self._signal: ReadySignal | None = None
+        """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
         self.is_synchronous = on_ready is None
@@ -320,9 +324,32 @@ class Consumer(Taker):
                 return
             yield deliveries
 
+    def fileno(self) -> int:
+        """A file descriptor that is readable when a take would find something after one that found nothing.
+
+        For select, poll, kombu's hub or trio, in the place of on_ready or
+        beside it. It may be readable for nothing, and is so for ever when the
+        queue was deleted or the store closed: take, which says Closed then.
+        Take until there is nothing, then wait again. Made on the first call,
+        two descriptors; closed with the consumer, so unregister it before
+        that. Another process that was forked has no part in it. Raises
+        TooManyFiles, Closed.
+        """
+        with self.monitor.lock:
+            if self._is_closed:
+                raise Closed("the consumer")
+            signal = self._signal
+            if signal is None:
+                signal = self._signal = ReadySignal()
+                self._on_ready = signal.ring if self._on_ready is None else partial(_both, self._on_ready, signal.ring)
+                signal.ring()  # what is there already: the first take that finds nothing clears it
+            return signal.fileno()
+
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
+            if self._signal is not None:
+                self._signal.clear()
             self._is_armed = True
             self.consumer_group.arm()
 
@@ -544,6 +571,8 @@ class Consumer(Taker):
         with self.monitor.lock:
             if not self._is_closed:
                 self._close(self._held())
+            if self._signal is not None:
+                self._signal.close()
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
@@ -572,6 +601,8 @@ class Consumer(Taker):
             dealer.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
+        if self._signal is not None:
+            self._signal.end()
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
@@ -586,6 +617,8 @@ class Consumer(Taker):
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
         self._is_closed = True
+        if self._signal is not None:
+            self._signal.close()
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
@@ -680,6 +713,14 @@ def compiled(selector: object) -> Selector | None:
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """Call the signal also where the user's callback raises."""
+    try:
+        one()
+    finally:
+        other()
 
 
 def as_message(delivery: Delivery) -> Message:
