@@ -25,6 +25,7 @@ from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.errors import (
     ArgumentError,
     Closed,
+    Empty,
     ForebayError,
     JournalCorrupt,
     MessageTooLarge,
@@ -32,6 +33,7 @@ from forebay.store.errors import (
     SelectorError,
     SettingsError,
     SpillFailed,
+    StateError,
     StoreFailed,
     StoreFull,
     StoreLocked,
@@ -43,6 +45,8 @@ from forebay.store.maintenance.cleaner import CleanupReport
 from forebay.store.message import Message
 from forebay.store.recovery.recovery import RecoveryReport
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ArgumentError",
     "Cause",
@@ -53,6 +57,7 @@ __all__ = [
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",
+    "Empty",
     "Explanation",
     "Forebay",
     "ForebayError",
@@ -69,6 +74,7 @@ __all__ = [
     "SettingsError",
     "SettingsWarning",
     "SpillFailed",
+    "StateError",
     "Statistics",
     "StoreFailed",
     "StoreFull",
@@ -79,5 +85,11 @@ __all__ = [
     "TopicStatistics",
     "Transaction",
     "TransactionError",
+    "__version__",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names; the packages below are not among them."""
+    return list(__all__)

@@ -67,9 +67,9 @@ INTERPRETED = (
 )
 DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
-    "queue.Queue": ("subscribe", "browse", "find", "move"),
+    "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe"),
-    "consumer.consumer.Consumer": ("prefetch", "take", "ack", "ack_up_to", "nack"),
+    "consumer.consumer.Consumer": ("prefetch", "take", "batches", "ack", "ack_up_to", "nack"),
     "core.model.Delivery": ("ack", "nack"),
     "core.model.Taker": ("ack", "nack"),  # what overrides a door's method is one itself, and the other way round
     "transactions.transaction.Transaction": ("prepare",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -166,6 +167,22 @@ class Forebay:
         if self._lock is not None:
             self._lock.release()
 
+    def __repr__(self) -> str:
+        place = repr(self._lock.root) if self._lock is not None else "in memory"
+        state = "closed" if self._engine.monitor.is_closed else "open"
+        return f"<Forebay {place} {state}>"
+
+    def __del__(self) -> None:
+        """Warn of a store that was never closed. Takes no lock, because a finalizer may run inside any section."""
+        engine = getattr(self, "_engine", None)
+        if engine is None or self._lock is None or engine.monitor.is_closed:
+            return
+        warn = partial(_warn_of_unclosed, repr(self))
+        if holds_one():
+            engine.monitor.call_later(warn)
+        else:
+            warn()
+
     def __enter__(self) -> Forebay:
         return self
 
@@ -177,6 +194,11 @@ def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
     from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
 
     return why_stuck(engine, consumer)
+
+
+def _warn_of_unclosed(what: str) -> None:
+    problem = f"{what} was never closed: its directory stays held, and the next open replays"
+    warnings.warn(problem, ResourceWarning, stacklevel=2)
 
 
 def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:

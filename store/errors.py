@@ -6,13 +6,15 @@
       ├─ StoreLocked          another process holds the directory
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
-      ├─ StoreFull            an admission limit or the disk itself is full
+      ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
       │   └─ TooManyFiles     the process has no file descriptor left
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
+      ├─ StateError           a call for which it is too late; a RuntimeError too
+      ├─ Empty                a get found no message in time; a queue.Empty too
       ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
       └─ Closed               the object was closed
 
@@ -21,6 +23,8 @@ body or a header value.
 """
 
 from __future__ import annotations
+
+import queue
 
 
 class ForebayError(Exception):
@@ -93,7 +97,7 @@ class StoreFailed(ForebayError):
         self.reason = reason
 
 
-class StoreFull(ForebayError):
+class StoreFull(ForebayError, queue.Full):
     """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
@@ -192,6 +196,23 @@ class SubscriptionInUse(ForebayError):
         super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: close that one first")
         self.topic = topic
         self.name = name
+
+
+class StateError(ForebayError, RuntimeError):
+    """A call for which it is too late: the delivery is settled already, or its consumer was closed.
+
+    Nothing was changed. The arguments are right, and the same call may have
+    been right before; look for what settled it first.
+    """
+
+
+class Empty(ForebayError, queue.Empty):
+    """A `get` found no message in time. Nothing was taken; call again, or do something else first."""
+
+    def __init__(self, name: str, waited_seconds: float) -> None:
+        super().__init__(f"queue {name!r} had no message within {waited_seconds:g} s: call get again later")
+        self.queue = name
+        self.waited_seconds = waited_seconds
 
 
 class NestedCall(ForebayError):

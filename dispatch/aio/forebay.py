@@ -146,6 +146,9 @@ class AsyncForebay:
         finally:
             self._workers.shutdown(wait=False)  # what was submitted is done all the same
 
+    def __repr__(self) -> str:
+        return repr(self._synchronous)
+
     async def __aenter__(self) -> AsyncForebay:
         return self
 

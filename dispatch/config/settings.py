@@ -17,8 +17,7 @@ import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
@@ -45,6 +44,16 @@ _MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every
 
 class SettingsWarning(UserWarning):
     """A property of another broker's configuration cannot be honoured; the text names it and says why."""
+
+
+class _FrozenPolicies(dict[str, DestinationPolicy]):
+    """Policies by pattern that nobody changes. A dict, so that `dataclasses.asdict` and `json` know what to do."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("settings are frozen: make others with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +210,7 @@ class Settings:
         _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 
         check_policies(self.policies)
-        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+        object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
 
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)

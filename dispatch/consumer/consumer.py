@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
+from ...store.disk.ready_signal import ReadySignal
+from ...store.errors import (
+    ArgumentError,
+    Closed,
+    SettingsError,
+    StateError,
+    StoreFull,
+    TransactionError,
+    argument_error,
+)
 from ...store.late_log import LateLogger
 from ...store.locks import condition_of
+from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
@@ -89,6 +100,8 @@ class Consumer(Taker):
         self.consumer_group = consumer_group
         self.prefetch_limit = prefetch
         self._on_ready = on_ready
+        self._signal: ReadySignal | None = None
+        """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
         self.is_synchronous = on_ready is None
@@ -313,9 +326,54 @@ class Consumer(Taker):
                 delivery._is_seen = True
                 yield delivery
 
+    def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[Delivery]]:
+        """Yield lists of 1 to max_messages deliveries, each as soon as there are any, in the order of `take`.
+
+        Ends when nothing came for timeout seconds (None: waits for ever), or
+        the consumer or the store was closed. An attempt is counted as after a
+        take: where somebody looks at a delivery, not because it was yielded.
+        """
+        if type(max_messages) is not int or max_messages < 1:
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        check_bounds(timeout, None)
+        return self._batches(max_messages, timeout)
+
+    def _batches(self, max_messages: int, timeout: float | None) -> Iterator[list[Delivery]]:
+        while True:
+            try:
+                deliveries = self.take(max_messages, timeout=timeout)
+            except Closed:
+                return
+            if not deliveries:
+                return
+            yield deliveries
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable when a take would find something after one that found nothing.
+
+        For select, poll, kombu's hub or trio, in the place of on_ready or
+        beside it. It may be readable for nothing, and is so for ever when the
+        queue was deleted or the store closed: take, which says Closed then.
+        Take until there is nothing, then wait again. Made on the first call,
+        two descriptors; closed with the consumer, so unregister it before
+        that. Another process that was forked has no part in it. Raises
+        TooManyFiles, Closed.
+        """
+        with self.monitor.lock:
+            if self._is_closed:
+                raise Closed("the consumer")
+            signal = self._signal
+            if signal is None:
+                signal = self._signal = ReadySignal()
+                self._on_ready = signal.ring if self._on_ready is None else partial(_both, self._on_ready, signal.ring)
+                signal.ring()  # what is there already: the first take that finds nothing clears it
+            return signal.fileno()
+
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
+            if self._signal is not None:
+                self._signal.clear()
             self._is_armed = True
             self.consumer_group.arm()
 
@@ -336,9 +394,9 @@ class Consumer(Taker):
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
         In a transaction that is true from the commit on, and until then they
-        stay in flight. SettingsError when one of them is another consumer's or
-        was settled before, TransactionError when it is a transaction's; then
-        none of them is settled. O(deliveries).
+        stay in flight. SettingsError when one of them is another consumer's,
+        StateError when it was settled before, TransactionError when it is a
+        transaction's; then none of them is settled. O(deliveries).
         """
         if transaction is not None:
             self._ack_in(transaction, deliveries)
@@ -468,7 +526,7 @@ class Consumer(Taker):
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
                 self._transactions.raise_if_held(delivery)
-                raise SettingsError("the delivery is settled already, or its consumer was closed")
+                raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number
         # In the order in which they were taken there can be none twice, and nothing to remember.
@@ -546,6 +604,8 @@ class Consumer(Taker):
         with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
                 self._close(self._held())
+            if self._signal is not None:
+                self._signal.close()
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
@@ -575,6 +635,8 @@ class Consumer(Taker):
             dealer.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
+        if self._signal is not None:
+            self._signal.end()
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
@@ -584,6 +646,8 @@ class Consumer(Taker):
 
     def find_out(self) -> None:
         """See Taker."""
+        if self._signal is not None:
+            self._signal.end()
         if self.when_closed is not None:
             self.when_closed()
         if self._is_armed and self._on_ready is not None:
@@ -597,6 +661,8 @@ class Consumer(Taker):
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
         self._is_closed = True
+        if self._signal is not None:
+            self._signal.close()
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
@@ -612,6 +678,10 @@ class Consumer(Taker):
                 delivered=self.delivered,
                 is_slow=self.is_slow,
             )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{self.in_flight} in flight"
+        return f"<Consumer of {self.queue.name!r} {state}>"
 
     def __enter__(self) -> Consumer:
         return self
@@ -688,6 +758,19 @@ def compiled(selector: object) -> Selector | None:
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """Call the signal also where the user's callback raises."""
+    try:
+        one()
+    finally:
+        other()
+
+
+def as_message(delivery: Delivery) -> Message:
+    """Return the message of a delivery, with its id. A lazy one is read for each of its parts."""
+    return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:

@@ -31,7 +31,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import Closed, SettingsError, StoreFailed
+from ...store.errors import Closed, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
@@ -942,7 +942,7 @@ class LaneState:
         with monitor.lock:
             self.queue.target_area.store.raise_if_closed()
             if not self.lane.is_pending(sequence):
-                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
+                raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
             if in_ram is not None:
                 return in_ram

@@ -46,6 +46,17 @@ def encoded_properties(headers: object, message_id: object, group: object = None
     return encode_properties(headers, message_id, group, producer if message_id is not None else None)
 
 
+def as_bytes(body: object) -> bytes:
+    """Return a copy of a body that is like bytes. ArgumentError for one that is not."""
+    if isinstance(body, bytes):  # of a class that inherits from it
+        return bytes(memoryview(body))
+    try:
+        view = memoryview(body)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first") from None
+    return view.tobytes()
+
+
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
@@ -63,7 +74,7 @@ class Sender:
 
     def send(
         self,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         *,
         headers: Headers | None = None,
         priority: int = DEFAULT_PRIORITY,
@@ -78,7 +89,8 @@ class Sender:
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. Messages of one group go to
+        One journal record and no wait for memory. A body that is like bytes
+        (bytearray, memoryview) is copied; bytes are not. Messages of one group go to
         one consumer at a time, in order. In a transaction it counts with the
         commit. With persistent=False nothing is journaled: the message is lost
         when the process ends. expires_in, delay: seconds after which, and
@@ -91,12 +103,12 @@ class Sender:
         Closed; not persistent, SpillFailed (nothing stored) instead of
         StoreFailed.
         """
+        if type(body) is not bytes:
+            body = as_bytes(body)
         if delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True)):
             timed = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self._send_batch(self._batch(timed, transaction, self._deadline(timeout)))
         producers = self.producers
-        if type(body) is not bytes:
-            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         if headers is not None or message_id is not None or group is not None or producer is not None:
@@ -339,7 +351,7 @@ class Sender:
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
-            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+            body = as_bytes(body)
         if headers is not None or message_id is not None or message.group is not None:
             properties = self._properties(headers, message_id, message.group, message.producer)
         else:

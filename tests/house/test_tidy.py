@@ -28,6 +28,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "store/disk/os_file.py",
     "store/disk/layout.py",
     "store/disk/status_file.py",
+    "store/disk/ready_signal.py",
     "store/metadata/sqlite.py",
     "store/disk/write_window.py",
     "store/disk/user_file.py",

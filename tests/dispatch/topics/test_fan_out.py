@@ -12,7 +12,7 @@ from delivering import numbered_body, tmp_bytes
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, DestinationPolicy, Message, SettingsError, StoreFull, Topic
+from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES
 from forebay.dispatch.admission.limits import Reservation, WaitingSender
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
@@ -348,7 +348,7 @@ def test_what_a_closed_subscriber_still_holds_is_refused() -> None:
     send(topic, 20)
     taken = consumer.take(5)
     consumer.close()
-    with pytest.raises(SettingsError, match="closed"):
+    with pytest.raises(StateError, match="closed"):
         consumer.ack(taken)
     bay.check()
 
