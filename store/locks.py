@@ -67,12 +67,13 @@ class OwnedLock(_RLock):
             raise NestedCall
         try:
             self.acquire()
-            if self.failure is not None:
-                raise self.failure
         except BaseException:
-            if self._is_owned():  # it is broken, or a signal handler raised when it had just come
+            if self._is_owned():  # a signal handler raised when it had just come
                 self.release()
             raise
+        if self.failure is not None:
+            self.release()
+            raise self.failure
         return True
 
     def try_acquire(self) -> bool:

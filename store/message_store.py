@@ -155,7 +155,7 @@ class MessageStore:
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
-        self._is_closed = False
+        self._is_closed = self._is_ended = False
         self._is_serving = False
         self._is_wired = False
         """Whether there is a journal, which may have files open."""
@@ -304,12 +304,15 @@ class MessageStore:
         return int.from_bytes(self._clock.random_bytes(4), "little")
 
     def close(self) -> None:
-        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once."""
-        if self._is_closed:
+        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once.
+
+        Where an earlier one was interrupted the files are closed, and the next open does the rest.
+        """
+        if self._is_ended:
             return
-        self._is_closed = True
+        is_first, self._is_closed = not self._is_closed, True
         try:
-            if self.journal.failure is None:
+            if is_first and self.journal.failure is None:
                 with self._lock:
                     if not self.is_full:  # on a full disk the next open needs what is left of it
                         self.journal.reserve.close()
@@ -319,13 +322,14 @@ class MessageStore:
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
-            self._lock.acquire()  # not by a `with`: a broken lock refuses that
-            try:
-                self.journal.close()
-            finally:
-                self._lock.release()
+            if self._lock.failure is None:
+                with self._lock:
+                    self.journal.close()
+            else:
+                self.journal.close()  # nobody is let in any more
             if self._metadata is not None:
                 self._metadata.close()
+            self._is_ended = True
 
     # ------------------------------------------------------------------ destinations
 

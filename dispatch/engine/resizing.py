@@ -138,7 +138,7 @@ class Resizing:
         """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
         require_outside(self._monitor.lock, self._store.journal.sync_lock)
         with self._store.checkpoint_lock:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 if self._monitor.is_closed:
                     return
                 shares, budget = self._shares, self._budget
@@ -157,7 +157,7 @@ class Resizing:
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
             taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 
