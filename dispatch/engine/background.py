@@ -78,6 +78,11 @@ class Background:
             if thread is not threading.current_thread():
                 thread.join(timeout)
 
+    @property
+    def has_current_thread(self) -> bool:
+        """Whether the caller's thread is one of these, which whoever closes waits for."""
+        return threading.current_thread() in self._threads
+
     def failing(self) -> dict[str, FailingDuty]:
         """Return the loader, if it fails, by name."""
         return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
