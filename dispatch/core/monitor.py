@@ -56,7 +56,11 @@ class Monitor:
             self.deferred = []
         emit_late()
         if self.put_off and not holds_one():
-            due += [self.put_off.popleft() for _ in range(len(self.put_off))]
+            for _ in range(len(self.put_off)):
+                try:
+                    due.append(self.put_off.popleft())
+                except IndexError:
+                    break  # another thread makes the rest
         try:
             while due:
                 try:

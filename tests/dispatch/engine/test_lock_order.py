@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -80,3 +81,19 @@ def test_a_close_in_a_background_thread_does_not_wait_for_the_one_that_waits_for
     bay.bay.close()
     with pytest.raises(Closed):
         bay.bay.queue("orders")
+
+
+class Contended(deque[Callable[[], object]]):
+    """Another thread takes the last one between a look and the next step."""
+
+    def __len__(self) -> int:
+        return super().__len__() + 1
+
+
+def test_two_threads_that_make_calls_which_were_put_off_lose_none() -> None:
+    bay = SimulatedBay()
+    made: list[int] = []
+    monitor = bay.bay.queue("orders").monitor
+    monitor.put_off = Contended([lambda: made.append(1), lambda: made.append(2)])
+    monitor.run_deferred()
+    assert made == [1, 2]
