@@ -147,20 +147,31 @@ class Forebay:
 
         timeout: seconds to wait for each background thread; None: until it is done. Interrupted (Ctrl-C) it may be
         called again and does the rest; until then the directory is held. From a signal handler or finalizer inside a
-        call of the store it is done when that call has ended.
+        call of the store it is done when that call has ended. From a callback of the store it may return while another
+        thread is closing.
         """
         check_bounds(timeout, None)
         if holds_one():
             self._engine.monitor.call_later(partial(self.close, timeout))
             return
-        with self._closing:
+        if not self._engine.background.has_current_thread:
+            with self._closing:
+                self._close(timeout)
+        elif self._closing.try_acquire():
             try:
-                self._engine.close(timeout)
-            except Exception:
-                self._let_go()
-                raise
-            self._let_go()
+                self._close(timeout)
+            finally:
+                self._closing.release()
+        # else another thread closes, and waits for this one to end
         emit_late()
+
+    def _close(self, timeout: float | None) -> None:
+        try:
+            self._engine.close(timeout)
+        except Exception:
+            self._let_go()
+            raise
+        self._let_go()
 
     def _let_go(self) -> None:
         """Let the directory go, as the last thing of all: nothing of this store runs any more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from ...store.clock import Clock
 from ...store.errors import Closed, StoreFailed
@@ -60,7 +61,9 @@ class Monitor:
                 self.deferred.clear()
             emit_late()
             if self.put_off and not holds_one():
-                due += [self.put_off.popleft() for _ in range(len(self.put_off))]
+                with suppress(IndexError):  # another thread makes the rest
+                    for _ in range(len(self.put_off)):
+                        due.append(self.put_off.popleft())
             _call_all(due)
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call

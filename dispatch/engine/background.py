@@ -88,6 +88,11 @@ class Background:
         """Whether the threads that were started run."""
         return all(thread.is_alive() for thread in self._threads)
 
+    @property
+    def has_current_thread(self) -> bool:
+        """Whether the caller's thread is one of these, which whoever closes waits for."""
+        return threading.current_thread() in self._threads
+
     def failing(self) -> dict[str, FailingDuty]:
         """Return the loader, if it fails, by name."""
         return {} if self._load_duty.failing is None else {self._load_duty.name: self._load_duty.failing}
