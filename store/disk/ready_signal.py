@@ -7,7 +7,6 @@ Nothing of it outlives the process.
 
 from __future__ import annotations
 
-import socket
 from errno import EMFILE, ENFILE
 
 from ..errors import TooManyFiles
@@ -21,7 +20,9 @@ class ReadySignal:
     def __init__(self) -> None:
         """TooManyFiles where the process has no descriptor left."""
         try:
-            self._reader, self._writer = socket.socketpair()
+            from socket import socketpair  # with the first that is asked for, not with the package
+
+            self._reader, self._writer = socketpair()
         except OSError as error:
             if error.errno in (EMFILE, ENFILE):
                 raise TooManyFiles from error

@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 SEED = int(os.environ.get("FOREBAY_SEED", "1"))
-PLACES = int(os.environ.get("FOREBAY_PLACES", "45"))
+PLACES = int(os.environ.get("FOREBAY_PLACES", "30"))
 STORED = 40
 HELD = 8
 VOLATILE = 1000
@@ -49,7 +49,7 @@ class World:
     """A store with messages, and a consumer that holds some; what must be there afterwards, and what may be."""
 
     def __init__(self, queue: str = "orders", **fields: Any) -> None:
-        policies = {"limited": DestinationPolicy(max_messages=100), ">": DestinationPolicy(max_attempts=3)}
+        policies = {"limited": DestinationPolicy(max_messages=1000), ">": DestinationPolicy(max_attempts=3)}
         self.store = SimulatedBay(1, max_file_length="256KiB", policies=policies, **fields)
         self.queue, self.other = self.store.queue(queue), self.store.queue("other")
         self.queue.send_many([Message(body(n)) for n in range(STORED)])
