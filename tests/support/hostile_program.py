@@ -33,8 +33,8 @@ from forebay import (
     Forebay,
     Message,
     NestedCall,
-    SettingsError,
     SpillFailed,
+    StateError,
     StoreFull,
     TooManyFiles,
 )
@@ -207,7 +207,7 @@ class Host:
             with self._queues[random.choice(QUEUES)].subscribe(prefetch=50) as consumer:
                 while time.monotonic() < until or self.is_ending:
                     self._step(random, consumer)
-        except (Closed, SettingsError):
+        except (Closed, StateError):
             if not self.is_ending:
                 raise
 
