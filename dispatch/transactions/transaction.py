@@ -303,35 +303,30 @@ class Transaction:
         self._publisher.confirm(position)
 
     def _commit(self, *, is_large: bool) -> None:
+        """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
         branch = self._branch
         store = self._store
-        try:
-            if branch.is_prepared or len(branch) or branch.acks:
-                lengths = {written.position: written.lengths for written in self._written}
-                store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
-            else:
-                store.branches.forget(branch.number)
-            store.adds += branch.messages
-            for lane, holes in branch.holes.items():
-                self._lane(lane).first_sequence += holes  # nobody enqueued them
-            self._arrive()
-            for lane, first, messages in branch.runs():
-                area = self._lane(lane)
-                area.acknowledged += messages
-                area.parked.remove(first, first + messages - 1)
-                if area.queue.dealer is not None:
-                    area.queue.dealer.settled(area, first, messages)
-                if area.attempts is not None:
-                    area.settled(first, first + messages - 1)
-                if area.queue.admission is not None:
-                    area.queue.admission.room_came()
-            self._settle_held()
-            self._end(COMMITTED)
-        except ForebayError:
-            raise
-        except BaseException:
-            store.journal.fail("a commit was interrupted")
-            raise
+        if branch.is_prepared or len(branch) or branch.acks:
+            lengths = {written.position: written.lengths for written in self._written}
+            store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
+        else:
+            store.branches.forget(branch.number)
+        store.adds += branch.messages
+        for lane, holes in branch.holes.items():
+            self._lane(lane).first_sequence += holes  # nobody enqueued them
+        self._arrive()
+        for lane, first, messages in branch.runs():
+            area = self._lane(lane)
+            area.acknowledged += messages
+            area.parked.remove(first, first + messages - 1)
+            if area.queue.dealer is not None:
+                area.queue.dealer.settled(area, first, messages)
+            if area.attempts is not None:
+                area.settled(first, first + messages - 1)
+            if area.queue.admission is not None:
+                area.queue.admission.room_came()
+        self._settle_held()
+        self._end(COMMITTED)
 
     def _arrive(self) -> None:
         """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
