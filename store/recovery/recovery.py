@@ -46,7 +46,6 @@ from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
-from .verify import raise_first_damage
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -205,6 +204,8 @@ class Recovery:
         if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
+            from .verify import raise_first_damage  # for verify_on_open alone
+
             raise_first_damage(
                 self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
             )
@@ -278,7 +279,7 @@ class Recovery:
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
         return snapshot.position, state.next_log_sequence
@@ -295,7 +296,7 @@ class Recovery:
         self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if place not in self._result.damaged:
-            logger.error("%s", place)
+            logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
@@ -333,7 +334,7 @@ class Recovery:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         return None if self._needs_dropped() else end
 
@@ -496,7 +497,7 @@ class Recovery:
         is_named = any((place.data_log, place.offset) == (data_log, offset) for place in self._result.damaged)
         if cut_bytes and not is_named:
             place = f"data-{data_log}.log: {cut_bytes} torn bytes cut at offset {offset}"
-            logger.warning("%s (%s)", place, problem)
+            logger.warning("%s (%s)", place, problem, event="journal_tail_cut")
 
     def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
         del self._result.sizes[data_log]

@@ -121,7 +121,7 @@ class Repair:
                 is_next = behind == data_log + 1 or not stretch.is_whole
                 self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
         for place in self._places:
-            logger.error("%s", place)
+            logger.error("%s", place, event="journal_damaged")
         return self._places
 
     # ------------------------------------------------------------------ reading
