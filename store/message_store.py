@@ -100,6 +100,8 @@ class StoreStatistics(NamedTuple):
     data_logs: int
     index_bytes: int
     pending_messages: int
+    unmarked_syncs: int
+    """Syncs of the journal since it was opened that the sync mark does not tell of, because it could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,7 @@ class MessageStore:
         self.checkpoint_lock = OwnedLock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
+        self._mark: SyncMark | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = self._is_ended = False
@@ -204,6 +207,8 @@ class MessageStore:
         if self._is_wired:
             with self._lock:
                 self.journal.close()
+        if self._mark is not None:
+            self._mark.close()
         if self._metadata is not None:
             self._metadata.close()
 
@@ -213,8 +218,6 @@ class MessageStore:
         is_new = not self._disk.list(JOURNAL) and not self._disk.list(STATE_DIRECTORY)
         Reserve(self._disk, 0).clear()
         marker = read_marker(self._disk)
-        if marker is not None:
-            marker = marker._replace(position=max(marker.position, read_sync_mark(self._disk, marker)))
         found_id = marker.store_id if marker is not None else find_store_id(self._disk)
         self._store_id = found_id or self._clock.random_bytes(STORE_ID_BYTES)
         if self._archive is not None:
@@ -225,6 +228,7 @@ class MessageStore:
             marker,
             self._store_id,
             self._recovery_checkpoint,
+            synced=read_sync_mark(self._disk, marker),
             verifies_all=self._options.verifies_all,
             repair_salt=self._random_salt if self._options.accepts_loss else None,
         )
@@ -247,10 +251,10 @@ class MessageStore:
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
-        mark = SyncMark(self._disk, self._store_id, epoch)
+        self._mark = SyncMark(self._disk, self._store_id, epoch)
         write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_sequence, epoch, mark)
+            self.journal.start(found.next_data_log, found.next_sequence, epoch, self._mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -322,6 +326,8 @@ class MessageStore:
                         self.journal.reserve.close()
                 self.journal.sync_directory()
                 self.checkpoint(is_closing=True)
+                assert self._mark is not None
+                self._mark.sync()
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
@@ -331,6 +337,8 @@ class MessageStore:
                     self.journal.close()
             else:
                 self.journal.close()  # nobody is let in any more
+            if self._mark is not None:
+                self._mark.close()
             if self._metadata is not None:
                 self._metadata.close()
             self._is_ended = True
@@ -842,6 +850,7 @@ class MessageStore:
             data_logs=len(self.journal.sizes),
             index_bytes=self.index.held_bytes,
             pending_messages=sum(lane.pending_messages for lane in lanes),
+            unmarked_syncs=self._mark.failures if self._mark is not None else 0,
         )
 
     def raise_if_closed(self) -> None:

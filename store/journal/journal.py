@@ -50,7 +50,6 @@ from .data_log import (
     encode_header,
 )
 from .reserve import ADDING_KINDS, LAST_BYTES, Reserve, spare_acks
-from .sync_mark import SyncMark
 
 T = TypeVar("T")
 
@@ -62,6 +61,10 @@ _ACK_BYTES: Final = 48
 def location_text(position: int) -> str:
     """Return a position as the logs print it: data log id, colon, offset."""
     return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
+
+
+def _nobody(position: int) -> None:
+    """Hear of a sync, and do nothing."""
 
 
 class Journal:
@@ -116,7 +119,7 @@ class Journal:
         self._unsynced: list[File] = []
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
-        self._mark: SyncMark | None = None
+        self._on_synced: Callable[[int], object] = _nobody
         self._file: File | None = None
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
@@ -138,20 +141,23 @@ class Journal:
         """Position up to which everything is on the device."""
         self.attested = 0
         """The durable position that the newest record names."""
-        self._sealed_bytes = 0
+        self._sealed_bytes = self.syncs = 0
         self.sizes: dict[int, int] = {}
         """Bytes of each data log that exists."""
         self.failure: StoreFailed | None = None
-        self.syncs = 0
 
     # ------------------------------------------------------------------ opening
 
-    def start(self, data_log: int, next_sequence: int, epoch: int, mark: SyncMark | None = None) -> None:
-        """Go on in a new data log of that id, with that log sequence. mark: learns of every sync.
+    def start(
+        self, data_log: int, next_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
+    ) -> None:
+        """Go on in a new data log of that id, with that log sequence.
+
+        on_synced: is called with each position that is on the device, before anybody hears of it; under the sync lock.
 
         Every open begins one, so what an earlier process left is never written to again.
         """
-        self.epoch, self._mark = epoch, mark
+        self.epoch, self._on_synced = epoch, on_synced
         self._word = next_sequence << 16 | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
@@ -581,11 +587,10 @@ class Journal:
                 if names:
                     self.sync_directory()
                 newest.sync()
-                if self._mark is not None:
-                    self._mark.note(end)  # before anybody hears of it
             except OSError as error:
                 with self._state_lock:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
+            self._on_synced(end)
             self.syncs += 1
             with self._state_lock:
                 # Forgotten only now: a sync that is interrupted is done again, whole.
@@ -604,10 +609,9 @@ class Journal:
             if self._unsynced_names:
                 self.sync_directory()
             self._file.sync()
-            if self._mark is not None:
-                self._mark.note(self.end)
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        self._on_synced(self.end)
         self._unsynced.clear()
         self._unsynced_names = 0
         self.syncs += 1
@@ -686,8 +690,6 @@ class Journal:
     def close(self) -> None:
         """Close the files. What was not synced before is left to the operating system. REQUIRES: state lock."""
         self._limit = -1
-        if self._mark is not None:
-            self._mark.close()
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:
                 file.close()
