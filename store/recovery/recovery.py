@@ -37,6 +37,7 @@ from ..journal.data_log import (
     Walk,
     attested_behind,
     decode_data_log_header,
+    record_at,
     used_bytes,
 )
 from ..journal.journal import location_text
@@ -278,6 +279,10 @@ class Recovery:
                 self._give_up(data_log, end, f"the data log ends, and was durable up to offset {offset}", lanes)
                 self._known = state
                 return None
+            if self._accepts_loss and self._is_given_up(data_log, offset):
+                self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+                self._known = state
+                return None
             self.replay.register(state.destinations)
             self._index.restore(lanes, uses, snapshot.blocks, snapshot.earliest)
             self._index.latest_ms = max(self._index.latest_ms, state.latest_ms)
@@ -303,6 +308,14 @@ class Recovery:
         if place not in self._result.damaged:
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
+
+    def _is_given_up(self, data_log: int, offset: int) -> bool:
+        """Return whether a repair has given up what was there, so that no replay can begin there."""
+        header = self._headers[data_log]
+        if header is None:
+            return False
+        with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+            return record_at(file, header, offset) is None and used_bytes(file, offset) > 0
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
         """Return how many bytes of a data log, from that offset on, are known to have been durable, whatever is there
@@ -334,23 +347,12 @@ class Recovery:
         replay.forget_lost_slices()
 
     def _bring_up(self, ids: list[int], start: int, next_sequence: int) -> JournalEnd | None:
-        """Replay what follows a checkpoint. None: the index is damaged, from before a cleanup, or ends where a repair
-        has given up what was there.
-        """
-        accepts_loss = self._accepts_loss
-        lanes = {lane.number: lane.next_sequence for lane in self._index.lanes.values()}
+        """Replay what follows a checkpoint. None: the index is damaged, or from before a cleanup."""
         try:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
             logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
-            return None
-        except JournalCorrupt as corrupt:
-            if not accepts_loss:
-                raise
-            logger.warning("the index is rebuilt from the journal: %s", corrupt.problem, event="index_rebuilt")
-            self._accepts_loss = accepts_loss
-            self._least_sequences |= lanes
             return None
         return None if self._needs_dropped() else end
 

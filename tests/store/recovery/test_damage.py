@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 import pytest
-from crashing import without_logs
+from crashing import same, without_logs
 from journals import data_logs, walked
 from manual_clock import ManualClock
 from message_stores import OpenStore
@@ -254,3 +254,26 @@ def test_power_cut_is_never_taken_for_damage_by_the_mark(power_cut: PowerCut) ->
             assert len(again.bodies()) >= synced, f"seed {seed}"
             torn += again.report.truncated_bytes > 0
     assert torn or power_cut is PowerCut.SYNCED, "it was tried enough"
+
+
+def test_store_whose_checkpoint_lies_inside_the_damage_opens_with_report() -> None:
+    """The place where a replay would begin is none any more: the whole journal is replayed."""
+    disk, metadata = SimulatedDisk(), SimulatedMetadataStore()
+    opened = OpenStore(disk, metadata, max_file_bytes=FILE_BYTES)
+    opened.add(b"before")
+    begin = opened.store.journal.offset
+    opened.add(b"damaged 1")
+    opened.store.checkpoint()
+    opened.add(b"damaged 2")
+    end = opened.store.journal.offset
+    opened.add(b"behind")
+    opened.store.journal.sync()
+    image = disk.crash_process()
+    image.zero(data_log_name(1), begin, end - begin)
+    with without_logs():
+        with pytest.raises(JournalCorrupt):
+            OpenStore(image.crash_process(), same(metadata), max_file_bytes=FILE_BYTES)
+        again = OpenStore(image, same(metadata), max_file_bytes=FILE_BYTES, accepts_loss=True)
+    assert [(place.offset, place.lost_bytes) for place in again.report.damaged] == [(begin, end - begin)]
+    assert again.report.index_rebuilt and again.bodies() == [b"before", b"behind"]
+    assert again.add(b"new") == 4, "no sequence is given twice"
