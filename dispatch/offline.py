@@ -16,6 +16,7 @@ from ..store.disk.layout import JOURNAL, LOCK, data_log_id
 from ..store.errors import SettingsError
 from ..store.inspect.dump import dump
 from ..store.inspect.read_only import open_read_only
+from ..store.journal.sync_mark import told_durable
 from ..store.recovery.verify import DataLogFacts, Verdict, examine_all, judge
 from .config.sizes import MIB
 from .explain.cause import Explanation
@@ -63,11 +64,12 @@ def verify_command(arguments: Namespace, print_line: Print, show: Print) -> int:
     damaged = 0
     for disk in stores_in(arguments.directory):
         examined: list[DataLogFacts] = []
+        told = told_durable(disk)
         for facts in examine_all(disk):
             examined.append(facts)
             show(f"data-{facts.data_log}.log, {sum(one.end for one in examined) / MIB:,.0f} MiB so far")
         show("")
-        verdict = judge(examined)
+        verdict = judge(examined, told)
         damaged += len(verdict.findings)
         print_line(_summary(disk, examined))
         for line in _lines(verdict):

@@ -21,6 +21,7 @@ from ..store.format.state import TOPIC, Destination
 from ..store.index.pending_lane import JournaledLane
 from ..store.inspect.facts import Wanted
 from ..store.inspect.read_only import ReadOnlyStore, open_read_only
+from ..store.journal.sync_mark import told_durable
 from ..store.maintenance.leases import read_leases
 from ..store.recovery.verify import NOTHING_KNOWN, DataLogFacts, examine, examine_all, judge
 from .errors import StoreNotRead
@@ -131,8 +132,9 @@ def check_store(store: Store, disk: Disk, known: Mapping[int, DataLogFacts] = NO
         from .kernels.checking import examine_by_columns as examine_one
     except ImportError:
         examine_one = examine
+    told = told_durable(disk)
     examined = list(examine_all(disk, examine_one, known))
-    return [Problem(store.broker, *finding) for finding in judge(examined).findings]
+    return [Problem(store.broker, *finding) for finding in judge(examined, told).findings]
 
 
 def explain_pins(directories: Directories, *, on_damage: OnDamage = "refuse") -> list[PinRow]:

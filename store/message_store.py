@@ -63,6 +63,7 @@ from .journal.journal import Journal
 from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
+from .journal.sync_mark import SyncMark, read_sync_mark
 from .late_log import LateLogger, emit_late
 from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
@@ -99,6 +100,8 @@ class StoreStatistics(NamedTuple):
     data_logs: int
     index_bytes: int
     pending_messages: int
+    unmarked_syncs: int
+    """Syncs of the journal since it was opened that the sync mark does not tell of, because it could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ class MessageStore:
         self.checkpoint_lock = OwnedLock()
         """The first of the three locks. Its holder knows that no checkpoint, cleanup or relocation is under way."""
         self._metadata: MetadataStore | None = None
+        self._mark: SyncMark | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
         self._is_closed = self._is_ended = False
@@ -203,6 +207,8 @@ class MessageStore:
         if self._is_wired:
             with self._lock:
                 self.journal.close()
+        if self._mark is not None:
+            self._mark.close()
         if self._metadata is not None:
             self._metadata.close()
 
@@ -222,6 +228,7 @@ class MessageStore:
             marker,
             self._store_id,
             self._recovery_checkpoint,
+            synced=read_sync_mark(self._disk, marker),
             verifies_all=self._options.verifies_all,
             repair_salt=self._random_salt if self._options.accepts_loss else None,
         )
@@ -244,9 +251,10 @@ class MessageStore:
         self.journal.sizes.update(found.sizes)
         # Before the first record of this epoch: a crash from here on must not find an epoch that was used.
         epoch = found.epoch + 1
+        self._mark = SyncMark(self._disk, self._store_id, epoch)
         write_marker(self._disk, Marker(self._store_id, epoch, found.end, False))
         with self._lock:
-            self.journal.start(found.next_data_log, found.next_sequence, epoch)
+            self.journal.start(found.next_data_log, found.next_sequence, epoch, self._mark.note)
         for data_log in found.sizes:
             self.index.use(data_log)
         self.journal.sync()
@@ -318,6 +326,8 @@ class MessageStore:
                         self.journal.reserve.close()
                 self.journal.sync_directory()
                 self.checkpoint(is_closing=True)
+                assert self._mark is not None
+                self._mark.sync()
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
@@ -327,6 +337,8 @@ class MessageStore:
                     self.journal.close()
             else:
                 self.journal.close()  # nobody is let in any more
+            if self._mark is not None:
+                self._mark.close()
             if self._metadata is not None:
                 self._metadata.close()
             self._is_ended = True
@@ -838,6 +850,7 @@ class MessageStore:
             data_logs=len(self.journal.sizes),
             index_bytes=self.index.held_bytes,
             pending_messages=sum(lane.pending_messages for lane in lanes),
+            unmarked_syncs=self._mark.failures if self._mark is not None else 0,
         )
 
     def raise_if_closed(self) -> None:

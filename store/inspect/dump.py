@@ -43,8 +43,9 @@ from ..format.times import Times, times_of
 from ..journal.data_log import DATA_LOG_HEADER_BYTES, UnknownVersion, decode_data_log_header
 from ..journal.journal import location_text
 from ..journal.scan import Damage, Found, open_data_logs, scan
+from ..journal.sync_mark import told_durable
 from ..message import HeaderValue, id_prefix
-from ..numbering import LANE_MASK, LANE_SHIFT
+from ..numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
 from .facts import plain_value
 
 Row = dict[str, Any]
@@ -67,8 +68,14 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """
     names: Names = {}
     torn: list[Row] = []
+    told, end, is_seen = told_durable(disk), 0, True  # told first: the journal has all of that
     for data_log, file in open_data_logs(disk):
         for row in _rows(data_log, file, names, with_headers):
+            place = data_log << OFFSET_BITS | row["offset"]
+            end, is_seen = place + row["length"], row["kind"] != "unseen"
+            if row["kind"] == "torn" and place < told:
+                row |= {"kind": "damaged", "problem": f"{row['problem']}, and was durable"}
+                end = told
             if row["kind"] == "torn":
                 torn.append(row)
                 continue
@@ -77,6 +84,12 @@ def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
             torn.clear()
             yield row
     yield from torn
+    if is_seen and end < told:
+        data_log, offset = told >> OFFSET_BITS, told & OFFSET_MASK
+        is_there = end >> OFFSET_BITS == data_log
+        problem = f"the data log {'ends' if is_there else 'is missing'}, and was durable up to offset {offset}"
+        row = {"data_log": data_log, "offset": end & OFFSET_MASK if is_there else 0, "length": 0}
+        yield row | {"kind": "damaged", "problem": problem}
 
 
 def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool) -> Iterator[Row]:

@@ -63,6 +63,10 @@ def location_text(position: int) -> str:
     return f"{position >> OFFSET_BITS}:{position & OFFSET_MASK}"
 
 
+def _nobody(position: int) -> None:
+    """Hear of a sync, and do nothing."""
+
+
 class Journal:
     """The writer of the journal. Appends and rolls REQUIRE the state lock; `sync` takes its own lock first and is
     called without it.
@@ -115,6 +119,7 @@ class Journal:
         self._unsynced: list[File] = []
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
+        self._on_synced: Callable[[int], object] = _nobody
         self._file: File | None = None
         self._directory: Directory | None = None
         """Open from `start` on: a sync that found no descriptor would fail the store."""
@@ -136,20 +141,23 @@ class Journal:
         """Position up to which everything is on the device."""
         self.attested = 0
         """The durable position that the newest record names."""
-        self._sealed_bytes = 0
+        self._sealed_bytes = self.syncs = 0
         self.sizes: dict[int, int] = {}
         """Bytes of each data log that exists."""
         self.failure: StoreFailed | None = None
-        self.syncs = 0
 
     # ------------------------------------------------------------------ opening
 
-    def start(self, data_log: int, next_sequence: int, epoch: int) -> None:
+    def start(
+        self, data_log: int, next_sequence: int, epoch: int, on_synced: Callable[[int], object] = _nobody
+    ) -> None:
         """Go on in a new data log of that id, with that log sequence.
+
+        on_synced: is called with each position that is on the device, before anybody hears of it; under the sync lock.
 
         Every open begins one, so what an earlier process left is never written to again.
         """
-        self.epoch = epoch
+        self.epoch, self._on_synced = epoch, on_synced
         self._word = next_sequence << 16 | MAGIC
         self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
@@ -582,6 +590,7 @@ class Journal:
             except OSError as error:
                 with self._state_lock:
                     raise self.fail(f"a journal sync failed ({error.strerror})") from error
+            self._on_synced(end)
             self.syncs += 1
             with self._state_lock:
                 # Forgotten only now: a sync that is interrupted is done again, whole.
@@ -602,6 +611,7 @@ class Journal:
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
+        self._on_synced(self.end)
         self._unsynced.clear()
         self._unsynced_names = 0
         self.syncs += 1

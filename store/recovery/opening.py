@@ -37,15 +37,16 @@ def recover(
     store_id: bytes,
     write_checkpoint: Callable[[int, int, State], None],
     *,
+    synced: int,
     verifies_all: bool,
     repair_salt: Callable[[], int] | None,
 ) -> Recovered:
     """Recover, and where the journal is damaged repair it and recover once more. Raises JournalCorrupt.
 
-    marker, write_checkpoint, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands for a
-    missing one; None: damage is refused.
+    marker, write_checkpoint, synced, verifies_all: see Recovery. repair_salt: makes the salt of a data log that stands
+    for a missing one; None: damage is refused.
     """
-    recovery = Recovery(parts, marker, store_id, write_checkpoint, verifies_all=verifies_all)
+    recovery = Recovery(parts, marker, store_id, write_checkpoint, synced=synced, verifies_all=verifies_all)
     try:
         return recovery.run()
     except JournalCorrupt:
@@ -54,8 +55,15 @@ def recover(
     repair = Repair(parts.disk, store_id, recovery.durable, repair_salt)
     damaged = repair.run(recovery.replay.expected)
     parts.reset()
-    known_durable = repair.durable
-    again = Recovery(parts, marker, store_id, write_checkpoint, verifies_all=verifies_all, known_durable=known_durable)
+    again = Recovery(
+        parts,
+        marker,
+        store_id,
+        write_checkpoint,
+        synced=synced,
+        verifies_all=verifies_all,
+        known_durable=repair.durable,
+    )
     found = again.run()
     found.damaged = damaged + found.damaged
     return found

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, NamedTuple
 
 from ..disk.disk import File
-from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, data_log_id, data_log_name
+from ..disk.layout import JOURNAL, MAX_DATA_LOG_ID, QUARANTINE, STATE_DIRECTORY, data_log_id, data_log_name
 from ..errors import JournalCorrupt
 from ..format.imports import ImportReport, Imports
 from ..format.record import EPOCH_MAX, SEQUENCE_MAX, RecordDamaged
@@ -37,9 +37,12 @@ from ..journal.data_log import (
     Walk,
     attested_behind,
     decode_data_log_header,
+    record_at,
     used_bytes,
 )
+from ..journal.journal import location_text
 from ..journal.marker import Marker
+from ..journal.sync_mark import SYNC_MARK
 from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
 from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
@@ -147,16 +150,17 @@ class Recovery:
         store_id: bytes,
         write_checkpoint: Callable[[int, int, State], None],
         *,
+        synced: int = 0,
         verifies_all: bool = False,
         known_durable: int | None = None,
         tail: JournalTail | None = None,
     ) -> None:
         """parts: are brought up to the journal. marker: the clean-shutdown marker, if there is one.
 
-        write_checkpoint(position, epoch, state) stores the index as it is now. verifies_all: what the replay does not
-        read is verified too. known_durable: a repair has found that this position was durable, and has done what can
-        be done: what is missing still is given up and reported. tail: what is done at the end of the journal; None:
-        as the owner of the store does it.
+        write_checkpoint(position, epoch, state) stores the index as it is now. synced: the position that the sync mark
+        tells; 0: none. verifies_all: what the replay does not read is verified too. known_durable: a repair has found
+        that this position was durable, and has done what can be done: what is missing still is given up and reported.
+        tail: what is done at the end of the journal; None: as the owner of the store does it.
         """
         self._verifies_all = verifies_all
         self._disk = parts.disk
@@ -171,7 +175,8 @@ class Recovery:
         """Data log -> its header; None: it does not verify."""
         self._file_sizes: dict[int, int] = {}
         self._left_out: set[int] = set()
-        self.durable = max(known_durable or 0, marker.position if marker else 0)
+        self._synced = synced
+        self.durable = max(known_durable or 0, marker.position if marker else 0, synced)
         """The greatest position that is known to have been durable."""
         self._accepts_loss = known_durable is not None
         self._least_sequences: dict[int, int] = {}
@@ -270,7 +275,12 @@ class Recovery:
             if data_log not in self._headers:
                 return None  # a power cut brought back an index from before a cleanup
             if offset > self._result.sizes[data_log]:
-                self._give_up(data_log, offset, "the data log ends before a place that was durable", lanes)
+                end = self._result.sizes[data_log]
+                self._give_up(data_log, end, f"the data log ends, and was durable up to offset {offset}", lanes)
+                self._known = state
+                return None
+            if self._accepts_loss and self._is_given_up(data_log, offset):
+                self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
                 self._known = state
                 return None
             self.replay.register(state.destinations)
@@ -298,6 +308,14 @@ class Recovery:
         if place not in self._result.damaged:
             logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
+
+    def _is_given_up(self, data_log: int, offset: int) -> bool:
+        """Return whether a repair has given up what was there, so that no replay can begin there."""
+        header = self._headers[data_log]
+        if header is None:
+            return False
+        with closing(self._disk.open_for_reading(data_log_name(data_log))) as file:
+            return record_at(file, header, offset) is None and used_bytes(file, offset) > 0
 
     def _known_bytes(self, data_log: int, offset: int) -> int:
         """Return how many bytes of a data log, from that offset on, are known to have been durable, whatever is there
@@ -433,12 +451,20 @@ class Recovery:
         if not self._tail.is_being_written(end, self._headers) and self._is_beyond(end):
             durable_log, place = self.durable >> OFFSET_BITS, end.place
             if durable_log not in self._headers:
-                self._give_up(durable_log, 0, "the data log is missing")
+                self._give_up(durable_log, 0, f"the data log is missing{self._by_sync_mark()}")
             if any(self._headers[other] is not None for other in end.rest if other > end.position >> OFFSET_BITS):
                 self._accepts_loss = False  # nothing intact may be cut off
             if end.rest or not self._result.damaged:
-                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, f"{end.problem}, and was durable")
+                problem = f"{end.problem}, and was durable{self._by_sync_mark()}"
+                self._give_up(place >> OFFSET_BITS, place & OFFSET_MASK, problem)
         return end
+
+    def _by_sync_mark(self) -> str:
+        """Return what to add to a problem of which nothing but the sync mark knows, as far as can be told."""
+        if self.durable > self._synced:
+            return ""
+        told = f"{SYNC_MARK} tells so up to {location_text(self._synced)}"
+        return f" ({told}; if journal/ is a copy from before that, delete {STATE_DIRECTORY})"
 
     def _walk(self, file: File, header: DataLogHeader, offset: int, next_sequence: int) -> Walk:
         durable_log, durable_offset = self.durable >> OFFSET_BITS, self.durable & OFFSET_MASK

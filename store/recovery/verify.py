@@ -54,7 +54,7 @@ from ..journal.data_log import (
     used_bytes,
 )
 from ..journal.scan import Damage, Found, open_data_logs, scan
-from ..numbering import OFFSET_BITS
+from ..numbering import OFFSET_BITS, OFFSET_MASK
 from ..sequence_set import SequenceSet
 
 
@@ -263,9 +263,12 @@ def examine_all(
         yield unsealed[0]
 
 
-def judge(journal: Sequence[DataLogFacts]) -> Verdict:
-    """Put the data logs of one journal together, in order of their ids. Reads nothing."""
-    durable = max((facts.durable for facts in journal), default=0)
+def judge(journal: Sequence[DataLogFacts], told_durable: int = 0) -> Verdict:
+    """Put the data logs of one journal together, in order of their ids. Reads nothing.
+
+    told_durable: the position that is known to have been durable from elsewhere, before the data logs were read.
+    """
+    durable = max([told_durable, *(facts.durable for facts in journal)])
     findings = [finding for facts in journal for finding in facts.findings]
     tail: Finding | None = None
     for place in sorted(_places(journal)):
@@ -277,7 +280,21 @@ def judge(journal: Sequence[DataLogFacts]) -> Verdict:
     for facts in journal:
         if facts.header is not None and facts.header.store_id != store_id:
             findings.append(Finding(facts.data_log, 0, "the data log belongs to another store"))
+    if tail is None:
+        findings += _cut_short(journal, findings, told_durable)
     return Verdict(tuple(sorted(findings)), tail, _bytes_behind(journal, tail) if tail is not None else 0)
+
+
+def _cut_short(journal: Sequence[DataLogFacts], findings: Sequence[Finding], told_durable: int) -> Iterator[Finding]:
+    """Yield the end of a journal that was durable beyond it, unless there is a finding behind its last record."""
+    newest = journal[-1] if journal else DataLogFacts(0)
+    data_log, offset = told_durable >> OFFSET_BITS, told_durable & OFFSET_MASK
+    if newest.data_log << OFFSET_BITS | newest.end >= told_durable or newest.unseen_from is not None:
+        return
+    if data_log > newest.data_log:
+        yield Finding(data_log, 0, f"the data log is missing, and was durable up to offset {offset}")
+    elif not any((found.data_log, found.offset) >= (data_log, newest.end) for found in findings):
+        yield Finding(data_log, newest.end, f"the data log ends, and was durable up to offset {offset}")
 
 
 def _places(journal: Sequence[DataLogFacts]) -> Iterator[Finding]:

@@ -53,7 +53,7 @@ def test_name_of_a_queue_is_never_a_path(tmp_path: Path) -> None:
         assert bay.destinations() == sorted(NAMES)
         found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     journal = r"/journal(/(data-\d+\.log|reserve-[12]))?"
-    state = r"/kr-store(/data(/places\.db[-a-z]*)?|/state(/mark)?)?"
+    state = r"/kr-store(/data(/places\.db[-a-z]*)?|/state(/(mark|synced))?)?"
     files = f"data(/localhost(/lock|{journal}|{state})?)?"
     assert all(re.fullmatch(files, name) for name in found), found
 

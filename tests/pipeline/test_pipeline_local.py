@@ -85,7 +85,7 @@ def test_pins_are_those_of_each_data_log() -> None:
 
 def test_backlog_is_what_the_open_store_counts() -> None:
     seen: Counter[bool] = Counter()
-    for image in random_stores(range(90, 105)):
+    for image in random_stores(range(90, 115)):
         rows = local.backlog_of(HERE, image, 0)
         statistics = opened(without_index(image)).statistics()
         queues = {row.destination: (row.messages, row.bytes) for row in rows if row.subscription is None}

@@ -103,6 +103,7 @@ class Beside:
         self._disk = disk
         self._owner = owner
         self._phantom = phantom
+        self.exists = disk.exists
         self.listings = 0
 
     def list(self, directory: str) -> list[str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 SECTOR_BYTES: Final = 512
+WAITING_MAX: Final = 1024
+"""Changes that wait for a sync. Of more the older half has arrived, as a system writes back what has waited long."""
 
 Arrived = Callable[[], bool]
 
@@ -90,6 +92,8 @@ class Inode:
         content[offset:end] = data
         self.size = max(size, end)
         self._unsynced.append(_Write(offset, old, size, self.size))
+        if len(self._unsynced) > WAITING_MAX:
+            self._arrive(WAITING_MAX // 2)
 
     def resize(self, length: int) -> None:
         content, size = self._owned_content(), self.size
@@ -98,11 +102,15 @@ class Inode:
         self.size = length
 
     def sync(self) -> None:
+        self._arrive(len(self._unsynced))
+
+    def _arrive(self, changes: int) -> None:
+        """Let the oldest of them be durable."""
         if self._lost:
-            for write in self._unsynced:
+            for write in self._unsynced[:changes]:
                 for sector in _sectors(write.offset, write.end):
                     self._lost.pop(sector, None)
-        self._unsynced.clear()
+        del self._unsynced[:changes]
 
     def lose(self) -> None:
         """A sync failed: the pages count as clean, and what they held has not arrived. Sizes may still follow."""

@@ -105,6 +105,27 @@ STORE_BUGS = (
         "tests/store/journal/test_mark.py::test_a_written_mark_survives_every_power_cut",
     ),
     Bug(
+        "what was synced is written down before the sync",
+        "Journal.sync",
+        "newest.sync()",
+        "self._on_synced(end) or newest.sync()",
+        "tests/store/recovery/test_damage.py::test_power_cut_is_never_taken_for_damage_by_the_mark",
+    ),
+    Bug(
+        "recovery does not ask the sync mark",
+        "MessageStore._open",
+        "read_sync_mark(self._disk, marker)",
+        "0",
+        "tests/store/recovery/test_damage.py::test_no_damage_to_a_journal_that_was_known_durable_costs_a_message_in_silence",
+    ),
+    Bug(
+        "a sync mark of another life is believed",
+        "_seed",
+        "store_id + epoch.to_bytes(4, 'little')",
+        "store_id",
+        "tests/store/journal/test_sync_mark.py::test_mark_of_another_life_or_store_tells_nothing",
+    ),
+    Bug(
         "the checksum of a record's head is not verified",
         "verify_head",
         "crc32(head[4:header.head_bytes], salt) != header.crc",

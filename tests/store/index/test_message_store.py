@@ -207,7 +207,7 @@ def test_statistics_count_what_is_there(opened: OpenStore) -> None:
 def test_full_disk_refuses_a_message_whole_and_takes_the_next_when_there_is_space(
     disk: SimulatedDisk, metadata: Metadata
 ) -> None:
-    disk.capacity_bytes = 20_000
+    disk.capacity_bytes = 24_000
     opened = OpenStore(disk, metadata)
     sent: list[bytes] = []
     with pytest.raises(StoreFull):

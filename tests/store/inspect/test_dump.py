@@ -9,7 +9,7 @@ from closed_stores import place_of, records, small_bay, two_data_logs, verdict_o
 from journals import rows_of
 
 from forebay import Message
-from forebay.store.disk.layout import data_log_name
+from forebay.store.disk.layout import STATE_DIRECTORY, data_log_name
 from forebay.store.format.record import ACK, MESSAGE
 
 
@@ -139,6 +139,7 @@ def test_headers_of_megabytes_are_read_too() -> None:
 def test_what_is_torn_is_damage_only_where_a_data_log_behind_it_has_begun() -> None:
     """While it goes on in the next one, a process has made that, and written neither its header nor the last seal."""
     disk = two_data_logs()
+    disk.remove(f"{STATE_DIRECTORY}/mark")
     seal = records(disk, 1)[-1][0]
     disk.flip_bit(data_log_name(1), seal, 0)
     assert [row["offset"] for row in rows_of(disk, kind="damaged")] == [seal]

@@ -13,7 +13,7 @@ import pytest
 import forebay
 from forebay import Message
 from forebay.__main__ import main
-from forebay.store.disk.layout import data_log_name
+from forebay.store.disk.layout import STATE_DIRECTORY, data_log_name
 
 
 @pytest.fixture
@@ -128,8 +128,9 @@ def test_name_that_is_no_text_is_printed_nevertheless(kept: Path, capsys: pytest
 
 
 def test_store_without_a_data_log_is_whole(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in (kept / "localhost" / "journal").iterdir():
-        path.unlink()
+    for directory in ("journal", STATE_DIRECTORY):
+        for path in (kept / "localhost" / directory).iterdir():
+            path.unlink()
     assert main(["explain", str(kept)]) == 0
     assert capsys.readouterr().out.startswith("localhost: Disk: 0 data logs")
     assert main(["verify", str(kept)]) == 0

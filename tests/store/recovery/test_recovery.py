@@ -19,6 +19,7 @@ from simulated_metadata import SimulatedMetadataStore
 from forebay.store.account import Unlimited
 from forebay.store.disk.layout import JOURNAL, QUARANTINE, data_log_name
 from forebay.store.errors import JournalCorrupt
+from forebay.store.journal.sync_mark import SYNC_MARK
 from forebay.store.recovery.recovery import QUARANTINE_FILES_MAX
 
 BODY = bytes(1000)
@@ -198,6 +199,7 @@ def test_tail_that_a_later_record_knew_is_corruption(opened: OpenStore) -> None:
     end = opened.store.journal.offset
     disk.flip_bit(data_log_name(1), end - 1, 0)  # the last body: its head still knows of the one before
     disk.flip_bit(data_log_name(1), end - 66, 0)
+    disk.remove(SYNC_MARK)
     place = end - 2 * 65
     with pytest.raises(JournalCorrupt) as caught:
         reopen(disk)
@@ -418,6 +420,7 @@ def test_no_order_of_unlinks_brings_back_what_was_acknowledged(opened: OpenStore
     opened.add(b"stays")
     fill(opened, 1)
     opened.store.checkpoint()
+    disk_of(opened).open(SYNC_MARK).sync()  # or its versions are all tried, too
     live = exported(opened)
     states = 0
     for disk in names_left_at_each_unlink(opened):
@@ -576,7 +579,7 @@ def test_recovery_holds_few_files_open_however_many_data_logs_there_are(
     disk.__class__ = CountingDisk
     again = reopen(disk)
     assert again.report.index_rebuilt and again.store.statistics().data_logs == 42
-    assert held_max <= 2
+    assert held_max <= 3  # the sync mark is one of them
 
 
 def test_a_directory_made_just_now_is_clean_and_one_whose_first_process_was_killed_is_not() -> None:

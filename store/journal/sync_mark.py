@@ -1,0 +1,168 @@
+"""The sync mark in kr-store/state: how far the journal is known to be on the device, said outside of it.
+
+A record says how far syncs had come when it was written, so damage is told from a torn tail by what follows. Nothing
+follows the end. So after each sync its position is written here as well, and not synced: a kill leaves the newest
+position, a power cut perhaps an older one, and whichever is found is true, because the bytes that it speaks of were on
+the device before it was written.
+
+It belongs to one life of a store: its checksums begin with the id and the epoch that the marker has. With another
+marker, or none, it says nothing. Nobody depends on it: where it can't be written or read, recovery knows what the
+journal, the index and the marker tell.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+from ..disk.disk import Disk, File
+from ..disk.layout import MAX_DATA_LOG_ID, STATE_DIRECTORY
+from ..late_log import LateLogger
+from ..numbering import OFFSET_BITS
+from .marker import Marker, read_marker
+
+logger = LateLogger("forebay.store")
+
+SYNC_MARK: Final = f"{STATE_DIRECTORY}/synced"
+SLOT_BYTES: Final = 16
+SLOTS: Final = 256
+"""They are written in turn, so that a position is an append: to seek gives the interpreter's lock up, which costs 5 ms
+beside a thread that computes.
+"""
+_SLOT: Final = struct.Struct("<QI4x")
+
+
+class SyncMark:
+    """The sync mark of the life that begins. REQUIRES for all of it: one thread at a time."""
+
+    def __init__(self, disk: Disk, store_id: bytes, epoch: int) -> None:
+        """epoch: the one that the marker is about to get; the sync of the directory is left to that."""
+        self._disk = disk
+        self._seed = _seed(store_id, epoch)
+        self._slots_left = 0
+        self._file: File | None = None
+        self._is_closed = False
+        self._logged: set[int | None] = set()
+        self.failures = 0
+        """Syncs that could not be written down."""
+        self._begin_again()
+
+    def note(self, position: int) -> None:
+        """Write down that the journal is on the device up to there. REQUIRES: its syncs have returned.
+
+        Where that fails it is counted, and logged once for each cause: an older position is true as well.
+        """
+        if self._is_closed:
+            return
+        if not self._slots_left:
+            self._begin_again()
+        self._slots_left -= 1
+        if self._file is None:
+            self.failures += 1
+            return
+        try:
+            self._file.append(_SLOT.pack(position, _checksum(position, self._seed)))
+        except OSError as error:
+            self.failures += 1
+            self._log(error)
+
+    def sync(self) -> None:
+        """Make it durable, so that a clean shutdown is so as a whole. Where that fails it is logged."""
+        if self._file is not None:
+            try:
+                self._file.sync()
+            except OSError as error:
+                self._log(error)
+
+    def close(self) -> None:
+        """Close the file, which stays. Twice is once."""
+        self._is_closed = True
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _begin_again(self) -> None:
+        """Go back to the first slot, or make the file where an earlier try failed."""
+        self._slots_left = SLOTS
+        try:
+            if self._file is None:
+                self._file = self._created()
+            self._file.seek(0)
+        except OSError as error:
+            self._log(error)
+
+    def _created(self) -> File:
+        if self._disk.exists(SYNC_MARK):
+            self._disk.remove(SYNC_MARK)
+        file = self._disk.open(SYNC_MARK, create=True)
+        try:
+            # Written, not preallocated: such space is never mapped, so a file system that has stopped refuses a write.
+            file.append(bytes(SLOTS * SLOT_BYTES))
+        except OSError:
+            file.close()
+            raise
+        return file
+
+    def _log(self, error: OSError) -> None:
+        if error.errno not in self._logged:
+            self._logged.add(error.errno)
+            logger.warning(
+                "%s can't be written (%s): after a kill, damage to the newest records may be taken for a torn tail",
+                SYNC_MARK,
+                error.strerror or error,
+                event="sync_mark_not_written",
+            )
+
+
+def read_sync_mark(disk: Disk, marker: Marker | None) -> int:
+    """Return the greatest position that the life of that marker wrote down; 0: none that verifies.
+
+    Takes only what can be a position. Where it can't be read, that is logged.
+    """
+    if marker is None:
+        return 0
+    try:
+        data = _slots(disk)
+    except OSError as error:
+        logger.warning(
+            "%s can't be read (%s): damage to the newest records may be taken for a torn tail",
+            SYNC_MARK,
+            error.strerror or error,
+            event="sync_mark_not_read",
+        )
+        return 0
+    seed = _seed(marker.store_id, marker.epoch)
+    slots = _SLOT.iter_unpack(data[: len(data) // SLOT_BYTES * SLOT_BYTES])
+    known = [position for position, crc in slots if crc == _checksum(position, seed)]
+    return max((position for position in known if 0 < position >> OFFSET_BITS <= MAX_DATA_LOG_ID), default=0)
+
+
+def told_durable(disk: Disk) -> int:
+    """Return the position up to which the journal was on the device by what kr-store/state tells; 0: nothing.
+
+    Ask before reading the journal, where a process may be writing: then the journal has all of it.
+    """
+    try:
+        marker = read_marker(disk)
+    except OSError:
+        return 0
+    return max(marker.position, read_sync_mark(disk, marker)) if marker is not None else 0
+
+
+def _slots(disk: Disk) -> bytes:
+    if not disk.exists(SYNC_MARK):
+        return b""
+    file = disk.open_for_reading(SYNC_MARK)
+    try:
+        return file.read(0, SLOTS * SLOT_BYTES)
+    finally:
+        file.close()
+
+
+def _seed(store_id: bytes, epoch: int) -> int:
+    return zlib.crc32(store_id + epoch.to_bytes(4, "little"))
+
+
+def _checksum(position: int, seed: int) -> int:
+    return zlib.crc32(position.to_bytes(8, "little"), seed)
