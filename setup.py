@@ -69,9 +69,13 @@ DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe"),
-    "consumer.consumer.Consumer": ("prefetch", "take", "batches", "ack", "ack_up_to", "nack"),
+    "consumer.consumer.Consumer": ("prefetch", "take", "batches", "ack", "ack_up_to", "nack", "release", "close"),
     "core.model.Delivery": ("ack", "nack"),
-    "core.model.Taker": ("ack", "nack"),  # what overrides a door's method is one itself, and the other way round
+    "core.model.Taker": (
+        "ack",
+        "nack",
+        "release",
+    ),  # what overrides a door's method is one itself, and the other way round
     "transactions.transaction.Transaction": ("prepare",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),
 }

@@ -30,7 +30,7 @@ MESSAGES_A_PART: Final = 1024
 
 
 class AsyncDelivery:
-    """What `take` returns. Settle it once, with `ack` or `nack`.
+    """What `take` returns. Settle it once, with `ack`, `nack` or `release`.
 
     As Delivery; where that is lazy, `body`, `headers`, `id`, `group` and
     `timestamp` read the journal in the loop's thread. `read` does not.
@@ -113,6 +113,10 @@ class AsyncDelivery:
     async def nack(self, delay: float = 0.0) -> None:
         """Not done: it goes back to its place, to be delivered again after delay seconds."""
         await self._consumer.nack(self, delay=delay)
+
+    async def release(self) -> None:
+        """Not tried: it goes back to its place at once, and no attempt counts."""
+        await self._consumer.release(self)
 
     def __repr__(self) -> str:
         return repr(self._delivery)
@@ -361,17 +365,25 @@ class AsyncConsumer:
         """
         await self._settle_all(partial(self._consumer.nack, delay=delay), _inner(deliveries))
 
+    async def release(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery]) -> None:
+        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+
+        As Consumer.release. One that is cancelled may have happened, to some of them or to all.
+        """
+        await self._settle_all(self._consumer.release, _inner(deliveries))
+
     # ------------------------------------------------------------------ the rest
 
-    async def close(self) -> None:
+    async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
-        That is an attempt at what somebody has looked at: see `count_on_close` of the policy.
+        That is an attempt at what somebody has looked at, see `count_on_close` of the policy; or at those that
+        `processed` names, and at no others.
         """
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         self._caller.work += self._consumer.in_flight
-        self._consumer.close()
+        self._consumer.close(processed=_inner(processed))
         if self._caller.owed:
             await self._caller.confirmed()
 

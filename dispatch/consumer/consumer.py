@@ -516,6 +516,20 @@ class Consumer(Taker):
             self.credit_came()
         self.monitor.run_deferred()
 
+    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+
+        For what was taken ahead and is left to other consumers. Where a kill
+        may have left it in flight once, one attempt stays. SettingsError,
+        StateError, TransactionError: as ack. O(deliveries).
+        """
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        with self.monitor.lock, self.monitor.whole:
+            self._check_held(batch)
+            self._redelivery.return_untried(batch)
+            self.credit_came()
+        self.monitor.run_deferred()
+
     def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
         is_ascending = True
@@ -592,18 +606,32 @@ class Consumer(Taker):
 
     # ------------------------------------------------------------------ the rest
 
-    def close(self) -> None:
+    def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
-        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. From a signal handler or
+        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. processed: an attempt
+        at these and at no others, whatever the policy says; what of them is settled is passed over. ArgumentError,
+        and SettingsError for another consumer's delivery; then it is not closed. From a signal handler or
         finalizer inside a call of the store it is done when that call has ended.
         """
+        tried: frozenset[Delivery] | None = None
+        if processed is not None:
+            batch = (processed,) if type(processed) is Delivery else _batch(processed)
+            for delivery in batch:
+                if type(delivery) is not Delivery:
+                    raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
+                if delivery._consumer is not self:
+                    raise SettingsError("the delivery belongs to another consumer: name it there")
+            tried = frozenset(batch)
         if self.monitor.lock.is_owned():
-            self.monitor.call_later(self.close)
+            self.monitor.call_later(self.close if tried is None else partial(self._end, tried))
             return
+        self._end(tried)
+
+    def _end(self, processed: frozenset[Delivery] | None) -> None:
         with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
-                self._close(self._held())
+                self._close(self._held(), processed)
             if self._signal is not None:
                 self._signal.close()
         self.monitor.run_deferred()
@@ -616,7 +644,7 @@ class Consumer(Taker):
             self._is_armed = False
             self.monitor.deferred.append(self._on_ready)
 
-    def _close(self, held: Sequence[Delivery]) -> None:
+    def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = True
         consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
         targets.waits_for_memory.pop(self, None)
@@ -628,7 +656,7 @@ class Consumer(Taker):
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
         self._reminder.closes(self, held)
-        self._redelivery.return_held(held)
+        self._redelivery.return_held(held, processed)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
         if dealer is not None:

@@ -91,6 +91,10 @@ class Taker(ABC):
         """Settle deliveries that are not done."""
 
     @abstractmethod
+    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """Settle deliveries that nobody tried."""
+
+    @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
 
@@ -523,7 +527,7 @@ class Load:
 
 
 class Delivery:
-    """What `take` returns. Settle it once, with `ack` or `nack`.
+    """What `take` returns. Settle it once, with `ack`, `nack` or `release`.
 
     Its body is charged to the DispatchArea until then. When bodies handed out
     hold half the memory limit already, the delivery is lazy: `body` reads the
@@ -638,6 +642,10 @@ class Delivery:
     def nack(self, delay: float = 0.0) -> None:
         """Not done: it goes back to its place, to be delivered again after delay seconds."""
         self._consumer.nack(self, delay=delay)
+
+    def release(self) -> None:
+        """Not tried: it goes back to its place at once, and no attempt counts."""
+        self._consumer.release(self)
 
     def _load(self) -> tuple[int, bytes, bytes | None, int]:
         return self._area.read_one(self.sequence)

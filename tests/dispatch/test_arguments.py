@@ -90,6 +90,8 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "limited_subscriber.ack": ({"deliveries": []}, ACK),
     "consumer.ack_up_to": ({}, {"delivery": ()}),
     "consumer.nack": ({"deliveries": []}, NACK),
+    "consumer.release": ({"deliveries": []}, {"deliveries": (list, tuple)}),
+    "consumer.close": ({}, {"processed": (list, tuple, NONE)}),
     "consumer.prefetch": ({}, {"prefetch": (int,)}),
     "delivery.ack": ({}, {"transaction": (NONE,)}),
     "delivery.nack": ({}, {"delay": (int, float)}),

@@ -179,6 +179,8 @@ OPERATIONS: dict[str, Operation] = {
     "ack": ack,
     "nack": lambda world: lambda: world.consumer.nack(world.held),
     "nack with a delay": lambda world: lambda: world.consumer.nack(world.held, delay=1.0),
+    "release": lambda world: lambda: world.consumer.release(world.held),
+    "close that names what was processed": lambda world: lambda: world.consumer.close(processed=world.held[:3]),
     "subscribe": lambda world: lambda: world.queue.subscribe(selector="kind = 1"),
     "close of a consumer": lambda world: world.consumer.close,
     "commit": commit,
