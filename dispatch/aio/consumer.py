@@ -13,11 +13,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from ...store.errors import Closed, argument_error
+from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
-from ..core.model import ConsumerGroup, Delivery
+from ..core.model import ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -117,6 +117,20 @@ class AsyncDelivery:
     async def release(self) -> None:
         """Not tried: it goes back to its place at once, and no attempt counts."""
         await self._consumer.release(self)
+
+    async def __aenter__(self) -> AsyncDelivery:
+        """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
+        self._delivery._is_seen = True
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not is_in_flight(self._delivery):
+            return
+        if kind is None:
+            await self.ack()
+        else:
+            with suppress(ForebayError):
+                self._delivery.nack()  # without an await, which a second cancellation would end
 
     def __repr__(self) -> str:
         return repr(self._delivery)

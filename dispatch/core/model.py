@@ -20,6 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
@@ -31,7 +32,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import Closed, StateError, StoreFailed
+from ...store.errors import Closed, ForebayError, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
@@ -647,11 +648,34 @@ class Delivery:
         """Not tried: it goes back to its place at once, and no attempt counts."""
         self._consumer.release(self)
 
+    def __enter__(self) -> Delivery:
+        """Settle it at the end of the block: `ack`, or `nack` where the block raises.
+
+        What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
+        raised; where the block raises, that counts.
+        """
+        self._is_seen = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not is_in_flight(self):
+            return
+        if kind is None:
+            self.ack()
+        else:
+            with suppress(ForebayError):
+                self.nack()
+
     def _load(self) -> tuple[int, bytes, bytes | None, int]:
         return self._area.read_one(self.sequence)
 
     def __repr__(self) -> str:
         return f"<Delivery {self._area.id_prefix}{self.sequence} attempt {self.attempts}>"
+
+
+def is_in_flight(delivery: Delivery) -> bool:
+    """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
+    return delivery._area.in_flight.get(delivery.sequence) is delivery
 
 
 class ListKeeper(ABC):
