@@ -16,6 +16,7 @@ from typing import Any, Final
 from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
+from ..config.redelivery import REJECTED
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..core.model import ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
@@ -30,7 +31,7 @@ MESSAGES_A_PART: Final = 1024
 
 
 class AsyncDelivery:
-    """What `take` returns. Settle it once, with `ack`, `nack` or `release`.
+    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
     As Delivery; where that is lazy, `body`, `headers`, `id`, `group` and
     `timestamp` read the journal in the loop's thread. `read` does not.
@@ -117,6 +118,10 @@ class AsyncDelivery:
     async def release(self) -> None:
         """Not tried: it goes back to its place at once, and no attempt counts."""
         await self._consumer.release(self)
+
+    async def reject(self, reason: str = REJECTED, transaction: AsyncTransaction | None = None) -> None:
+        """Never to be processed: it is a dead letter now, or with the commit. See AsyncConsumer.reject."""
+        await self._consumer.reject(self, reason, transaction=transaction)
 
     async def __aenter__(self) -> AsyncDelivery:
         """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
@@ -385,6 +390,20 @@ class AsyncConsumer:
         As Consumer.release. One that is cancelled may have happened, to some of them or to all.
         """
         await self._settle_all(self._consumer.release, _inner(deliveries))
+
+    async def reject(
+        self,
+        deliveries: AsyncDelivery | Sequence[AsyncDelivery],
+        reason: str = REJECTED,
+        *,
+        transaction: AsyncTransaction | None = None,
+    ) -> None:
+        """Never to be processed: they are dead letters now, however many attempts they had. As Consumer.reject.
+
+        Done by a worker thread, because it writes them again. One that is cancelled may have happened.
+        """
+        inner = None if transaction is None else inner_transaction(transaction)
+        await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
 
     # ------------------------------------------------------------------ the rest
 

@@ -24,6 +24,7 @@ from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
+from ..config.redelivery import REJECTED
 from ..core.delays import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
@@ -38,6 +39,10 @@ from .stuck import AckReminder
 logger = LateLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
+
+Check = Callable[[Sequence[Delivery]], None]
+Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
+"""Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Consumer(Taker):
         self._loader = makers.loader
         self._due = makers.due
         self._redelivery = makers.redelivery
+        self._reject = makers.reject
         self._transactions = makers.transactions
         self.confirmer: Confirmer = makers.publisher
         self.queue = queue
@@ -456,16 +462,10 @@ class Consumer(Taker):
         self._is_settling_plain = not waits and self._limits is None
 
     def _ack_in(self, transaction: object, deliveries: object) -> None:
-        checked = self._transactions.checked(transaction)
-        if not self.queue.takes_transactions:
-            raise TransactionError(
-                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
-            )
+        checked = self._in_transaction(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
-            if not all(delivery.persistent for delivery in batch):
-                raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
+            self._check_held_in(batch)
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -529,6 +529,45 @@ class Consumer(Taker):
             self._redelivery.return_untried(batch)
             self.credit_came()
         self.monitor.run_deferred()
+
+    def reject(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        reason: str = REJECTED,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Never to be processed: they are dead letters now, however many attempts they had.
+
+        They go to the dead-letter queue of their policy, where the header
+        `dead_letter_reason` has the reason; where there is none, and from a
+        dead-letter queue itself, they are gone. A crash leaves each in exactly
+        one of the two. In a transaction that is so from the commit on.
+        SettingsError, StateError, TransactionError: as ack. StoreFull: what is
+        left is still held, and a transaction is to be rolled back.
+        """
+        if type(reason) is not str:
+            raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
+        checked = None if transaction is None else self._in_transaction(transaction)
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check: Check = self._check_held if checked is None else self._check_held_in
+        with self.monitor.lock:
+            check(batch)
+        self._reject(batch, reason, checked, check)
+
+    def _in_transaction(self, transaction: object) -> Transaction:
+        checked = self._transactions.checked(transaction)
+        if not self.queue.takes_transactions:
+            raise TransactionError(
+                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
+            )
+        return checked
+
+    def _check_held_in(self, batch: Sequence[object]) -> None:
+        """As _check_held, of what is to be settled in a transaction."""
+        self._check_held(batch)
+        if not all(type(delivery) is Delivery and delivery.persistent for delivery in batch):
+            raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
 
     def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
@@ -732,7 +771,9 @@ class Consumers:
         transactions: TransactionRegistry,
         publisher: Publisher,
         policies: Policies,
+        reject: Reject,
     ) -> None:
+        """reject: makes dead letters of deliveries. Requires: no lock."""
         self.monitor = monitor
         self.store = store
         self.targets = targets
@@ -742,6 +783,7 @@ class Consumers:
         self.transactions = transactions
         self.publisher = publisher
         self.policies = policies
+        self.reject = reject
         self.reminder = AckReminder()
 
     def attach(

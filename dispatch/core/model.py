@@ -47,6 +47,7 @@ from ...store.numbering import NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
+from ..config.redelivery import REJECTED
 from ..selectors.selector import Selector
 from .monitor import Monitor
 
@@ -94,6 +95,12 @@ class Taker(ABC):
     @abstractmethod
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
         """Settle deliveries that nobody tried."""
+
+    @abstractmethod
+    def reject(
+        self, deliveries: Delivery | Sequence[Delivery], reason: str = REJECTED, *, transaction: Any = None
+    ) -> None:
+        """Settle deliveries that are dead letters."""
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
@@ -528,7 +535,7 @@ class Load:
 
 
 class Delivery:
-    """What `take` returns. Settle it once, with `ack`, `nack` or `release`.
+    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
     Its body is charged to the DispatchArea until then. When bodies handed out
     hold half the memory limit already, the delivery is lazy: `body` reads the
@@ -647,6 +654,10 @@ class Delivery:
     def release(self) -> None:
         """Not tried: it goes back to its place at once, and no attempt counts."""
         self._consumer.release(self)
+
+    def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
+        """Never to be processed: it is a dead letter now, or with the commit. See Consumer.reject."""
+        self._consumer.reject(self, reason, transaction=transaction)
 
     def __enter__(self) -> Delivery:
         """Settle it at the end of the block: `ack`, or `nack` where the block raises.

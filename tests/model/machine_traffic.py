@@ -22,6 +22,7 @@ from machine_calls import (
     QUEUE_RULES,
     QUEUES,
     RANKED,
+    REJECTING,
     START_MS,
     SUBSCRIPTIONS,
     TOPIC_RULES,
@@ -343,6 +344,22 @@ class Traffic(RuleBasedStateMachine):
                 self.consumers[reader].release([self.deliveries[entry] for entry in entries])
             self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
             self.model.release(reader.place, entries)
+
+    @call(picks, st.sampled_from((1, 3, 100)))
+    def reject(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is not None:
+            reader, entries = found
+            if reader.place.name not in REJECTING:
+                return
+            if pick & 128 and len(entries) == 1:
+                self.deliveries[entries[0]].reject("no good")
+            else:
+                self.consumers[reader].reject([self.deliveries[entry] for entry in entries], reason="no good")
+            self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
+            self.model.reject(reader.place, entries, "no good")
+            for place in self.queue_places():
+                self.untie(place)
 
     @call(picks, st.sampled_from((0, 1, 5, 1000)))
     def set_prefetch(self, pick: int, prefetch: int) -> None:

@@ -294,6 +294,14 @@ class PlainModel:
             entry.back_ms = 0
             place.counts["redelivered"] += 1
 
+    def reject(self, place: Place, entries: Iterable[Entry], reason: str) -> None:
+        """Dead letters now; of what nobody keeps those for, and of dead letters themselves, nothing is left."""
+        self._ranks += 1
+        for entry in entries:
+            self._let_go(entry)
+            entry.attempts = entry.tried
+            self._bury(place, entry, reason)
+
     def _let_go(self, entry: Entry) -> None:
         if entry.reader is not None and entry in entry.reader.held:
             entry.reader.held.remove(entry)
