@@ -113,19 +113,27 @@ class Steps:
                 batch.ids.append(stored_id)
                 begin += 1
                 continue
-            reservation = Reservation()
-            try:
-                admitted = yield from self._room(limits, sizes[begin:end], reservation, batch)
-                if not admitted:
-                    batch.ids.append(self._give_up(limits, batch.part(begin, begin + 1)))
-                    begin += 1
-                    continue
-                end = begin + admitted
+            begin = yield from self._store_admitted(limits, batch, begin, sizes[begin:end])
+
+    def _store_admitted(
+        self, limits: DestinationLimits, batch: Batch, begin: int, sizes: Sequence[int]
+    ) -> Generator[Wait, None, int]:
+        """Store as many of the messages of these sizes as there is room for, or give up the first.
+
+        Returns: where the rest of the batch begins.
+        """
+        reservation = Reservation()
+        try:
+            admitted = yield from self._room(limits, sizes, reservation, batch)
+            end = begin + max(admitted, 1)
+            if admitted:
                 yield from self._store_reserved(limits, reservation, batch.part(begin, end))
-            finally:
-                with suppress(StoreFailed):  # what was raised counts, not what comes of it
-                    limits.give_back(reservation)
-            begin = end
+            else:
+                batch.ids.append(self._give_up(limits, batch.part(begin, end)))
+        finally:
+            with suppress(StoreFailed):  # what was raised counts, not what comes of it
+                limits.give_back(reservation)
+        return end
 
     def _fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""

@@ -135,6 +135,26 @@ def slices_by_values(source: Source) -> Offences:
                     yield found.lineno, f"calls {ast.unparse(found.func)} for a slice: name the value first"
 
 
+def leaves_no_try_by_a_jump(source: Source) -> Offences:
+    """Machine code can't be made of a `continue` or `break` that leaves a `try` with a `finally`."""
+    loops = (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef)
+
+    def jumps(node: ast.AST) -> Iterator[ast.stmt]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Break | ast.Continue):
+                yield child
+            elif not isinstance(child, loops):
+                yield from jumps(child)
+
+    found = {
+        jump.lineno
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Try) and node.finalbody
+        for jump in jumps(node)
+    }
+    yield from ((line, "leaves a try with a finally by a jump: name the steps by a function") for line in found)
+
+
 def prints_nothing(source: Source) -> Offences:
     for line, name in calls(source):
         if name == "print":
@@ -155,6 +175,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
     gets_the_system_from_above: FLOORS,
     executes_nothing_it_reads: PACKAGE,
     slices_by_values: FLOORS,
+    leaves_no_try_by_a_jump: FLOORS,
     prints_nothing: FLOORS,
     never_sleeps: TESTS,
 }
@@ -166,6 +187,7 @@ PLANTED: dict[Rule, str] = {
     gets_the_system_from_above: "from os import path",
     executes_nothing_it_reads: "eval('1')",
     slices_by_values: "rest = rest[write(rest) :]",
+    leaves_no_try_by_a_jump: "for i in x:\n    try:\n        continue\n    finally:\n        f()",
     prints_nothing: "def f():\n    print(1)",
     never_sleeps: "import time\ntime.sleep(1)",
 }
