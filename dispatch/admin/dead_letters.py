@@ -396,7 +396,7 @@ class DeadLetterMover:
 
 
 def _content(delivery: Delivery) -> StoredMessage:
-    """As it is to be stored again, without the times that it had. A lazy one is read. Requires: no lock."""
+    """Return what is to be stored again. A lazy one is read. Requires: no lock."""
     if delivery._body is not None:
         return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
     return delivery._load()
