@@ -69,9 +69,20 @@ DOORS = {
     "producer.sender.Sender": ("send", "send_many"),
     "queue.Queue": ("subscribe", "get", "join", "browse", "find", "move"),
     "topic.Topic": ("subscribe", "unsubscribe"),
-    "consumer.consumer.Consumer": ("prefetch", "take", "batches", "ack", "ack_up_to", "nack"),
-    "core.model.Delivery": ("ack", "nack"),
-    "core.model.Taker": ("ack", "nack"),  # what overrides a door's method is one itself, and the other way round
+    "consumer.consumer.Consumer": (
+        "prefetch",
+        "take",
+        "batches",
+        "ack",
+        "ack_up_to",
+        "nack",
+        "release",
+        "reject",
+        "close",
+    ),
+    "core.model.Delivery": ("ack", "nack", "reject"),
+    # What overrides a door's method is one itself, and the other way round.
+    "core.model.Taker": ("ack", "nack", "release", "reject"),
     "transactions.transaction.Transaction": ("prepare",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),
 }

@@ -9,12 +9,12 @@ handed it. Where the disk takes no more, it waits and is tried again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
-from ...store.format.properties import decode_properties, encode_properties, group_of
+from ...store.format.properties import decode_properties, encode_properties, group_of, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane
@@ -29,7 +29,7 @@ from ..config.policies import Policies
 from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
-from ..core.model import LaneState, QueueArea
+from ..core.model import Delivery, LaneState, QueueArea
 from ..core.monitor import Monitor
 from ..core.publisher import Publisher
 from ..core.redelivery import Redelivery
@@ -37,6 +37,7 @@ from ..core.removal import Removals
 from ..distribution.grouped import note_groups
 from ..topics.registry import Topics
 from ..topics.state import SubscriptionState
+from ..transactions.transaction import Transaction
 from .browse import Browsers
 from .move import BATCH_BLOCKS, Mover
 
@@ -45,6 +46,8 @@ logger = LateLogger("forebay.dispatch")
 BATCH_MESSAGES: Final = 256
 STEPS: Final = 16
 """At one go, so that what else the housekeeper does is not late."""
+Check = Callable[[Sequence[Delivery]], None]
+"""Raises where one of them may not be settled. Requires: the lock."""
 RETRY_SECONDS: Final = 1.0
 TIDY_RUNS: Final = 32
 """Each may read a block of the index, under the lock."""
@@ -234,7 +237,11 @@ class DeadLetterMover:
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
-                stamped = [self._stamped(area, message, reason) for message in batch if message[0] in free]
+                stamped = [
+                    self._stamped(area, message, reason, self._attempts(area, message[0]))
+                    for message in batch
+                    if message[0] in free
+                ]
                 if stamped:
                     self._move(area, to, stamped)
                     area.queue.dead_lettered += len(stamped)
@@ -242,6 +249,104 @@ class DeadLetterMover:
                 position = store.journal.end
             self._publisher.confirm(position)
         return moved
+
+    # ------------------------------------------------------------------ rejecting
+
+    def reject(
+        self,
+        deliveries: Sequence[Delivery],
+        reason: str,
+        transaction: Transaction | None,
+        check: Check,
+    ) -> None:
+        """Let what a consumer holds go to its dead-letter queue now, or be gone where there is none.
+
+        check: raises where one of them is settled, which is asked under the lock. StoreFull: those of the batches
+        before are dead letters, the rest is still held. Requires: no lock.
+        """
+        contents = {delivery: _content(delivery) for delivery in deliveries}
+        if transaction is not None:
+            for delivery, message in contents.items():
+                self._reject_in(transaction, delivery, message, reason, check)
+            return
+        remaining = list(deliveries)
+        while remaining:
+            first, batch = remaining[0], remaining[:BATCH_MESSAGES]
+            if any(held._area is not first._area for held in batch):
+                batch = [held for held in batch if held._area is first._area]
+            batch.sort(key=lambda held: held.sequence)
+            self._store.require_index_room(BATCH_BLOCKS)
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                check(remaining)
+                self._reject(first._area, [(held, contents[held]) for held in batch], reason)
+                for delivery in batch:
+                    delivery._consumer.credit_came()
+                position = self._store.journal.end
+            self._publisher.confirm(position)
+            self._monitor.run_deferred()
+            done = set(batch)
+            remaining = [held for held in remaining if held not in done]
+
+    def _reject(
+        self,
+        area: LaneState,
+        rejected: list[tuple[Delivery, StoredMessage]],
+        reason: str,
+    ) -> None:
+        """Requires: the lock; they are in flight, in order."""
+        to = self._rejected_to(area)
+        stamped = [self._stamped(area, message, reason, held.attempts) for held, message in rejected]
+        held = [delivery for delivery, _ in rejected]
+        for delivery in held:
+            del area.in_flight[delivery.sequence]  # what moves is in nobody's hands
+        try:
+            if to is not None:
+                self._move(area, to, stamped)
+            else:
+                gone = SequenceSet()
+                for delivery in held:
+                    area.store.remove_one(area.lane, delivery.sequence)
+                    gone.add(delivery.sequence, delivery.sequence)
+                self._removals.forget(area, gone)
+        finally:
+            for delivery in held:
+                area.in_flight[delivery.sequence] = delivery
+            gone_ones = [delivery for delivery in held if not area.lane.is_pending(delivery.sequence)]
+            for delivery in gone_ones:
+                self._targets.settle(delivery)
+            if area.queue.dealer is not None:
+                for delivery in gone_ones:
+                    area.queue.dealer.settled(area, delivery.sequence, 1)
+            area.queue.dead_lettered += len(gone_ones)
+
+    def _rejected_to(self, area: LaneState) -> str | None:
+        """Return where rejected messages of a lane go. None: nowhere, also from a dead-letter queue."""
+        name = area.queue.name
+        if self._policies.is_dead_letter_queue(name):
+            return None
+        return self._policies.redelivery(name).dead_letter_queue
+
+    def _reject_in(
+        self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: Check
+    ) -> None:
+        """It is a message that the transaction sends, and one that it acknowledges. Requires: no lock."""
+        area = delivery._area
+        to = self._rejected_to(area)
+        if to is not None:
+            with self._monitor.lock, self._monitor.whole:
+                self._monitor.raise_if_closed()
+                check((delivery,))
+                queue = self._destinations.queue_locked(to)
+                if area.queue.has_groups:
+                    note_groups(self._store, self._targets, queue)
+                target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
+                _, properties, body, timestamp = self._stamped(area, message, reason, delivery.attempts)
+            own_id = message_id_of(properties) if properties else None
+            transaction.add(target, timestamp, [(properties, body or b"")], [own_id], [])
+        with self._monitor.lock, self._monitor.whole:
+            check((delivery,))
+            transaction.hold((delivery,))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. REQUIRES: the lock."""
@@ -267,14 +372,17 @@ class DeadLetterMover:
         finally:
             self._removals.forget(area, gone)
 
-    def _stamped(self, area: LaneState, message: StoredMessage, reason: str) -> StoredMessage:
+    def _attempts(self, area: LaneState, sequence: int) -> int:
+        known = area.attempts
+        return known.get(sequence) if known is not None else 0
+
+    def _stamped(self, area: LaneState, message: StoredMessage, reason: str, attempts: int) -> StoredMessage:
         """With its id, and with headers that say why it is there."""
         sequence, properties, body, timestamp = message
-        known = area.attempts
         added: dict[str, HeaderValue] = {
             FROM: area.queue.name,
             REASON: reason,
-            ATTEMPTS: known.get(sequence) if known is not None else 0,
+            ATTEMPTS: attempts,
             TIME: self._monitor.clock_ms(),
         }
         if isinstance(area.queue, SubscriptionState) and area.queue.is_durable:
@@ -285,6 +393,13 @@ class DeadLetterMover:
             return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
+
+
+def _content(delivery: Delivery) -> StoredMessage:
+    """Return what is to be stored again. A lazy one is read. Requires: no lock."""
+    if delivery._body is not None:
+        return delivery.sequence, delivery._properties, delivery._body, delivery._timestamp
+    return delivery._load()
 
 
 def _first_block(lane: JournaledLane) -> int:

@@ -13,11 +13,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from ...store.errors import Closed, argument_error
+from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
+from ..config.redelivery import REJECTED
 from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
-from ..core.model import ConsumerGroup, Delivery
+from ..core.model import ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -30,7 +31,7 @@ MESSAGES_A_PART: Final = 1024
 
 
 class AsyncDelivery:
-    """What `take` returns. Settle it once, with `ack` or `nack`.
+    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
     As Delivery; where that is lazy, `body`, `headers`, `id`, `group` and
     `timestamp` read the journal in the loop's thread. `read` does not.
@@ -113,6 +114,28 @@ class AsyncDelivery:
     async def nack(self, delay: float = 0.0) -> None:
         """Not done: it goes back to its place, to be delivered again after delay seconds."""
         await self._consumer.nack(self, delay=delay)
+
+    async def release(self) -> None:
+        """Not tried: it goes back to its place at once, and no attempt counts."""
+        await self._consumer.release(self)
+
+    async def reject(self, reason: str = REJECTED, transaction: AsyncTransaction | None = None) -> None:
+        """Never to be processed: it is a dead letter now, or with the commit. See AsyncConsumer.reject."""
+        await self._consumer.reject(self, reason, transaction=transaction)
+
+    async def __aenter__(self) -> AsyncDelivery:
+        """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
+        self._delivery._is_seen = True
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not is_in_flight(self._delivery):
+            return
+        if kind is None:
+            await self.ack()
+        else:
+            with suppress(ForebayError):
+                self._delivery.nack()  # without an await, which a second cancellation would end
 
     def __repr__(self) -> str:
         return repr(self._delivery)
@@ -361,17 +384,39 @@ class AsyncConsumer:
         """
         await self._settle_all(partial(self._consumer.nack, delay=delay), _inner(deliveries))
 
+    async def release(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery]) -> None:
+        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+
+        As Consumer.release. One that is cancelled may have happened, to some of them or to all.
+        """
+        await self._settle_all(self._consumer.release, _inner(deliveries))
+
+    async def reject(
+        self,
+        deliveries: AsyncDelivery | Sequence[AsyncDelivery],
+        reason: str = REJECTED,
+        *,
+        transaction: AsyncTransaction | None = None,
+    ) -> None:
+        """Never to be processed: they are dead letters now, however many attempts they had. As Consumer.reject.
+
+        Done by a worker thread, because it writes them again. One that is cancelled may have happened.
+        """
+        inner = None if transaction is None else inner_transaction(transaction)
+        await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
+
     # ------------------------------------------------------------------ the rest
 
-    async def close(self) -> None:
+    async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
-        That is an attempt at what somebody has looked at: see `count_on_close` of the policy.
+        That is an attempt at what somebody has looked at, see `count_on_close` of the policy; or at those that
+        `processed` names, and at no others.
         """
         if self._caller.ends_turn():
             await asyncio.sleep(0)
         self._caller.work += self._consumer.in_flight
-        self._consumer.close()
+        self._consumer.close(processed=_inner(processed))
         if self._caller.owed:
             await self._caller.confirmed()
 

@@ -41,6 +41,8 @@ MAX_ATTEMPTS: Final = "max_attempts"
 """The reason: so often it was not acknowledged."""
 EXPIRED: Final = "expired"
 """The reason: its time was over before anybody acknowledged it."""
+REJECTED: Final = "rejected"
+"""The reason: a consumer said so, and nothing else."""
 FULL: Final = "full"
 """The reason: its destination had no room for it."""
 

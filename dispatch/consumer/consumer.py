@@ -24,6 +24,7 @@ from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
 from ..config.policy import check_prefetch
+from ..config.redelivery import REJECTED
 from ..core.delays import DueMessages
 from ..core.lists import TargetArea
 from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
@@ -38,6 +39,10 @@ from .stuck import AckReminder
 logger = LateLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
+
+Check = Callable[[Sequence[Delivery]], None]
+Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
+"""Deliveries, the reason, a transaction, and what is asked under the lock whether they may be settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Consumer(Taker):
         self._loader = makers.loader
         self._due = makers.due
         self._redelivery = makers.redelivery
+        self._reject = makers.reject
         self._transactions = makers.transactions
         self.confirmer: Confirmer = makers.publisher
         self.queue = queue
@@ -456,16 +462,10 @@ class Consumer(Taker):
         self._is_settling_plain = not waits and self._limits is None
 
     def _ack_in(self, transaction: object, deliveries: object) -> None:
-        checked = self._transactions.checked(transaction)
-        if not self.queue.takes_transactions:
-            raise TransactionError(
-                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
-            )
+        checked = self._in_transaction(transaction)
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         with self.monitor.lock, self.monitor.whole:
-            self._check_held(batch)
-            if not all(delivery.persistent for delivery in batch):
-                raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
+            self._check_held_in(batch)
             checked.hold(batch)
 
     def _make_disk_room(self, full: StoreFull) -> None:
@@ -515,6 +515,59 @@ class Consumer(Taker):
             self._redelivery.take_back(batch, delay)
             self.credit_came()
         self.monitor.run_deferred()
+
+    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """Not tried: they go back to their places at once and are offered again, and no attempt counts.
+
+        For what was taken ahead and is left to other consumers. Where a kill
+        may have left it in flight once, one attempt stays. SettingsError,
+        StateError, TransactionError: as ack. O(deliveries).
+        """
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        with self.monitor.lock, self.monitor.whole:
+            self._check_held(batch)
+            self._redelivery.return_untried(batch)
+            self.credit_came()
+        self.monitor.run_deferred()
+
+    def reject(
+        self,
+        deliveries: Delivery | Sequence[Delivery],
+        reason: str = REJECTED,
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
+        """Never to be processed: they are dead letters now, however many attempts they had.
+
+        They go to the dead-letter queue of their policy, where the header
+        `dead_letter_reason` has the reason; where there is none, and from a
+        dead-letter queue itself, they are gone. A crash leaves each in exactly
+        one of the two. In a transaction that is so from the commit on.
+        SettingsError, StateError, TransactionError: as ack. StoreFull: what is
+        left is still held, and a transaction is to be rolled back.
+        """
+        if type(reason) is not str:
+            raise ArgumentError(f"a reason must be a str, not {type(reason).__name__}")
+        checked = None if transaction is None else self._in_transaction(transaction)
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check: Check = self._check_held if checked is None else self._check_held_in
+        with self.monitor.lock:
+            check(batch)
+        self._reject(batch, reason, checked, check)
+
+    def _in_transaction(self, transaction: object) -> Transaction:
+        checked = self._transactions.checked(transaction)
+        if not self.queue.takes_transactions:
+            raise TransactionError(
+                f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
+            )
+        return checked
+
+    def _check_held_in(self, batch: Sequence[object]) -> None:
+        """As _check_held, of what is to be settled in a transaction."""
+        self._check_held(batch)
+        if not all(type(delivery) is Delivery and delivery.persistent for delivery in batch):
+            raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
 
     def _check_held(self, deliveries: Sequence[object]) -> None:
         last_number = -1
@@ -592,18 +645,32 @@ class Consumer(Taker):
 
     # ------------------------------------------------------------------ the rest
 
-    def close(self) -> None:
+    def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
-        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. From a signal handler or
+        That is an attempt at what somebody has looked at: see `count_on_close` of the policy. processed: an attempt
+        at these and at no others, whatever the policy says; what of them is settled is passed over. ArgumentError,
+        and SettingsError for another consumer's delivery; then it is not closed. From a signal handler or
         finalizer inside a call of the store it is done when that call has ended.
         """
+        tried: frozenset[Delivery] | None = None
+        if processed is not None:
+            batch = (processed,) if type(processed) is Delivery else _batch(processed)
+            for delivery in batch:
+                if type(delivery) is not Delivery:
+                    raise ArgumentError(f"a delivery is expected, not {type(delivery).__name__}")
+                if delivery._consumer is not self:
+                    raise SettingsError("the delivery belongs to another consumer: name it there")
+            tried = frozenset(batch)
         if self.monitor.lock.is_owned():
-            self.monitor.call_later(self.close)
+            self.monitor.call_later(self.close if tried is None else partial(self._end, tried))
             return
+        self._end(tried)
+
+    def _end(self, processed: frozenset[Delivery] | None) -> None:
         with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
-                self._close(self._held())
+                self._close(self._held(), processed)
             if self._signal is not None:
                 self._signal.close()
         self.monitor.run_deferred()
@@ -616,7 +683,7 @@ class Consumer(Taker):
             self._is_armed = False
             self.monitor.deferred.append(self._on_ready)
 
-    def _close(self, held: Sequence[Delivery]) -> None:
+    def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
         self._is_closed = True
         consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
         targets.waits_for_memory.pop(self, None)
@@ -628,7 +695,7 @@ class Consumer(Taker):
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
         self._reminder.closes(self, held)
-        self._redelivery.return_held(held)
+        self._redelivery.return_held(held, processed)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
         if dealer is not None:
@@ -704,7 +771,9 @@ class Consumers:
         transactions: TransactionRegistry,
         publisher: Publisher,
         policies: Policies,
+        reject: Reject,
     ) -> None:
+        """reject: makes dead letters of deliveries. Requires: no lock."""
         self.monitor = monitor
         self.store = store
         self.targets = targets
@@ -714,6 +783,7 @@ class Consumers:
         self.transactions = transactions
         self.publisher = publisher
         self.policies = policies
+        self.reject = reject
         self.reminder = AckReminder()
 
     def attach(

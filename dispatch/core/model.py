@@ -20,6 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
@@ -31,7 +32,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import Closed, StateError, StoreFailed
+from ...store.errors import Closed, ForebayError, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged
 from ...store.format.state import CountedRun
@@ -46,6 +47,7 @@ from ...store.numbering import NOWHERE, PRIORITIES
 from ...store.sequence_set import SequenceSet
 from ...store.tmp.non_persistent_lane import NonPersistentLane
 from ..admission.limits import DestinationLimits, LimitedDestination
+from ..config.redelivery import REJECTED
 from ..selectors.selector import Selector
 from .monitor import Monitor
 
@@ -89,6 +91,16 @@ class Taker(ABC):
     @abstractmethod
     def nack(self, deliveries: Delivery | Sequence[Delivery], delay: float = 0.0) -> None:
         """Settle deliveries that are not done."""
+
+    @abstractmethod
+    def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:
+        """Settle deliveries that nobody tried."""
+
+    @abstractmethod
+    def reject(
+        self, deliveries: Delivery | Sequence[Delivery], reason: str = REJECTED, *, transaction: Any = None
+    ) -> None:
+        """Settle deliveries that are dead letters."""
 
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
@@ -523,7 +535,7 @@ class Load:
 
 
 class Delivery:
-    """What `take` returns. Settle it once, with `ack` or `nack`.
+    """What `take` returns. Settle it once, with `ack`, `nack`, `release` or `reject`.
 
     Its body is charged to the DispatchArea until then. When bodies handed out
     hold half the memory limit already, the delivery is lazy: `body` reads the
@@ -639,11 +651,42 @@ class Delivery:
         """Not done: it goes back to its place, to be delivered again after delay seconds."""
         self._consumer.nack(self, delay=delay)
 
+    def release(self) -> None:
+        """Not tried: it goes back to its place at once, and no attempt counts."""
+        self._consumer.release(self)
+
+    def reject(self, reason: str = REJECTED, transaction: Any = None) -> None:
+        """Never to be processed: it is a dead letter now, or with the commit. See Consumer.reject."""
+        self._consumer.reject(self, reason, transaction=transaction)
+
+    def __enter__(self) -> Delivery:
+        """Settle it at the end of the block: `ack`, or `nack` where the block raises.
+
+        What the block settled itself, or what went back with its consumer, is left as it is. An error of the ack is
+        raised; where the block raises, that counts.
+        """
+        self._is_seen = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not is_in_flight(self):
+            return
+        if kind is None:
+            self.ack()
+        else:
+            with suppress(ForebayError):
+                self.nack()
+
     def _load(self) -> tuple[int, bytes, bytes | None, int]:
         return self._area.read_one(self.sequence)
 
     def __repr__(self) -> str:
         return f"<Delivery {self._area.id_prefix}{self.sequence} attempt {self.attempts}>"
+
+
+def is_in_flight(delivery: Delivery) -> bool:
+    """Return whether its consumer still has to settle it: no call and no transaction has. The lock may be free."""
+    return delivery._area.in_flight.get(delivery.sequence) is delivery
 
 
 class ListKeeper(ABC):

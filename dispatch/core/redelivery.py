@@ -8,7 +8,7 @@ which nothing ever came back has no counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from ...store.format.state import CountedRun
 from ..config.policies import Policies
@@ -54,24 +54,34 @@ class Redelivery:
             for delivery in held:
                 self._put_back(area, delivery, rule, max(delay, rule.wait_seconds(delivery.attempts)))
 
-    def return_held(self, deliveries: Sequence[Delivery]) -> None:
+    def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Their consumer has closed: each has its place again, at once.
 
         What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
-        does not say otherwise.
+        does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
         """
         for area, held in _by_area(deliveries).items():
             rule = self._policies.redelivery(area.queue.name)
             counted: list[Delivery] = []
             uncounted: list[Delivery] = []
             for delivery in held:
-                (counted if rule.counts_close(is_seen(delivery)) else uncounted).append(delivery)
+                counts = rule.counts_close(is_seen(delivery)) if processed is None else delivery in processed
+                (counted if counts else uncounted).append(delivery)
             self._count(area, counted)
-            self._uncount(area, uncounted)
             for delivery in counted:
                 self._put_back(area, delivery, rule, 0.0)
-            for delivery in uncounted:
-                self._put_back(area, delivery, rule._replace(max_attempts=None), 0.0)
+            self._return_untried(area, uncounted, rule)
+
+    def return_untried(self, deliveries: Sequence[Delivery]) -> None:
+        """Nobody tried them: each has its place again, at once, and no attempt counts."""
+        for area, held in _by_area(deliveries).items():
+            self._return_untried(area, held, self._policies.redelivery(area.queue.name))
+
+    def _return_untried(self, area: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule) -> None:
+        self._uncount(area, deliveries)
+        endless = rule._replace(max_attempts=None)
+        for delivery in deliveries:
+            self._put_back(area, delivery, endless, 0.0)
 
     def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, seconds: float) -> None:
         sequence = delivery.sequence

@@ -294,6 +294,7 @@ class Engine:
             self.transactions,
             publisher,
             self.policies,
+            lambda *rejected: self.dead_letters.reject(*rejected),
         )
         self.topics = Topics(
             monitor,

@@ -42,6 +42,8 @@ GROUPED = ("parcels",)
 """Where messages have groups, until they are moved."""
 EXPIRING = ("orders", "parcels", "news")
 """Where messages expire: not where they are soon dead, for what is both may leave as either."""
+REJECTING = (*QUEUE_RULES, *(rule.dead_letters for rule in QUEUE_RULES.values() if rule.dead_letters))
+"""Where the model knows what becomes of what a consumer rejects."""
 RANKED = ("parcels", "logs")
 """Where consumers have priorities."""
 EXCLUSIVE = ("logs",)

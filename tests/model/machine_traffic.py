@@ -22,6 +22,7 @@ from machine_calls import (
     QUEUE_RULES,
     QUEUES,
     RANKED,
+    REJECTING,
     START_MS,
     SUBSCRIPTIONS,
     TOPIC_RULES,
@@ -332,6 +333,34 @@ class Traffic(RuleBasedStateMachine):
             self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
             self.model.give_back(reader.place, entries, delay_ms)
 
+    @call(picks, st.sampled_from((1, 3, 100)), weight=2)
+    def release(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is not None:
+            reader, entries = found
+            if pick & 128 and len(entries) == 1:
+                self.deliveries[entries[0]].release()
+            else:
+                self.consumers[reader].release([self.deliveries[entry] for entry in entries])
+            self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
+            self.model.release(reader.place, entries)
+
+    @call(picks, st.sampled_from((1, 3, 100)))
+    def reject(self, pick: int, count: int) -> None:
+        found = self.some_held(pick, count)
+        if found is not None:
+            reader, entries = found
+            if reader.place.name not in REJECTING:
+                return
+            if pick & 128 and len(entries) == 1:
+                self.deliveries[entries[0]].reject("no good")
+            else:
+                self.consumers[reader].reject([self.deliveries[entry] for entry in entries], reason="no good")
+            self.settled = [(self.consumers[reader], self.deliveries[entries[0]])]
+            self.model.reject(reader.place, entries, "no good")
+            for place in self.queue_places():
+                self.untie(place)
+
     @call(picks, st.sampled_from((0, 1, 5, 1000)))
     def set_prefetch(self, pick: int, prefetch: int) -> None:
         if self.consumers:
@@ -341,14 +370,19 @@ class Traffic(RuleBasedStateMachine):
     @call(picks)
     def close_consumer(self, pick: int) -> None:
         if self.consumers and pick % 2 == 0:
-            self.leave(list(self.consumers)[pick % len(self.consumers)])
+            self.leave(list(self.consumers)[pick % len(self.consumers)], pick)
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: Reader, pick: int = 0) -> None:
+        """All that was handed out was looked at: one close in four names what was processed."""
         consumer = self.consumers.pop(reader)
-        consumer.close()
+        tried = Random(pick).sample(reader.held, len(reader.held) // 2) if pick & 6 == 6 else list(reader.held)
+        if len(tried) < len(reader.held):
+            consumer.close(processed=[self.deliveries[entry] for entry in tried])
+        else:
+            consumer.close()
         with pytest.raises(Closed):
             consumer.take()
-        self.model.close(reader)
+        self.model.close(reader, [entry for entry in reader.held if entry not in tried])
 
     @call(picks)
     def misuse(self, pick: int) -> None:

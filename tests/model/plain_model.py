@@ -286,14 +286,31 @@ class PlainModel:
                 wait_ms = 0 if delay_ms is None else max(delay_ms, place.rule.wait_ms(entry.attempts))
                 entry.back_ms = self.now_ms + wait_ms if wait_ms else 0
 
+    def release(self, place: Place, entries: Iterable[Entry]) -> None:
+        """Nobody tried them. What was written of it at the hand-out is taken back, though never below one."""
+        for entry in entries:
+            self._let_go(entry)
+            entry.attempts = max(entry.tried - 1, 1) if entry.is_counted else entry.attempts
+            entry.back_ms = 0
+            place.counts["redelivered"] += 1
+
+    def reject(self, place: Place, entries: Iterable[Entry], reason: str) -> None:
+        """Dead letters now; of what nobody keeps those for, and of dead letters themselves, nothing is left."""
+        self._ranks += 1
+        for entry in entries:
+            self._let_go(entry)
+            entry.attempts = entry.tried
+            self._bury(place, entry, reason)
+
     def _let_go(self, entry: Entry) -> None:
         if entry.reader is not None and entry in entry.reader.held:
             entry.reader.held.remove(entry)
         entry.reader = entry.branch = None
 
-    def close(self, reader: Reader) -> None:
+    def close(self, reader: Reader, untried: Iterable[Entry] = ()) -> None:
         place = reader.place
         place.readers.remove(reader)
+        self.release(place, list(untried))
         self.give_back(place, list(reader.held), None)
         for entry in place.entries:
             if entry.reader is reader:

@@ -98,6 +98,11 @@ def ack_one(world: World) -> Callable[[], object]:
     return lambda: world.consumer.ack(world.held[0])
 
 
+def reject(world: World) -> Callable[[], object]:
+    world.settled()
+    return lambda: world.consumer.reject(world.held)
+
+
 def commit(world: World) -> Callable[[], object]:
     world.sent(500, 501)
     world.settled()
@@ -179,6 +184,9 @@ OPERATIONS: dict[str, Operation] = {
     "ack": ack,
     "nack": lambda world: lambda: world.consumer.nack(world.held),
     "nack with a delay": lambda world: lambda: world.consumer.nack(world.held, delay=1.0),
+    "release": lambda world: lambda: world.consumer.release(world.held),
+    "close that names what was processed": lambda world: lambda: world.consumer.close(processed=world.held[:3]),
+    "reject": reject,
     "subscribe": lambda world: lambda: world.queue.subscribe(selector="kind = 1"),
     "close of a consumer": lambda world: world.consumer.close,
     "commit": commit,

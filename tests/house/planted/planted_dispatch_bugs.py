@@ -45,6 +45,20 @@ DISPATCH_BUGS = (
         "tests/dispatch/consumer/test_consumer.py::test_a_closed_consumers_messages_go_back_to_their_places",
     ),
     Bug(
+        "what was released keeps the attempt that its hand-out wrote",
+        "Redelivery._return_untried",
+        "self._uncount(area, deliveries)",
+        "pass",
+        "tests/dispatch/redelivery/test_release.py::test_what_came_back_before_keeps_its_count_when_it_is_released",
+    ),
+    Bug(
+        "a rejected message stays in its consumer's hands",
+        "DeadLetterMover._reject",
+        "self._targets.settle(delivery)",
+        "pass",
+        "tests/dispatch/redelivery/test_reject.py::test_a_rejected_message_frees_its_consumer_and_its_group",
+    ),
+    Bug(
         "lower priorities come first",
         "TargetArea.add_lane",
         "(-target.area.lane.priority, not target.area.is_persistent)",
