@@ -421,8 +421,10 @@ class Consumer(Taker):
         check_seconds("delay", delay)
         with self.monitor.lock:
             self._check_held(batch)
-            self._redelivery.take_back(batch, delay)
+            is_put_off = self._redelivery.take_back(batch, delay)
             self.credit_came()
+        if is_put_off:
+            self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self.monitor.run_deferred()
 
     def _check_held(self, deliveries: Sequence[object]) -> None:

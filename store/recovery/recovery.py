@@ -42,7 +42,7 @@ from ..journal.data_log import (
 from ..journal.marker import Marker
 from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
-from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
 from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
@@ -290,7 +290,7 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
             raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
-        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes if not counts.lane & PUT_OFF}
         place = DamagedPlace(data_log, offset, 0, None, problem)
         if place not in self._result.damaged:
             logger.error("%s", place)
