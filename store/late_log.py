@@ -20,7 +20,11 @@ WAITING_MAX: Final = 10_000
 
 
 class LateLogger:
-    """As much of a `logging.Logger` as the library uses."""
+    """As much of a `logging.Logger` as the library uses.
+
+    event: what the record tells, in snake case: docs/reference/log-events.md lists them. One event may have several
+    texts, and no event changes its name because its text does.
+    """
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
@@ -30,42 +34,44 @@ class LateLogger:
         """As Logger.name."""
         return self._logger.name
 
-    def debug(self, text: str, *values: object) -> None:
+    def debug(self, text: str, *values: object, event: str) -> None:
         """As Logger.debug."""
-        self.log(logging.DEBUG, text, *values)
+        self.log(logging.DEBUG, text, *values, event=event)
 
-    def info(self, text: str, *values: object) -> None:
+    def info(self, text: str, *values: object, event: str) -> None:
         """As Logger.info."""
-        self.log(logging.INFO, text, *values)
+        self.log(logging.INFO, text, *values, event=event)
 
-    def warning(self, text: str, *values: object) -> None:
+    def warning(self, text: str, *values: object, event: str) -> None:
         """As Logger.warning."""
-        self.log(logging.WARNING, text, *values)
+        self.log(logging.WARNING, text, *values, event=event)
 
-    def error(self, text: str, *values: object, exc_info: BaseException | None = None) -> None:
+    def error(self, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:
         """As Logger.error."""
-        self.log(logging.ERROR, text, *values, exc_info=exc_info)
+        self.log(logging.ERROR, text, *values, event=event, exc_info=exc_info)
 
-    def exception(self, text: str, *values: object) -> None:
+    def exception(self, text: str, *values: object, event: str) -> None:
         """As Logger.exception."""
-        self.log(logging.ERROR, text, *values, exc_info=sys.exc_info()[1])
+        self.log(logging.ERROR, text, *values, event=event, exc_info=sys.exc_info()[1])
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that it has there
         """As Logger.isEnabledFor."""
         return self._logger.isEnabledFor(level)
 
-    def log(self, level: int, text: str, *values: object, exc_info: BaseException | None = None) -> None:
-        """As Logger.log."""
+    def log(self, level: int, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:
+        """As Logger.log. The record has the event as an attribute, so that a host need not parse the text."""
         if not self._logger.isEnabledFor(level):
             return
         locks = owned_locks()
         if not locks:
             emit_late()
-            self._logger.log(level, text, *values, exc_info=exc_info, stacklevel=3)
+            self._logger.log(level, text, *values, exc_info=exc_info, stacklevel=3, extra={"event": event})
             return
         path, line, function, _ = self._logger.findCaller(stacklevel=3)
         error = (type(exc_info), exc_info, exc_info.__traceback__) if exc_info is not None else None
-        waiting = self._logger.makeRecord(self._logger.name, level, path, line, text, values, error, function)
+        waiting = self._logger.makeRecord(
+            self._logger.name, level, path, line, text, values, error, function, extra={"event": event}
+        )
         _waiting.append((self._logger, waiting))
         for lock in locks:
             if lock.on_late is not None:
@@ -80,7 +86,9 @@ def emit_late() -> None:
     if not _waiting or owned_locks():
         return
     if len(_waiting) == WAITING_MAX:
-        logging.getLogger("forebay").warning("more than %d log records waited: the oldest are lost", WAITING_MAX)
+        logging.getLogger("forebay").warning(
+            "more than %d log records waited: the oldest are lost", WAITING_MAX, extra={"event": "log_records_lost"}
+        )
     for _ in range(len(_waiting)):
         try:
             logger, record = _waiting.popleft()

@@ -5,17 +5,24 @@ and a finalizer wherever memory is allocated: perhaps inside a section of the
 store. A call of the store from there would wait for its own thread for ever.
 These locks know their owner, so such a call is refused with NestedCall.
 
+What such a handler raises comes out of whatever line it interrupted, as Ctrl-C
+does and the exception of a timeout library. Where that line was part of a
+change of what the lock guards, the lock breaks: it lets nobody in any more.
+
 Interpreted in both builds: a class of machine code can't inherit from one of C.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
 from weakref import ref
 
-from .errors import NestedCall
+from .errors import ForebayError, NestedCall, StoreFailed
 
 if TYPE_CHECKING:
 
@@ -26,9 +33,14 @@ if TYPE_CHECKING:
         def release(self) -> None: ...
         def __exit__(self, *_: object) -> None: ...
         def _is_owned(self) -> bool: ...
+        def _release_save(self) -> tuple[int, int]: ...
+        def _acquire_restore(self, state: tuple[int, int]) -> None: ...
 
 else:
     _RLock = type(threading.RLock())
+
+
+WAIT_SECONDS_MAX: Final = threading.TIMEOUT_MAX
 
 
 class OwnedLock(_RLock):
@@ -41,18 +53,28 @@ class OwnedLock(_RLock):
     def __init__(self) -> None:
         self.on_late: Callable[[], None] | None = None
         """Called where something is put off until the lock is free."""
+        self.on_broken: list[Callable[[StoreFailed], None]] = []
+        """Called under the lock when `break_by` has closed it for good."""
+        self.failure: StoreFailed | None = None
+        """Why nobody is let in any more."""
+        self._resting: dict[threading.Lock, None] = {}
+        """What the threads wait for that have let the lock go until something happens."""
         _all.append(ref(self, _all.remove))
 
     def __enter__(self) -> bool:
-        """Wait for the lock. NestedCall: this thread has it."""
+        """Wait for the lock. NestedCall: this thread has it. StoreFailed: it is broken."""
         if self._is_owned():
             raise NestedCall
         try:
-            return self.acquire()
+            self.acquire()
         except BaseException:
             if self._is_owned():  # a signal handler raised when it had just come
                 self.release()
             raise
+        if self.failure is not None:
+            self.release()
+            raise self.failure
+        return True
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it, this thread included; return whether it did."""
@@ -62,14 +84,173 @@ class OwnedLock(_RLock):
         """Return whether this thread has it."""
         return self._is_owned()
 
+    def break_by(self, error: BaseException) -> None:
+        """Let nobody in any more, because a change of what the lock guards was not done whole. Requires: the lock.
+
+        Every entry raises StoreFailed from now on, and whoever has let the lock go to wait for something is woken to
+        the same. An error of ours changes nothing: who raises one has left everything whole. A nested call is refused
+        in the middle of another, so its error is an interruption as any other.
+        """
+        if isinstance(error, ForebayError) and not isinstance(error, NestedCall):
+            return
+        if self.failure is None:
+            what = type(error).__name__
+            self.failure = StoreFailed(f"{what} broke into a change of the store's state", "close and open again")
+        for call in self.on_broken:
+            call(self.failure)
+        for waiter in tuple(self._resting):
+            _let_pass(waiter)
+
+    def break_between(self, error: BaseException) -> None:
+        """As break_by, where one section must not be without the next and the error came between. Requires: no lock."""
+        self.acquire()
+        try:
+            self.break_by(error)
+        finally:
+            self.release()
+
+    def rest(self, waiter: threading.Lock, seconds: float) -> bool:
+        """Let the lock go until somebody releases the waiter; return whether that came in time. -1: there is no limit.
+
+        Whatever breaks in, this thread has the lock behind it. StoreFailed: the lock broke meanwhile.
+        """
+        mine = (1, threading.get_ident())
+        is_in_time = False
+        try:
+            self._resting[waiter] = None
+            self._release_save()
+            is_in_time = waiter.acquire(True, seconds)
+        except BaseException:
+            if not self._is_owned():
+                self._acquire_restore(mine)
+            raise
+        else:
+            self._acquire_restore(mine)
+        finally:
+            self._resting.pop(waiter, None)
+        if self.failure is not None:
+            raise self.failure
+        return is_in_time
+
+
+class OwnedCondition:
+    """As threading.Condition, of an OwnedLock: an exception in a wait loses neither the lock nor a notification.
+
+    The one of the standard library may leave the lock free then, or its place in the line taken, so that a notification
+    goes to nobody.
+    """
+
+    def __init__(self, lock: OwnedLock) -> None:
+        self._lock = lock
+        self._waiting: deque[threading.Lock] = deque()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Let the lock go until somebody notifies; return whether that came in time. Requires: the lock."""
+        waiter = threading.Lock()
+        waiter.acquire()
+        is_in_time = False
+        try:
+            self._waiting.append(waiter)
+            is_in_time = self._lock.rest(waiter, -1.0 if seconds is None else min(max(seconds, 0.0), WAIT_SECONDS_MAX))
+        except BaseException:
+            if waiter not in self._waiting:
+                self.notify()  # it was meant for somebody who goes on
+            raise
+        finally:
+            if not is_in_time and waiter in self._waiting:
+                self._waiting.remove(waiter)
+        return is_in_time
+
+    def notify(self, count: int = 1) -> None:
+        """Wake so many, who came first. Requires: the lock."""
+        while count > 0 and self._waiting:
+            count -= _let_pass(self._waiting.popleft())
+
+    def notify_all(self) -> None:
+        """Wake all. Requires: the lock."""
+        self.notify(len(self._waiting))
+
+
+class Wakeup:
+    """As threading.Event, for one thread that waits: an exception in the middle of `set` leaves nothing locked.
+
+    The one of the standard library may keep its lock then, and hang whoever comes next. Callable from handlers and
+    finalizers: the queue of the standard library promises that of its `put`.
+    """
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """Return whether somebody has called since `clear`."""
+        return not self._calls.empty()
+
+    def set(self) -> None:
+        """Wake who waits, or have its next wait end at once."""
+        if self._calls.empty():
+            self._calls.put(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Return as soon as somebody has called; False: nobody did in time."""
+        try:
+            self._calls.get(timeout=seconds)
+        except Empty:
+            return False
+        self._calls.put(None)
+        return True
+
+    def clear(self) -> None:
+        """Forget the calls so far."""
+        with suppress(Empty):
+            while True:
+                self._calls.get_nowait()
+
+
+def _let_pass(waiter: threading.Lock) -> bool:
+    """Release what a thread waits for; return False where that was done already."""
+    try:
+        waiter.release()
+    except RuntimeError:
+        return False
+    return True
+
+
+class Whole:
+    """Says that what is done in a `with` of this is done whole, or nothing more is done: see OwnedLock.break_by.
+
+    It stands inside a `with` of the lock, whose exit is the interpreter's and can't be broken into. Hot paths have a
+    `try` instead, which costs nothing, and call break_by themselves.
+    """
+
+    def __init__(self, lock: OwnedLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._lock.break_by(error)
+
 
 _all: list[ref[OwnedLock]] = []
 """Those that somebody still has, of whatever store."""
 
 
-def condition_of(lock: OwnedLock) -> threading.Condition:
+def require_outside(*locks: OwnedLock) -> None:
+    """Raise NestedCall where this thread is inside one of these locks.
+
+    For whoever is about to take a lock that comes before them: a signal handler that waited for it there would wait for
+    a thread that waits for its own.
+    """
+    for lock in locks:
+        if lock.is_owned():
+            raise NestedCall
+
+
+def condition_of(lock: OwnedLock) -> OwnedCondition:
     """Return a condition whose waits let the lock go."""
-    return threading.Condition(cast("Any", lock))
+    return OwnedCondition(lock)
 
 
 def owned_locks() -> list[OwnedLock]:

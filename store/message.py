@@ -19,9 +19,19 @@ def id_prefix(store_id: bytes, destination: int, priority: int) -> str:
     return f"{store_id[:4].hex()}-{destination}-{priority}-"
 
 
+def body_bytes(body: object) -> int:
+    """Return the size of a body of bytes or of anything like them; 0 for what is no body, which its send refuses."""
+    try:
+        return memoryview(body).nbytes  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        return 0
+
+
 @dataclass(slots=True)
 class Message:
     """A message to send with `send_many`. Nothing is copied: do not change it before it is stored.
+
+    The body is bytes, or anything with their buffer protocol: bytearray, memoryview. It comes out as bytes.
 
     Not frozen, because that would double what making one costs.
     """
@@ -46,4 +56,4 @@ class Message:
 
     def __repr__(self) -> str:
         """Show sizes only: a payload never reaches a log."""
-        return f"Message({len(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"
+        return f"Message({body_bytes(self.body)} bytes, {len(self.headers or ())} headers, priority={self.priority})"

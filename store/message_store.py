@@ -7,16 +7,15 @@ crash leaves what recovery/recovery.py describes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .account import Account, Unlimited
 from .clock import Clock, SteadyClock
 from .disk.disk import Disk
 from .disk.layout import INDEX_DIRECTORY, JOURNAL, STATE_DIRECTORY
-from .errors import Closed, ForebayError, StoreFailed, StoreFull
+from .errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
 from .format.identity import Identity
 from .format.imports import Imports
 from .format.places import Extent, Singles
@@ -52,7 +51,7 @@ from .format.state import (
     encode_unsubscribe,
 )
 from .format.times import Times
-from .index.block import BlockDamaged
+from .index.block import Block, BlockDamaged
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
@@ -66,12 +65,11 @@ from .journal.marker import Marker, leave_marker, read_marker, write_marker
 from .journal.reading import Region, StoredMessage, plan_regions, read_regions
 from .journal.reserve import Reserve, limit_bytes
 from .late_log import LateLogger, emit_late
-from .locks import OwnedLock
+from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
 from .maintenance.leases import Lease, read_leases
 from .maintenance.relocation import Relocation
-from .maintenance.retention import RetentionReasons
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
 from .numbering import LANE_MASK, LANE_SHIFT, OFFSET_BITS
@@ -80,6 +78,9 @@ from .recovery.opening import find_store_id, recover
 from .recovery.quarantine import set_aside_message
 from .recovery.recovery import RecoveryReport
 from .transactions import Branches, Transactions
+
+if TYPE_CHECKING:
+    from .maintenance.retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 
@@ -155,8 +156,10 @@ class MessageStore:
         self._metadata: MetadataStore | None = None
         self._replay_position = 0
         self._checkpoint_end = 0
-        self._is_closed = False
+        self._is_closed = self._is_ended = False
         self._is_serving = False
+        self._is_wired = False
+        """Whether there is a journal, which may have files open."""
         self._is_postponed = False
         """Whether the last checkpoint found no room."""
         self._store_id = b""
@@ -184,13 +187,25 @@ class MessageStore:
     def open(self) -> RecoveryReport:
         """Recover the directory and begin a data log of its own. REQUIRES: the directory lock is held.
 
-        Raises JournalCorrupt (nothing was changed) or StoreFailed.
+        Raises JournalCorrupt (nothing was changed), TooManyFiles or StoreFailed.
         """
         began = self._clock.monotonic()
         try:
             return self._open(began)
         except OSError as error:
+            self._let_go()
             raise StoreFailed(f"the store could not be opened ({error.strerror or error})") from error
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _let_go(self) -> None:
+        """Close the files of a store that could not be opened: whoever tries again may need their descriptors."""
+        if self._is_wired:
+            with self._lock:
+                self.journal.close()
+        if self._metadata is not None:
+            self._metadata.close()
 
     def _open(self, began: float) -> RecoveryReport:
         for directory in (JOURNAL, INDEX_DIRECTORY, STATE_DIRECTORY):
@@ -248,11 +263,12 @@ class MessageStore:
             len(self.branches.prepared),
             self._clock.monotonic() - began,
         )
-        logger.info("opened: %s", report)
+        logger.info("opened: %s", report, event="opened")
         return report
 
     def _wire(self, now: float) -> None:
         """Make the parts that stand on journal and index."""
+        self._is_wired = True
         self.transactions = Transactions(
             self.branches,
             self.journal,
@@ -290,32 +306,39 @@ class MessageStore:
         return int.from_bytes(self._clock.random_bytes(4), "little")
 
     def close(self) -> None:
-        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once."""
-        if self._is_closed:
+        """Write a checkpoint, seal the newest data log, and leave the marker of a clean shutdown. Twice is once.
+
+        Where an earlier one was interrupted the files are closed, and the next open does the rest.
+        """
+        if self._is_ended:
             return
-        self._is_closed = True
+        is_first, self._is_closed = not self._is_closed, True
         try:
-            if self.journal.failure is None:
+            if is_first and self.journal.failure is None:
                 with self._lock:
                     if not self.is_full:  # on a full disk the next open needs what is left of it
                         self.journal.reserve.close()
-                self._disk.sync_directory(JOURNAL)
+                self.journal.sync_directory()
                 self.checkpoint(is_closing=True)
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
-            with self._lock:
-                self.journal.close()
+            if self._lock.failure is None:
+                with self._lock:
+                    self.journal.close()
+            else:
+                self.journal.close()  # nobody is let in any more
             if self._metadata is not None:
                 self._metadata.close()
+            self._is_ended = True
 
     # ------------------------------------------------------------------ destinations
 
     def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
         """Record a new queue or topic. REQUIRES: state lock."""
         destination = Destination(self.subscriptions.next_number, kind, name)
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
             self.destinations[destination.number] = destination
             self.subscriptions.register(destination)
@@ -333,7 +356,7 @@ class MessageStore:
 
         REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append(DELETE, 0, 1, encode_delete(number))
             del self.destinations[number]
             self.subscriptions.delete_topic(number)
@@ -378,10 +401,8 @@ class MessageStore:
             data_log = journal.data_log
             self.adds += 1
             return lane.add_one(data_log, offset, len(properties) + len(body), self._uses[data_log])
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
@@ -399,10 +420,8 @@ class MessageStore:
             lane.put_expiry(sequence, expires_at)
             self.index.latest_ms = max(self.index.latest_ms, timestamp)
             return sequence
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def append_slice(
@@ -438,10 +457,8 @@ class MessageStore:
             for identity in identities:
                 self.duplicates.note(identity)
             return first
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def _pass_over(self, lane: Lane, messages: int, identities: Sequence[Identity] = ()) -> int:
@@ -450,7 +467,7 @@ class MessageStore:
         One record of 48 bytes says so, so that no id is ever given twice.
         """
         first = lane.next_sequence
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             self.journal.append_ack(lane.priority, lane.destination, first, messages)
             lane.skip_to(first + messages)
         for identity in identities:
@@ -463,10 +480,8 @@ class MessageStore:
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
             return lane.remove(first, last, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
@@ -475,10 +490,8 @@ class MessageStore:
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
             return lane.remove_one(sequence, journal.data_log)
-        except ForebayError:
-            raise
-        except BaseException:
-            self.journal.interrupted()
+        except BaseException as error:
+            self.journal.break_by(error)
             raise
 
     def record_delivery_counts(self, lane: int, runs: Sequence[CountedRun]) -> None:
@@ -508,7 +521,7 @@ class MessageStore:
                 payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
                 self.journal.append(RETURN, flags, len(part), payload)
         except ForebayError as error:
-            logger.debug("attempts are counted in RAM alone: %s", error)
+            logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
 
     # ------------------------------------------------------------------ subscriptions
 
@@ -518,7 +531,7 @@ class MessageStore:
         name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
         """
         facts = Subscription(self.subscriptions.next_number, topic, name or "", selector)
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             if name is not None:
                 self.journal.append(SUBSCRIBE, 0, 1, encode_subscription(facts))
             return self.subscriptions.subscribe(facts, is_durable=name is not None)
@@ -529,7 +542,7 @@ class MessageStore:
         REQUIRES: state lock. Raises StoreFull or StoreFailed.
         """
         number = subscriber.facts.number
-        with self.journal.uninterrupted():
+        with self.journal.whole:
             if subscriber.is_durable:
                 self.journal.append(UNSUBSCRIBE, 0, 1, encode_unsubscribe(number))
             self.subscriptions.unsubscribe(number)
@@ -542,7 +555,7 @@ class MessageStore:
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
             part = runs[at : at + RANGES_MAX]
-            with self.journal.uninterrupted():
+            with self.journal.whole:
                 data_log = NO_RECORD
                 if is_durable:
                     ranges = [Range(first, last - first + 1) for first, last in part]
@@ -627,7 +640,7 @@ class MessageStore:
         it.
         """
         assert self._metadata is not None
-        logger.error("the index is damaged (%s); the next open rebuilds it", damage)
+        logger.error("the index is damaged (%s); the next open rebuilds it", damage, event="index_damaged")
         self._metadata.clear()
         return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
@@ -637,43 +650,51 @@ class MessageStore:
 
         The journal is synced first, so the index never runs ahead of it.
         """
+        require_outside(self._lock, self.journal.sync_lock)
         with self.checkpoint_lock:
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
-            with self._lock:
-                if self.journal.failure is not None:
-                    raise self.journal.failure
-                position = self.journal.end
-                has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
-                if position == self._checkpoint_end and not has_more:
-                    return True
-                with self.journal.uninterrupted():
-                    self.subscriptions.sweep(SWEEP_BLOCKS)
-                    if is_closing:
-                        self.journal.seal()
-                    adds = self.adds
-                    taken = self.index.take_dirty()
-                    deletes = self.index.take_dead()
-                    position = self.journal.end
-                    root = self._root(self._root_state(self.journal.next_sequence))
+            taken: list[tuple[Lane, Block, bytes]] | None = None
             is_stored = False
             metadata = self._metadata
             assert metadata is not None
             try:
+                with self._lock:
+                    if self.journal.failure is not None:
+                        raise self.journal.failure
+                    position = self.journal.end
+                    has_more = is_closing or self.subscriptions.touched_blocks or self.index.is_filling
+                    if position == self._checkpoint_end and not has_more:
+                        return True
+                    with self.journal.whole:
+                        self.subscriptions.sweep(SWEEP_BLOCKS)
+                        if is_closing:
+                            self.journal.seal()
+                        adds = self.adds
+                        taken = self.index.take_dirty()
+                        deletes = self.index.take_dead()
+                        position = self.journal.end
+                        root = self._root(self._root_state(self.journal.next_sequence))
                 self.journal.sync(position)
                 puts = [(lane.number, block.number, packed) for lane, block, packed in taken]
-                commit_lending(metadata, self.journal.lend, (position, self.journal.epoch, root, puts, deletes))
+                row = (position, self.journal.epoch, root, puts, deletes)
+                commit_lending(metadata, self.journal.lend, self.give_up_readers, row)
                 is_stored = True
             except MetadataFull as full:
-                logger.warning("checkpoint postponed: %s", full)
+                logger.warning("checkpoint postponed: %s", full, event="checkpoint_postponed")
             except MetadataDamaged as damage:
                 raise self._distrust_index(damage) from damage
             finally:
-                with self._lock, self.journal.uninterrupted():
-                    self.index.settle(taken, deletes, is_stored)
-                    has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
-                    self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
+                if taken is not None and self._lock.failure is None:
+                    try:
+                        with self._lock:
+                            self.index.settle(taken, deletes, is_stored)
+                            has_index_room = (is_stored or metadata.is_persistent) and not metadata.is_filling
+                            self.journal.set_write_stall(None if has_index_room else INDEX_LIMIT)
+                    except BaseException as error:
+                        self._lock.break_between(error)
+                        raise
             self.checkpoint_adds = adds + self._max_checkpoint_adds
             self._is_postponed = not is_stored
             if is_stored:
@@ -689,19 +710,13 @@ class MessageStore:
                 if not self.subscriptions.sweep(SWEEP_BLOCKS):
                     return
 
-    @contextmanager
-    def standstill(self) -> Iterator[None]:
-        """Hold all three locks: nobody else writes, syncs or checkpoints meanwhile. REQUIRES: no lock."""
-        with self.checkpoint_lock, self.journal.sync_lock, self._lock:
-            yield
-
     def require_index_room(self, blocks: int) -> None:
         """Make sure that the index can take so many more blocks. StoreFull: a checkpoint found no room. No lock."""
         if not self.index.has_room_for(blocks) and not self.checkpoint():
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. REQUIRES: standstill.
+        """Checkpoint in the middle of a record that begins at position. REQUIRES: all three locks.
 
         A replay begins with that record, and passes over what the index has of it already.
         """
@@ -730,6 +745,8 @@ class MessageStore:
         try:
             self._store_index(position, epoch, state)
         except MetadataFull as full:
+            if full.lacks_descriptors:
+                raise TooManyFiles from full
             raise StoreFailed(f"the index could not be rebuilt ({full})") from full
 
     def _store_index(self, position: int, epoch: int, state: State) -> None:
@@ -781,6 +798,8 @@ class MessageStore:
             transactions = self.branches.data_logs()
         what = self.index, self._lock, self.destinations, newest, self.journal.reader
         subscribers = self.subscriptions.by_number
+        from .maintenance.retention import RetentionReasons  # for whoever asks
+
         return RetentionReasons(
             *what, replayed=replayed, transactions=transactions, leases=self._leases(), subscribers=subscribers
         )

@@ -232,10 +232,8 @@ class Transactions:
             position = journal.data_log << OFFSET_BITS | offset
             length = journal.offset - offset
             self._branches.place(branch.number, lane.number, position, len(lengths), length, is_timed=is_timed)
-        except ForebayError:
-            raise
-        except BaseException:
-            journal.interrupted()
+        except BaseException as error:
+            journal.break_by(error)
             raise
         return lengths
 
@@ -255,7 +253,7 @@ class Transactions:
         """Let slices of a prepared branch lie where they were copied to. StoreFull: it is as it was."""
         # The room first: the state record of a data log that begins here must not tell of what is not said yet.
         self._journal.keep_together(HEADER_BYTES + len(encode_branch(branch)), 1)
-        with self._journal.uninterrupted():
+        with self._journal.whole:
             self._branches.uncount(branch)
             branch.move(places)
             self._branches.count(branch)
@@ -263,7 +261,7 @@ class Transactions:
 
     def rollback(self, branch: Branch) -> None:
         """End a branch as if its messages never were. StoreFull: it is as it was."""
-        with self._journal.uninterrupted():
+        with self._journal.whole:
             self._journal.append(ROLLBACK, 0, 0, encode_rollback(branch.number))
             self._branches.forget(branch.number)
 
@@ -285,7 +283,7 @@ class Transactions:
         """
         journal, index = self._journal, self._index
         branch.give_sequences(lambda number: index.lane_numbered(number).next_sequence)
-        with journal.uninterrupted():
+        with journal.whole:
             time_ms = self._now_ms()
             offset = journal.append(COMMIT, 0, 0, encode_commit(branch, time_ms))
             position, sequence = journal.data_log << OFFSET_BITS | offset, journal.next_sequence - 1

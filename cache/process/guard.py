@@ -78,6 +78,7 @@ class MemoryGuard:
                 excess_bytes >> 20,
                 held_bytes >> 20,
                 why,
+                event="memory_beyond_ledger",
             )
 
     def _find_out(self, process_bytes: int, expected_bytes: int) -> tuple[int, str]:

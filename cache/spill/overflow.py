@@ -184,7 +184,7 @@ class Overflow:
             while self._write(key):
                 pass
         except (StoreFull, SpillFailed) as error:
-            logger.debug("kept in RAM: %s", error)
+            logger.debug("kept in RAM: %s", error, event="not_spilled")
             return False
         return True
 

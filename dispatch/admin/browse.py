@@ -92,7 +92,7 @@ class Browsers:
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
         """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             ends = {area: area.published for area in queue.lane_areas()}
             pairs = list(zip(reversed(queue.areas), reversed(queue.non_persistent_lanes), strict=True))
@@ -110,7 +110,7 @@ class Browsers:
         """(area, begin, end) of sequences of one priority, in the order in which they arrived. ends: of the areas."""
         begins: dict[LaneState, int] = {area: 0 for area in (persistent, volatile) if area is not None}
         while True:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 for area in list(begins):
                     run = area.lane.pending_run(begins[area], 1)
                     if run is None or run[0] >= ends[area]:
@@ -134,7 +134,7 @@ class Browsers:
         Each list is emptied as soon as the next one is asked for.
         """
         while True:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 load = self._begin(area, begin, end)
             if load is None:
                 return
@@ -157,7 +157,7 @@ class Browsers:
         """
         if not isinstance(message_id, str):
             raise ArgumentError(f"a message id is a str, not {type(message_id).__name__}")
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             place = _place(queue, message_id)
         if place is None:
@@ -262,7 +262,7 @@ class Browsers:
         try:
             messages, unreadable = area.store.read(load.regions)
         finally:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._reading.release(load.buffer_bytes)
                 unreadable = [found for found in unreadable if area.lane.is_pending(found[0])]
         for sequence, problem in unreadable:
@@ -289,7 +289,12 @@ class Browsers:
 
 
 def _pass_over(area: LaneState, sequence: int, problem: str) -> None:
-    logger.error("message %s can't be read and is passed over: %s", f"{area.id_prefix}{sequence}", problem)
+    logger.error(
+        "message %s can't be read and is passed over: %s",
+        f"{area.id_prefix}{sequence}",
+        problem,
+        event="message_unreadable",
+    )
 
 
 def _is_wanted(judge: ConsumerGroup, area: LaneState, message: StoredMessage) -> bool:

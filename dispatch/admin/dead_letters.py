@@ -136,12 +136,12 @@ class DeadLetterMover:
     def step(self) -> bool:
         """Let up to 256 of one lane leave; False: there are none, or they must wait. REQUIRES: no lock."""
         if self._untidy:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._tidy()
             return True
         if not self._waiting or self._monitor.monotonic() < self._retry_at:
             return False
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             area = next(iter(self._waiting), None)
             if area is None:
                 return False
@@ -165,10 +165,10 @@ class DeadLetterMover:
             if self._batch_messages > 1:
                 self._batch_messages = max(self._batch_messages // 4, 1)
                 return True
-            logger.warning("dead letters of %r wait: %s", area.queue.name, error)
+            logger.warning("dead letters of %r wait: %s", area.queue.name, error, event="dead_letters_wait")
             self._retry_at = self._monitor.monotonic() + RETRY_SECONDS
             return False
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._leave(area, first, last)
         self._batch_messages = min(2 * self._batch_messages, BATCH_MESSAGES)
         return True
@@ -204,7 +204,7 @@ class DeadLetterMover:
     def _discard(self, area: LaneState, first: int, last: int) -> None:
         """Remove dead letters for which there is no dead-letter queue. Requires: no lock."""
         gone = SequenceSet()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             free = SequenceSet()
             for sequence in self._removals.free_sequences(area, first, last):
@@ -231,7 +231,7 @@ class DeadLetterMover:
         for begin in range(0, len(messages), self._batch_messages):
             batch = messages[begin : begin + self._batch_messages]
             store.require_index_room(BATCH_BLOCKS)
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
                 stamped = [self._stamped(area, message, reason) for message in batch if message[0] in free]

@@ -60,7 +60,7 @@ class ExpirySweeper:
 
     def _sweep(self, area: LaneState) -> int:
         timetable, now_ms = area.store.timetable, self._now_ms()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             if area.queue.is_deleted or self._monitor.is_closed or area.lane.earliest[EXPIRY] > now_ms:
                 return 0
             numbers = timetable.expired_blocks(area.lane, now_ms)
@@ -68,7 +68,7 @@ class ExpirySweeper:
         for at in range(0, len(numbers), SWEEP_BLOCKS):
             if self._store.index.is_crowded and not self._store.checkpoint():
                 break
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 if area.queue.is_deleted or self._monitor.is_closed:
                     return removed
                 part = numbers[at : at + SWEEP_BLOCKS]
@@ -77,7 +77,7 @@ class ExpirySweeper:
                     removed += self._remove(area, found)
             if to is not None:
                 removed += self._bury(area, to, found)
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             if not (area.queue.is_deleted or self._monitor.is_closed):
                 timetable.refresh_expiry(area.lane)
         return removed
@@ -98,8 +98,8 @@ class ExpirySweeper:
         except (Closed, StoreFailed):
             raise
         except ForebayError as error:
-            logger.warning("what has expired in %r waits: %s", area.queue.name, error)
-        with self._monitor.lock:
+            logger.warning("what has expired in %r waits: %s", area.queue.name, error, event="expired_wait")
+        with self._monitor.lock, self._monitor.whole:
             area.expired += buried
         return buried
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from ...store.errors import ForebayError
+from ...store.errors import ForebayError, StoreFailed
 from ...store.format.branch import Branch
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, with_times
@@ -20,6 +20,7 @@ from ...store.journal.reading import StoredMessage
 from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
+from ..admission.limits import Reservation
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -85,14 +86,16 @@ class Mover:
         if to.admission is None:
             return len(batch), self._move_batch(area, to, batch)
         sizes = [_content_bytes(message) for message in batch]
-        admitted = to.admission.admit_now(sizes)
-        if not admitted:
-            self._publisher.confirm(self._publisher.position())
-            admitted = self._publisher.run(to.admission.room(sizes, self._publisher.wakeable()))
+        reservation = Reservation()
         try:
+            admitted = to.admission.admit_now(sizes, reservation)
+            if not admitted:
+                self._publisher.confirm(self._publisher.position())
+                admitted = self._publisher.run(to.admission.room(sizes, reservation, self._publisher.wakeable()))
             return admitted, self._move_batch(area, to, batch[:admitted])
         finally:
-            to.admission.stored(sizes[:admitted])
+            with suppress(StoreFailed):
+                to.admission.give_back(reservation)
 
     def _move_batch(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
         """Move what of a batch is still free; returns how many."""
@@ -101,7 +104,7 @@ class Mover:
         store = self._store
         target = to.areas[area.lane.priority] or self._destinations.create_lane(to, area.lane.priority)
         store.require_index_room(BATCH_BLOCKS)
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             are_free = set(self._removals.free_sequences(area, batch[0][0], batch[-1][0]))
             free = [message for message in batch if message[0] in are_free]
@@ -110,7 +113,7 @@ class Mover:
             if free:
                 if area.queue.has_groups:
                     note_groups(self._store, self._targets, to)
-                with store.journal.uninterrupted():
+                with store.journal.whole:
                     self.commit(area, target, free)
             position = store.journal.end
         self._publisher.confirm(position)
@@ -121,7 +124,7 @@ class Mover:
         priority = area.lane.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
         gone = SequenceSet()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if area.queue.has_groups:
                 note_groups(self._store, self._targets, to)

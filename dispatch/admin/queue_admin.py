@@ -46,14 +46,14 @@ class QueueAdmin:
         RAM: nothing that grows with their number. The state lock is held for one lane after the other, about 80 ms
         for a million messages. Requires: no lock.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             lanes = [(area, area.published) for area in queue.lane_areas()]
         removed = 0
         for area, end in lanes:
             at = 0
             while at < end:
-                with self._monitor.lock:
+                with self._monitor.lock, self._monitor.whole:
                     self._monitor.raise_if_closed()
                     at, part = self._purge_part(area, at, end)
                     removed += part
@@ -85,7 +85,7 @@ class QueueAdmin:
 
         The state lock is held for about 80 ms for each million messages.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if not queue.is_deleted:
                 if self._transactions.concern(queue.number):
@@ -115,7 +115,7 @@ class QueueAdmin:
         Its consumers have no credit meanwhile, as if they held what their prefetch admits; so a queue that is not
         paused pays nothing for the question.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             queue.is_paused = True
             for consumer in queue.consumers():
@@ -123,7 +123,7 @@ class QueueAdmin:
 
     def resume(self, queue: QueueArea) -> None:
         """Let takes that wait go on, and call the callbacks that are due. Requires: no lock."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if queue.is_paused:
                 queue.is_paused = False

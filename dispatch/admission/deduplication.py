@@ -85,6 +85,7 @@ class DuplicateWindows:
             "%d message ids were forgotten before their duplicate_window was full, the oldest first: "
             "what is sent again with one of them is stored again. Raise memory_limit or lower duplicate_window",
             forgotten,
+            event="duplicate_ids_forgotten",
         )
         return 1
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from sys import maxsize
 from typing import ClassVar, Final, Protocol
 
-from ...store.errors import Closed, MessageTooLarge, StoreFull
+from ...store.errors import Closed, MessageTooLarge, StoreFailed, StoreFull
 from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock
+from ...store.locks import OwnedLock, Whole
 from ..config.policy import DestinationPolicy
 
 LOOK_AGAIN_SECONDS: Final = 0.5
@@ -81,16 +82,27 @@ class Wait:
 
 
 @dataclass(slots=True, eq=False)
+class Reservation:
+    """Room that a sender has for what it has not stored yet.
+
+    Made before there is any, so that whatever breaks into the call, it is known what is to be given back.
+    """
+
+    messages: int = 0
+    size_bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class WaitingSender:
-    """One that waits since `began`. `admitted` messages are reserved for it."""
+    """One that waits since `began`, until something is reserved for it."""
 
     sizes: Sequence[int]
+    reservation: Reservation
     woken: Wakeable
     began: float
     deadline: float | None
     """When it gives up; None: as the policy says."""
     warn_at: float
-    admitted: int = 0
 
 
 class DestinationLimits:
@@ -103,6 +115,7 @@ class DestinationLimits:
         self._policy = policy
         self._max_bytes = policy.max_size_bytes
         self._lock = lock
+        self._whole = Whole(lock)
         self._monotonic = monotonic
         self._reserved_messages = 0
         self._reserved_bytes = 0
@@ -110,28 +123,28 @@ class DestinationLimits:
         self._is_closed = False
         self._closed_what = ""
 
-    def admit_now(self, sizes: Sequence[int], deadline: float | None = None) -> int:
+    def require_room(self, size: int) -> None:
+        """Raise StoreFull where one message may not be stored in the same section. REQUIRES: the lock."""
+        if self._waiting or not self._fitting((size,)):
+            raise self._full(size)
+
+    def admit_now(self, sizes: Sequence[int], reservation: Reservation, deadline: float | None = None) -> int:
         """Reserve as many of these messages as there is room for; how many. 0: the sender must wait in `room`.
 
-        What is returned must be given to `stored`. deadline: when the sender gives up; None: as the policy says.
+        The reservation must be given back. deadline: when the sender gives up; None: as the policy says.
         Raises StoreFull where it does not wait at all, MessageTooLarge. REQUIRES: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
-        with self._lock:
-            admitted = self._reserve_in_line(sizes)
+        with self._lock, self._whole:
+            admitted = self._reserve_in_line(sizes, reservation)
             if not admitted and not self._waits(deadline):
                 raise self._full(sizes[0])
         return admitted
 
-    def reserve_one(self, size: int) -> bool:
-        """Reserve room for one message, as admit_now. False: there is none at once. REQUIRES: no lock."""
-        with self._lock:
-            return self._reserve_in_line((size,)) == 1
-
-    def _reserve_in_line(self, sizes: Sequence[int]) -> int:
+    def _reserve_in_line(self, sizes: Sequence[int], reservation: Reservation) -> int:
         """Reserve room behind those who wait; return for how many. REQUIRES: the lock."""
-        return 0 if self._waiting else self._reserve(sizes)
+        return 0 if self._waiting else self._reserve(sizes, reservation)
 
     def _waits(self, deadline: float | None) -> bool:
         return self._policy.when_full == "block" if deadline is None else deadline > self._monotonic()
@@ -146,7 +159,9 @@ class DestinationLimits:
         """They go to the dead-letter queue then."""
         return self._policy.when_full == "dead_letter"
 
-    def admit_or_drop(self, sizes: Sequence[int], drop_oldest: Callable[[int, int], object]) -> int:
+    def admit_or_drop(
+        self, sizes: Sequence[int], reservation: Reservation, drop_oldest: Callable[[int, int], object]
+    ) -> int:
         """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
 
         drop_oldest(messages, bytes): removes at least so much, as far as there is. Called under the lock.
@@ -155,10 +170,10 @@ class DestinationLimits:
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
-        with self._lock:
+        with self._lock, self._whole:
             if self._policy.when_full == "drop_oldest" and self._area.is_queue:
                 drop_oldest(*self._lacking(sizes))
-            admitted = self._reserve(sizes)
+            admitted = self._reserve(sizes, reservation)
             if not admitted and not self.diverts:
                 self._area.dropped += 1
         return admitted
@@ -176,23 +191,24 @@ class DestinationLimits:
             lacking_bytes = area.depth_bytes + self._reserved_bytes + sum(sizes[:messages]) - self._max_bytes
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
-    def stored(self, sizes: Sequence[int]) -> None:
-        """What was reserved counts as depth now, or was not stored. REQUIRES: no lock."""
-        with self._lock:
-            self.settle(len(sizes), sum(sizes))
+    def give_back(self, reservation: Reservation) -> None:
+        """What was reserved counts as depth now, or was not stored. Twice is once. REQUIRES: no lock."""
+        if reservation.messages:
+            with self._lock, self._whole:
+                self.settle(reservation)
 
-    def settle(self, messages: int, size_bytes: int) -> None:
-        """As stored. REQUIRES: the lock."""
-        self._reserved_messages -= messages
-        self._reserved_bytes -= size_bytes
+    def settle(self, reservation: Reservation) -> None:
+        """As give_back. REQUIRES: the lock."""
+        self._reserved_messages -= reservation.messages
+        self._reserved_bytes -= reservation.size_bytes
+        reservation.messages = reservation.size_bytes = 0
         self.room_came()
 
     def room_came(self) -> None:
         """Something may have left the queue: serve those who wait. REQUIRES: the lock."""
         while self._waiting:
             first = self._waiting[0]
-            first.admitted = self._reserve(first.sizes)
-            if not first.admitted and not self._is_closed:
+            if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
                 return
             self._waiting.popleft()
             first.woken.notify()
@@ -211,34 +227,35 @@ class DestinationLimits:
         for sender in self._waiting:
             sender.woken.notify()
 
-    def room(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> Generator[Wait, None, int]:
+    def room(
+        self, sizes: Sequence[int], reservation: Reservation, woken: Wakeable, deadline: float | None = None
+    ) -> Generator[Wait, None, int]:
         """As admit_now, of a sender that must wait: in line, until there is room for one message at least.
 
         Raises StoreFull when its time is up, Closed. REQUIRES: no lock.
         """
-        with self._lock:
-            sender = self.line_up(sizes, woken, deadline)
+        now = self._monotonic()
+        sender = WaitingSender(sizes, reservation, woken, now, deadline, now + WARN_SECONDS)
+        is_admitted = False
         try:
+            with self._lock, self._whole:
+                self.line_up(sender)
             yield Wait(woken, partial(self.look, sender))
-            return sender.admitted
-        except BaseException:
-            with self._lock:
-                self.leave(sender)
-            raise
+            is_admitted = True
+            return reservation.messages
         finally:
-            with self._lock:
+            with suppress(StoreFailed), self._lock, self._whole:  # what was raised counts, not what comes of it
                 self._area.blocked_seconds += self._monotonic() - sender.began
+                if not is_admitted:
+                    self.leave(sender)
 
-    def line_up(self, sizes: Sequence[int], woken: Wakeable, deadline: float | None = None) -> WaitingSender:
+    def line_up(self, sender: WaitingSender) -> None:
         """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
 
         REQUIRES: the lock.
         """
-        now = self._monotonic()
-        sender = WaitingSender(sizes, woken, now, deadline, now + WARN_SECONDS)
         self._waiting.append(sender)
         self._area.blocked_sends += 1
-        return sender
 
     def look(self, sender: WaitingSender) -> float:
         """0: it is admitted; else seconds after which it must look again, if it is not woken before.
@@ -248,7 +265,7 @@ class DestinationLimits:
         if self._is_closed:
             raise Closed(self._closed_what)
         self.room_came()
-        if sender.admitted:
+        if sender.reservation.messages:
             return 0.0
         now, timeout, deadline = self._monotonic(), self._policy.block_timeout_seconds, sender.deadline
         if deadline is None and timeout is not None:
@@ -259,19 +276,33 @@ class DestinationLimits:
         if now >= sender.warn_at:
             waited = now - sender.began
             sender.warn_at = now + waited
-            logger.warning("a send to %r has waited %.0f s: %s", self._area.name, waited, self._full(sender.sizes[0]))
+            logger.warning(
+                "a send to %r has waited %.0f s: %s",
+                self._area.name,
+                waited,
+                self._full(sender.sizes[0]),
+                event="send_blocked",
+            )
         return min(left, LOOK_AGAIN_SECONDS)
 
     def leave(self, sender: WaitingSender) -> None:
         """It waits no longer: its place and what was reserved for it are free. REQUIRES: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
-        self._reserved_messages -= sender.admitted
-        self._reserved_bytes -= sum(sender.sizes[: sender.admitted])
-        self.room_came()
+        self.settle(sender.reservation)
 
-    def _reserve(self, sizes: Sequence[int]) -> int:
-        """As many of the first as there is room for."""
+    def _reserve(self, sizes: Sequence[int], reservation: Reservation) -> int:
+        """Reserve room for as many of the first as there is room for; return for how many."""
+        admitted = self._fitting(sizes)
+        size_bytes = sum(sizes[:admitted])
+        reservation.messages += admitted
+        reservation.size_bytes += size_bytes
+        self._reserved_messages += admitted
+        self._reserved_bytes += size_bytes
+        return admitted
+
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """Return for how many of the first there is room."""
         self._area.catch_up()
         messages_left = bytes_left = maxsize
         if self._policy.max_messages is not None:
@@ -284,8 +315,6 @@ class DestinationLimits:
                 break
             admitted += 1
             admitted_bytes += size
-        self._reserved_messages += admitted
-        self._reserved_bytes += admitted_bytes
         return admitted
 
     def _full(self, size_bytes: int) -> StoreFull:

@@ -70,16 +70,19 @@ class SpaceLine:
             raise full
         return deadline
 
-    def line_up(
+    def newcomer(
         self, area: LimitedDestination, sizes: Sequence[int], full: StoreFull, deadline: float, woken: Wakeable
     ) -> Waiting:
-        """Wait behind those who wait already, until `look` says that it may try, or `leave`. REQUIRES: the lock."""
+        """Return one that may `line_up`."""
         now = self._monotonic()
-        next_try = now if not self._waiting else now + LOOK_AGAIN_SECONDS
-        waiting = Waiting(area, sizes, full, woken, now, deadline, next_try, now + WARN_SECONDS)
+        return Waiting(area, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
+
+    def line_up(self, waiting: Waiting) -> None:
+        """Wait behind those who wait already, until `look` says that it may try, or `leave`. REQUIRES: the lock."""
+        if self._waiting:
+            waiting.next_try = waiting.began + LOOK_AGAIN_SECONDS
         self._waiting.append(waiting)
-        area.blocked_sends += 1
-        return waiting
+        waiting.area.blocked_sends += 1
 
     def look(self, waiting: Waiting) -> float:
         """0: it may try now; else seconds after which it must look again, if it is not woken before.
@@ -98,7 +101,9 @@ class SpaceLine:
         if now >= waiting.warn_at:
             waited = now - waiting.began
             waiting.warn_at = now + waited
-            logger.warning("a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full)
+            logger.warning(
+                "a send to %r has waited %.0f s: %s", waiting.area.name, waited, waiting.full, event="send_blocked"
+            )
         next_look = waiting.next_try if is_first else now + LOOK_AGAIN_SECONDS
         return max(min(next_look, waiting.deadline) - now, 0.001)
 
@@ -111,7 +116,8 @@ class SpaceLine:
     def leave(self, waiting: Waiting) -> None:
         """It waits no longer; the next one may try. REQUIRES: the lock."""
         waiting.area.blocked_seconds += self._monotonic() - waiting.began
-        self._waiting.remove(waiting)
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
         self.room_came()
 
     def room_came(self) -> None:

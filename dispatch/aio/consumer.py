@@ -8,14 +8,15 @@ loop waits neither for that nor for any sync.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from ...store.errors import Closed, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
-from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search
+from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..core.model import ConsumerGroup, Delivery
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -103,8 +104,7 @@ class AsyncDelivery:
         return await asyncio.to_thread(self._read) if self.is_lazy else self._read()
 
     def _read(self) -> Message:
-        delivery = self._delivery
-        return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, group=delivery.group)
+        return as_message(self._delivery)
 
     async def ack(self, transaction: AsyncTransaction | None = None) -> None:
         """Done with it: after this returns, or the transaction commits, it is never delivered again."""
@@ -186,7 +186,11 @@ class AsyncConsumer:
             await asyncio.sleep(0)
         if timeout == 0 or not self._line.is_busy:
             with engine.monitor.lock:
-                deliveries = self._consumer.take_direct(max_messages, max_bytes)
+                try:
+                    deliveries = self._consumer.take_direct(max_messages, max_bytes)
+                except BaseException as error:
+                    engine.monitor.lock.break_by(error)
+                    raise
             if deliveries:
                 self._caller.work += len(deliveries)
                 if engine.monitor.deferred:
@@ -206,7 +210,7 @@ class AsyncConsumer:
         try:
             while True:
                 search.is_over = deadline is not None and self._caller.loop.time() >= deadline
-                with engine.monitor.lock:
+                with engine.monitor.lock, engine.monitor.whole:
                     found = consumer.look(search)
                     is_waiting = found is None and search.load is None and (search.is_coming or not search.is_over)
                     if is_waiting and not (search.has_credit and self._line.is_armed):
@@ -282,6 +286,17 @@ class AsyncConsumer:
     def __aiter__(self) -> AsyncConsumer:
         return self
 
+    async def batches(
+        self, max_messages: int, timeout: float | None = None
+    ) -> AsyncGenerator[list[AsyncDelivery], None]:
+        """Yield lists of deliveries; ends when nothing came for timeout seconds, or the consumer or store was closed.
+
+        As Consumer.batches.
+        """
+        with suppress(Closed):
+            while deliveries := await self.take(max_messages, timeout=timeout):
+                yield deliveries
+
     async def __anext__(self) -> AsyncDelivery:
         """Waits for the next message; the iteration ends when the consumer or the store is closed."""
         try:
@@ -302,9 +317,9 @@ class AsyncConsumer:
     ) -> None:
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
-        SettingsError when one of them is another consumer's or was settled
-        before; then none of them is settled. In a transaction it counts with
-        the commit. Acks of one tick share one sync. One that is cancelled may
+        SettingsError when one of them is another consumer's, StateError when
+        it was settled before; then none of them is settled. In a transaction
+        it counts with the commit. Acks of one tick share one sync. One that is cancelled may
         have happened or not.
         """
         if transaction is not None:
@@ -363,6 +378,9 @@ class AsyncConsumer:
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
         return self._consumer.statistics()
+
+    def __repr__(self) -> str:
+        return repr(self._consumer)
 
     async def __aenter__(self) -> AsyncConsumer:
         return self

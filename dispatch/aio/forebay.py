@@ -12,6 +12,7 @@ from ...store.maintenance.cleaner import CleanupReport
 from ...store.recovery.recovery import RecoveryReport
 from ..config.checks import check_name
 from ..config.settings import Settings
+from ..engine.health import Health
 from ..engine.resizing import ResizeReport
 from ..engine.statistics import Statistics
 from ..explain.cause import Explanation
@@ -54,6 +55,11 @@ class AsyncForebay:
         return self._synchronous.settings
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or is being closed."""
+        return self._synchronous.is_closed
+
+    @property
     def recovery(self) -> RecoveryReport:
         """What opening did."""
         return self._synchronous.recovery
@@ -88,6 +94,10 @@ class AsyncForebay:
     def prepared(self) -> list[AsyncTransaction]:
         """Transactions that are prepared and wait for their outcome, those included that survived a crash."""
         return [AsyncTransaction(self._caller, transaction) for transaction in self._synchronous.prepared()]
+
+    def health(self) -> Health:
+        """Whether the store does all that it should, and a sentence for each problem. O(1), no disk; never raises."""
+        return self._synchronous.health()
 
     async def statistics(self) -> Statistics:
         """A snapshot. O(destinations + data logs), no disk; in another thread."""
@@ -135,6 +145,9 @@ class AsyncForebay:
             await finished(self._workers, submitted)
         finally:
             self._workers.shutdown(wait=False)  # what was submitted is done all the same
+
+    def __repr__(self) -> str:
+        return repr(self._synchronous)
 
     async def __aenter__(self) -> AsyncForebay:
         return self

@@ -175,7 +175,7 @@ class LoopConfirmer(Confirmer):
             await woken.wait(wait_seconds)
 
     def _look(self, wait: Wait) -> float:
-        with self.engine.monitor.lock:
+        with self.engine.monitor.lock, self.engine.monitor.whole:
             return wait.look()
 
     # ------------------------------------------------------------------ turns and threads

@@ -9,13 +9,13 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final, TypeVar
 
-from ...store.errors import ForebayError
-from ...store.message import DEFAULT_PRIORITY, Headers, Message
-from ..config.checks import deadline_after
+from ...store.errors import Empty, ForebayError
+from ...store.message import DEFAULT_PRIORITY, Headers, Message, body_bytes
+from ..config.checks import check_bounds, deadline_after
 from ..consumer.consumer import Consumer, compiled
 from ..engine.statistics import DestinationStatistics, TopicStatistics
-from ..producer.sender import Sender
-from ..queue import Queue
+from ..producer.sender import Sender, as_bytes
+from ..queue import JOIN_POLL_SECONDS, Queue
 from ..topic import Topic
 from .consumer import AsyncConsumer, ConsumerWaker, LoopContext
 from .loop import MustAwait
@@ -46,7 +46,7 @@ class AsyncSender:
 
     async def send(
         self,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         *,
         headers: Headers | None = None,
         priority: int = DEFAULT_PRIORITY,
@@ -68,7 +68,8 @@ class AsyncSender:
         inner = inner_transaction(transaction)
         if self._order.is_held(self._sender._area):
             deadline = deadline_after(timeout, self._engine.monitor.monotonic())
-            message = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
+            content = body if type(body) is bytes else as_bytes(body)
+            message = Message(content, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             async with self._turn(deadline):
                 own_id = await self._caller.drive(self._sender._send_one(message, inner, deadline))
         else:
@@ -223,6 +224,40 @@ class AsyncQueue(AsyncSender):
         finally:
             await self._caller.call(close)
 
+    async def get(self, timeout: float | None = None) -> Message:
+        """Take the next message for good: it is acknowledged before this returns. As Queue.get.
+
+        One that is cancelled has taken nothing, or has lost to its ack only the answer.
+        """
+        check_bounds(timeout, None)
+        async with self.subscribe(prefetch=1) as consumer:
+            deliveries = await consumer.take(1, timeout=timeout)
+            if not deliveries:
+                raise Empty(self.name, timeout or 0.0)
+            message = await deliveries[0].read()
+            await consumer.ack(deliveries)
+        return message
+
+    async def peek(self) -> Message | None:
+        """The first of what `browse` yields, what is in flight included; None: the queue is empty."""
+        return await asyncio.to_thread(self._synchronous.peek)
+
+    async def join(self, timeout: float | None = None) -> bool:
+        """Wait until every message is acknowledged, expired or otherwise gone; returns whether the queue is empty.
+
+        As Queue.join; other tasks run meanwhile.
+        """
+        check_bounds(timeout, None)
+        monitor = self._engine.monitor
+        deadline = None if timeout is None else monitor.monotonic() + timeout
+        while True:
+            monitor.raise_if_closed()
+            if not self.depth:
+                return True
+            if deadline is not None and monitor.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(JOIN_POLL_SECONDS)
+
     async def find(self, message_id: str) -> Message | None:
         """The pending message with this id; None: there is none. As Queue.find."""
         return await asyncio.to_thread(self._synchronous.find, message_id)
@@ -264,6 +299,14 @@ class AsyncQueue(AsyncSender):
     def depth_bytes(self) -> int:
         """Their bodies and headers, in bytes. O(1)."""
         return self._sender.depth_bytes
+
+    def __len__(self) -> int:
+        """As depth."""
+        return self.depth
+
+    def __bool__(self) -> bool:
+        """A queue is true, with or without messages: who asks for emptiness asks for `depth`."""
+        return True
 
     def statistics(self) -> DestinationStatistics:
         """A snapshot: what Forebay.statistics has of this queue. O(consumers), no disk."""
@@ -320,7 +363,7 @@ def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
                 yield part
                 part, part_bytes = [], 0
             part.append(message)
-            part_bytes += len(message.body) if isinstance(message, Message) else 0
+            part_bytes += body_bytes(message.body) if isinstance(message, Message) else 0
             if len(part) >= PART_MESSAGES_MAX or part_bytes >= PART_BYTES_MAX:
                 yield part
                 part, part_bytes = [], 0

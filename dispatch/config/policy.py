@@ -58,8 +58,8 @@ class DestinationPolicy:
     More: fewer failed sends, slower to notice that nobody consumes."""
 
     slow_consumer_seconds: float | None = 30.0
-    """A consumer is slow when it has neither taken nor settled anything for so many seconds, and holds messages or
-    could have some; None: none is. More: fewer false alarms, slower to notice."""
+    """Seconds without a take or an ack after which a consumer that holds or could have messages is slow; None: never.
+    More: fewer false alarms, slower to notice."""
 
     group_rebalance: bool = False
     """Whether groups of which nothing is in flight go from their owner to idle consumers, or when it becomes slow.

@@ -17,8 +17,7 @@ import reprlib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from ...cache.process.memory import default_limit_bytes
 from ...store.disk.layout import PathArgument, validate_broker_name
@@ -45,6 +44,16 @@ _MAX_SECONDS = 1_000_000.0  # eleven days, which threading can wait for on every
 
 class SettingsWarning(UserWarning):
     """A property of another broker's configuration cannot be honoured; the text names it and says why."""
+
+
+class _FrozenPolicies(dict[str, DestinationPolicy]):
+    """Policies by pattern that nobody changes. A dict, so that `dataclasses.asdict` and `json` know what to do."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("settings are frozen: make others with dataclasses.replace")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +153,10 @@ class Settings:
     """Seconds between two looks for data logs that nothing needs any more.
     More: less work, disk given back later."""
 
+    status_interval_seconds: float | None = 1.0
+    """Seconds between two status files, which `forebay queues` and `health` read, at least 1; None: none is written.
+    More: less work, and what they show is older. None: they see only what the journal says, and no consumer."""
+
     persistent_index: bool = True
     """Whether the index is on disk. False: in RAM alone, an eighth of memory_limit, and each open replays all.
     False: less is written, opening takes longer, and a backlog that needs more index refuses further messages."""
@@ -191,11 +204,13 @@ class Settings:
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("cleanup_interval_seconds", self.cleanup_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
+        if self.status_interval_seconds is not None:
+            _check_seconds("status_interval_seconds", self.status_interval_seconds, minimum=1.0)
         _check_count("max_checkpoint_adds", self.max_checkpoint_adds)
         _check_count("index_transaction_adds", self.index_transaction_adds, minimum=BLOCK_MESSAGES)
 
         check_policies(self.policies)
-        object.__setattr__(self, "policies", MappingProxyType(dict(self.policies)))
+        object.__setattr__(self, "policies", _FrozenPolicies(self.policies))
 
         memory_limit = default_limit_bytes() if self.memory_limit is None else self.memory_limit
         memory_limit_bytes = parse_size("memory_limit", memory_limit, minimum=MIN_MEMORY_LIMIT_BYTES)

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ...store.errors import ArgumentError, Closed, SettingsError, StoreFull, TransactionError, argument_error
+from ...store.disk.ready_signal import ReadySignal
+from ...store.errors import (
+    ArgumentError,
+    Closed,
+    SettingsError,
+    StateError,
+    StoreFull,
+    TransactionError,
+    argument_error,
+)
 from ...store.late_log import LateLogger
 from ...store.locks import condition_of
+from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
@@ -22,6 +33,7 @@ from ..core.redelivery import Redelivery
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
+from .stuck import AckReminder
 
 logger = LateLogger("forebay.dispatch")
 
@@ -88,11 +100,15 @@ class Consumer(Taker):
         self.consumer_group = consumer_group
         self.prefetch_limit = prefetch
         self._on_ready = on_ready
+        self._signal: ReadySignal | None = None
+        """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
         self.is_synchronous = on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
+        self._waiting = 0
+        """Takes of it that wait for messages."""
         self._is_held_up = False
         """It gets nothing, whatever is there."""
         self._credited = condition_of(makers.monitor.lock)
@@ -110,6 +126,11 @@ class Consumer(Taker):
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
         """What it had delivered and in flight when somebody last looked whether it is slow."""
+        self.stuck_seen = (0, 0)
+        self.stuck_since = self.moved_at
+        self.tell_at = 0.0
+        """Of these three see Taker."""
+        self._reminder = makers.reminder
         self.when_moved: Callable[[], None] | None = None
         """Called under the lock when it has another consumer group: what an event loop needs to hear."""
         self.when_closed: Callable[[], None] | None = None
@@ -133,7 +154,7 @@ class Consumer(Taker):
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self.prefetch_limit = prefetch
             self.credit_came()
             if self.queue.dealer is not None:
@@ -158,15 +179,23 @@ class Consumer(Taker):
         deliveries: list[Delivery]
         if max_messages == 1:
             with self.monitor.lock:
-                if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
-                    one = self._collect_one(self)
-                    if one is not None:
-                        return [one]
+                try:
+                    if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                        one = self._collect_one(self)
+                        if one is not None:
+                            return [one]
+                except BaseException as error:
+                    self.monitor.lock.break_by(error)
+                    raise
         with self.monitor.lock:
-            if self._is_closed:
-                raise Closed("the consumer")
-            most = self._credit(max_messages)
-            deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+            try:
+                if self._is_closed:
+                    raise Closed("the consumer")
+                most = self._credit(max_messages)
+                deliveries = self._collect(self, most, max_bytes) if most > 0 else []
+            except BaseException as error:
+                self.monitor.lock.break_by(error)
+                raise
         if not deliveries:
             deliveries = self._take_slowly(max_messages, timeout, max_bytes)
         if self.monitor.deferred:
@@ -200,18 +229,24 @@ class Consumer(Taker):
         check_bounds(timeout, max_bytes)
         deadline = None if timeout is None else self.monitor.monotonic() + timeout
         search = Search(max_messages, max_bytes)
-        while True:
-            with self.monitor.lock:
-                search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
-                found = self.look(search)
-                if found is not None:
-                    return found
-                if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
-                    self.arm()
-                    return []
-            search.is_scanned = self.consumer_group.selector is not None
+        try:
+            while True:
+                with self.monitor.lock:
+                    search.is_over = deadline is not None and self.monitor.monotonic() >= deadline
+                    with self.monitor.whole:
+                        found = self.look(search)
+                    if found is not None:
+                        return found
+                    if search.load is None and not self._wait(deadline, search.is_coming, search.has_credit):
+                        self.arm()
+                        return []
+                search.is_scanned = self.consumer_group.selector is not None
+                if search.load is not None:
+                    self._loader.finish(search.load)
+        except BaseException:
             if search.load is not None:
-                self._loader.finish(search.load)
+                self._loader.give_up(search.load)
+            raise
 
     def look(self, search: Search) -> list[Delivery] | None:
         """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
@@ -272,10 +307,12 @@ class Consumer(Taker):
             return True
         consumer_group = self.consumer_group  # it may have another one when the wait is over
         consumer_group.waiting += 1
+        self._waiting += 1
         try:
             consumer_group.arrived.wait(wait_seconds)
         finally:
             consumer_group.waiting -= 1
+            self._waiting -= 1
         return True
 
     def __iter__(self) -> Iterator[Delivery]:
@@ -289,9 +326,54 @@ class Consumer(Taker):
                 delivery._is_seen = True
                 yield delivery
 
+    def batches(self, max_messages: int, timeout: float | None = None) -> Iterator[list[Delivery]]:
+        """Yield lists of 1 to max_messages deliveries, each as soon as there are any, in the order of `take`.
+
+        Ends when nothing came for timeout seconds (None: waits for ever), or
+        the consumer or the store was closed. An attempt is counted as after a
+        take: where somebody looks at a delivery, not because it was yielded.
+        """
+        if type(max_messages) is not int or max_messages < 1:
+            raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
+        check_bounds(timeout, None)
+        return self._batches(max_messages, timeout)
+
+    def _batches(self, max_messages: int, timeout: float | None) -> Iterator[list[Delivery]]:
+        while True:
+            try:
+                deliveries = self.take(max_messages, timeout=timeout)
+            except Closed:
+                return
+            if not deliveries:
+                return
+            yield deliveries
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable when a take would find something after one that found nothing.
+
+        For select, poll, kombu's hub or trio, in the place of on_ready or
+        beside it. It may be readable for nothing, and is so for ever when the
+        queue was deleted or the store closed: take, which says Closed then.
+        Take until there is nothing, then wait again. Made on the first call,
+        two descriptors; closed with the consumer, so unregister it before
+        that. Another process that was forked has no part in it. Raises
+        TooManyFiles, Closed.
+        """
+        with self.monitor.lock:
+            if self._is_closed:
+                raise Closed("the consumer")
+            signal = self._signal
+            if signal is None:
+                signal = self._signal = ReadySignal()
+                self._on_ready = signal.ring if self._on_ready is None else partial(_both, self._on_ready, signal.ring)
+                signal.ring()  # what is there already: the first take that finds nothing clears it
+            return signal.fileno()
+
     def arm(self) -> None:
         """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
         if self._on_ready is not None:
+            if self._signal is not None:
+                self._signal.clear()
             self._is_armed = True
             self.consumer_group.arm()
 
@@ -301,15 +383,20 @@ class Consumer(Taker):
             self._is_armed = False
             ready.append(self._on_ready)
 
+    @property
+    def is_waiting(self) -> bool:
+        """See Taker."""
+        return self._waits_for_credit or self._is_armed or self._waiting > 0
+
     # ------------------------------------------------------------------ settling
 
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Transaction | None = None) -> None:
         """Done with them: after this returns none is ever delivered again. One journal record for each run.
 
         In a transaction that is true from the commit on, and until then they
-        stay in flight. SettingsError when one of them is another consumer's or
-        was settled before, TransactionError when it is a transaction's; then
-        none of them is settled. O(deliveries).
+        stay in flight. SettingsError when one of them is another consumer's,
+        StateError when it was settled before, TransactionError when it is a
+        transaction's; then none of them is settled. O(deliveries).
         """
         if transaction is not None:
             self._ack_in(transaction, deliveries)
@@ -320,15 +407,19 @@ class Consumer(Taker):
             area, sequence = deliveries._area, deliveries.sequence
             try:
                 with self.monitor.lock:
-                    if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
-                        self._check_held((deliveries,))
-                    area.acknowledged += area.store.remove_one(area.lane, sequence)
-                    self._targets.settle(deliveries)
-                    if area.attempts is not None:
-                        area.settled(sequence, sequence)
-                    if not self._is_settling_plain:
-                        self._after_ack()
-                    position = self._journal.end if area.syncs else 0
+                    try:
+                        if deliveries._consumer is not self or area.in_flight.get(sequence) is not deliveries:
+                            self._check_held((deliveries,))
+                        area.acknowledged += area.store.remove_one(area.lane, sequence)
+                        self._targets.settle(deliveries)
+                        if area.attempts is not None:
+                            area.settled(sequence, sequence)
+                        if not self._is_settling_plain:
+                            self._after_ack()
+                        position = self._journal.end if area.syncs else 0
+                    except BaseException as error:
+                        self.monitor.lock.break_by(error)
+                        raise
             except StoreFull as full:
                 self._make_disk_room(full)
                 if area.in_flight.get(sequence) is deliveries:
@@ -339,7 +430,7 @@ class Consumer(Taker):
         rest = _batch(deliveries)
         while rest:
             try:
-                with self.monitor.lock:
+                with self.monitor.lock, self.monitor.whole:
                     self._check_held(rest)
                     try:
                         settled = self._ack_runs(rest)
@@ -371,7 +462,7 @@ class Consumer(Taker):
                 f"the topic {self.queue.name!r} takes no part in transactions: acknowledge without one"
             )
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
             if not all(delivery.persistent for delivery in batch):
                 raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
@@ -419,7 +510,7 @@ class Consumer(Taker):
         """
         batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
         check_seconds("delay", delay)
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
             is_put_off = self._redelivery.take_back(batch, delay)
             self.credit_came()
@@ -437,7 +528,7 @@ class Consumer(Taker):
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
                 self._transactions.raise_if_held(delivery)
-                raise SettingsError("the delivery is settled already, or its consumer was closed")
+                raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
             last_number = delivery._number
         # In the order in which they were taken there can be none twice, and nothing to remember.
@@ -512,9 +603,11 @@ class Consumer(Taker):
         if self.monitor.lock.is_owned():
             self.monitor.call_later(self.close)
             return
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             if not self._is_closed:
                 self._close(self._held())
+            if self._signal is not None:
+                self._signal.close()
         self.monitor.run_deferred()
 
     def end(self, held: Sequence[Delivery]) -> None:
@@ -536,6 +629,7 @@ class Consumer(Taker):
             del consumer_group.consumers[self]
             if not consumer_group.consumers:
                 targets.unsubscribe(self.queue, consumer_group)
+        self._reminder.closes(self, held)
         self._redelivery.return_held(held)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
@@ -543,12 +637,24 @@ class Consumer(Taker):
             dealer.woken()
         self._credited.notify_all()
         consumer_group.arrived.notify_all()
+        if self._signal is not None:
+            self._signal.end()
         if self.when_closed is not None:
             self.when_closed()
         # It may have been told of messages, and leaves them to others.
         if dealer is None:
             targets.wake(consumer_group)
         self.queue.on_consumer_closed()
+
+    def find_out(self) -> None:
+        """See Taker."""
+        if self._signal is not None:
+            self._signal.end()
+        if self.when_closed is not None:
+            self.when_closed()
+        if self._is_armed and self._on_ready is not None:
+            self._is_armed = False
+            self.monitor.deferred.append(self._on_ready)
 
     def held_in_transactions(self) -> list[Delivery]:
         """See Taker."""
@@ -557,6 +663,8 @@ class Consumer(Taker):
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
         self._is_closed = True
+        if self._signal is not None:
+            self._signal.close()
 
     def statistics(self) -> ConsumerStatistics:
         """A snapshot. O(lists of the consumer group), no disk."""
@@ -572,6 +680,10 @@ class Consumer(Taker):
                 delivered=self.delivered,
                 is_slow=self.is_slow,
             )
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else f"{self.in_flight} in flight"
+        return f"<Consumer of {self.queue.name!r} {state}>"
 
     def __enter__(self) -> Consumer:
         return self
@@ -604,6 +716,7 @@ class Consumers:
         self.transactions = transactions
         self.publisher = publisher
         self.policies = policies
+        self.reminder = AckReminder()
 
     def attach(
         self,
@@ -647,6 +760,19 @@ def compiled(selector: object) -> Selector | None:
     if selector is not None and not isinstance(selector, str):
         raise ArgumentError(f"a selector must be a str, not {type(selector).__name__}")
     return compile_selector(selector) if selector is not None else None
+
+
+def _both(one: Callable[[], None], other: Callable[[], None]) -> None:
+    """Call the signal also where the user's callback raises."""
+    try:
+        one()
+    finally:
+        other()
+
+
+def as_message(delivery: Delivery) -> Message:
+    """Return the message of a delivery, with its id. A lazy one is read for each of its parts."""
+    return Message(delivery.body, delivery.headers, delivery.priority, delivery.id, delivery.persistent, delivery.group)
 
 
 def _batch(deliveries: object) -> tuple[Delivery, ...]:

@@ -53,6 +53,7 @@ def _tell(targets: TargetArea, consumer: Taker) -> None:
         queue.name,
         consumer.slow_seconds,
         consumer.in_flight,
+        event="consumer_slow",
     )
     if queue.dealer is not None:
         queue.dealer.stand_back(consumer)

@@ -259,7 +259,7 @@ class TimedLanes:
         now = self._monitor.monotonic()
         if now < self.next_sweep:
             return []
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             due = [area for area, at in self._sweep_at.items() if at <= now or area in self._met]
             self._met.clear()
             for area in due:

@@ -58,7 +58,7 @@ class Destinations:
         area = self.queues.get(name)
         if area is not None:
             return area
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             area = self.queue_locked(name)
             position = self._store.journal.end
@@ -122,7 +122,7 @@ class Destinations:
 
     def create_lane(self, queue: QueueArea, priority: int) -> PersistentLaneState:
         """Return the lane of a priority of a queue or topic. Requires: no lock. Closed: it is deleted."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             queue.raise_if_deleted()
             return queue.areas[priority] or self._add_lane(queue, priority)
 
@@ -141,7 +141,7 @@ class Destinations:
 
     def create_non_persistent_lane(self, queue: QueueArea, priority: int) -> NonPersistentLaneState:
         """Return the lane of non-persistent messages of a priority. Requires: no lock. Closed: see create_lane."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             queue.raise_if_deleted()
             return self.non_persistent_lane(queue, priority)
 

@@ -68,6 +68,7 @@ class TargetArea(ListKeeper):
         it has expired. on_unread, on_lane_gone: see ListKeeper. All three are called under the lock."""
         self.monitor = monitor
         self.lock = monitor.lock
+        self.whole = monitor.whole
         self.store = store
         self.budget = budget
         self.loads = loads

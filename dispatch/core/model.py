@@ -31,7 +31,7 @@ from ...cache.head_queue_cache import HeadQueueCache
 from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
-from ...store.errors import Closed, SettingsError, StoreFailed
+from ...store.errors import Closed, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
 from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
@@ -72,6 +72,12 @@ class Taker(ABC):
     seen: tuple[int, int]
     """What it had delivered and in flight then."""
     on_slow: Callable[[Any], None] | None
+    stuck_seen: tuple[int, int]
+    """What it had delivered and in flight when somebody last looked whether it is stuck."""
+    stuck_since: float
+    """When it last was seen to have moved, to wait for nothing, or to have an empty queue."""
+    tell_at: float
+    """When the log may say again that it is stuck."""
     is_exclusive: bool
     is_synchronous: bool
     """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
@@ -87,6 +93,11 @@ class Taker(ABC):
     @abstractmethod
     def become_ready(self, deferred: list[Callable[[], None]]) -> None:
         """Add the callback to `deferred` if a take found nothing and may find something now. Requires: the lock."""
+
+    @property
+    @abstractmethod
+    def is_waiting(self) -> bool:
+        """Whether it waits for messages, or for room to hold any. Requires: the lock."""
 
     @abstractmethod
     def credit_came(self) -> None:
@@ -106,6 +117,10 @@ class Taker(ABC):
 
         held: what it holds, highest priority first.
         """
+
+    @abstractmethod
+    def find_out(self) -> None:
+        """Have whoever waits for it outside the lock look again: the lock is broken. Requires: the lock."""
 
     @abstractmethod
     def held_in_transactions(self) -> list[Delivery]:
@@ -943,7 +958,7 @@ class LaneState:
         with monitor.lock:
             self.queue.target_area.store.raise_if_closed()
             if not self.lane.is_pending(sequence):
-                raise SettingsError("a lazy delivery is settled: look at its body, headers and id before that")
+                raise StateError("a lazy delivery is settled: look at its body, headers and id before that")
             in_ram = self.peek(sequence)
             if in_ram is not None:
                 return in_ram

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from ...store.clock import Clock
-from ...store.errors import Closed
+from ...store.errors import Closed, StoreFailed
 from ...store.late_log import LateLogger, emit_late
-from ...store.locks import OwnedLock, holds_one
+from ...store.locks import OwnedLock, Whole, holds_one
 
 logger = LateLogger("forebay.dispatch")
 
@@ -25,6 +26,8 @@ class Monitor:
     def __init__(self, clock: Clock) -> None:
         self.lock = OwnedLock()
         self.lock.on_late = self._poke
+        self.whole = Whole(self.lock)
+        """`with lock, whole:` is for what changes something: it is done whole, or the store lets nobody in any more."""
         self.clock_ms = clock.time_ms
         self.monotonic = clock.monotonic
         self.is_closed = False
@@ -51,24 +54,38 @@ class Monitor:
 
     def run_deferred(self) -> None:
         """Call the callbacks that are due. One that raises is logged and hurts no other. Requires: no lock."""
-        with self.lock:
-            due: deque[Callable[[], object]] = deque(self.deferred)
-            self.deferred = []
-        emit_late()
-        if self.put_off and not holds_one():
-            due += [self.put_off.popleft() for _ in range(len(self.put_off))]
+        due: deque[Callable[[], object]] = deque()
         try:
-            while due:
-                try:
-                    due.popleft()()
-                except Closed:
-                    pass  # an on_ready callback that takes has found out what it was called for
-                except Exception:
-                    logger.exception("a callback raised")
+            with self.lock, self.whole:
+                due.extend(self.deferred)
+                self.deferred.clear()
+            emit_late()
+            if self.put_off and not holds_one():
+                with suppress(IndexError):  # another thread makes the rest
+                    for _ in range(len(self.put_off)):
+                        due.append(self.put_off.popleft())
+            _call_all(due)
         finally:
             if due:  # interrupted: the rest is called with the callbacks of the next call
                 self.put_off.extend(due)
                 self._poke()
+
+    def run_last(self) -> None:
+        """Call the callbacks that are due although the lock is broken: whoever waits for one looks, and finds out."""
+        due: deque[Callable[[], object]] = deque(self.deferred)
+        self.deferred = []
+        _call_all(due)
+
+
+def _call_all(due: deque[Callable[[], object]]) -> None:
+    """Call and take out what is due."""
+    while due:
+        try:
+            due.popleft()()
+        except (Closed, StoreFailed):
+            pass  # an on_ready callback that takes has found out what it was called for
+        except Exception:
+            logger.exception("a callback raised", event="callback_raised")
 
 
 def _nothing() -> None:

@@ -7,14 +7,13 @@ could take back.
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar, cast
 
 from ...store.journal.reading import StoredMessage
-from ...store.locks import condition_of
+from ...store.locks import OwnedCondition, condition_of
 from ...store.message_store import MessageStore
 from ..admission.limits import Wait, Wakeable
 from .lists import TargetArea
@@ -61,6 +60,8 @@ class Publisher(Confirmer):
         self.leave_checkpoint = leave_checkpoint
         self.unpublished: deque[tuple[int, LaneState, Sequence[StoredMessage] | range]] = deque()
         """With sync "always": stored messages that may be dispatched once they are durable."""
+        self._first_seen: object = None
+        """What was first of these when `publish_left` last looked."""
 
     def confirm(self, position: int) -> None:
         """Make everything up to `position` durable if sync is "always", publish it, and checkpoint if that is due.
@@ -100,10 +101,25 @@ class Publisher(Confirmer):
     def _wait(self, wait: Wait) -> None:
         if wait.free is not None:
             wait.free()
-        woken = cast(threading.Condition, wait.woken)
+        woken = cast(OwnedCondition, wait.woken)
         with self._monitor.lock:
-            while wait_seconds := wait.look():
+            while True:
+                with self._monitor.whole:
+                    wait_seconds = wait.look()
+                if not wait_seconds:
+                    return
                 woken.wait(wait_seconds)
+
+    def publish_left(self) -> int:
+        """Publish what a call left that was interrupted when it had written: nobody else syncs for it. Return 1 if
+        there was something. Requires: no lock.
+        """
+        first = self.unpublished[0] if self.unpublished else None
+        was_left = first is not None and first is self._first_seen
+        self._first_seen = first
+        if was_left:
+            self.confirm(self.position())
+        return int(was_left)
 
     def position(self) -> int:
         """Return where the journal ends now. Requires: no lock."""
@@ -124,7 +140,11 @@ class Publisher(Confirmer):
     def _publish(self) -> None:
         """Dispatch what has become durable, in the order in which it was stored."""
         with self._monitor.lock:
-            durable = self._journal.durable
-            while self.unpublished and self.unpublished[0][0] <= durable:
-                _, area, messages = self.unpublished.popleft()
-                self._targets.publish(area, messages)
+            try:
+                durable = self._journal.durable
+                while self.unpublished and self.unpublished[0][0] <= durable:
+                    _, area, messages = self.unpublished.popleft()
+                    self._targets.publish(area, messages)
+            except BaseException as error:
+                self._monitor.lock.break_by(error)
+                raise

@@ -97,7 +97,7 @@ class Redelivery:
             counted: list[Delivery] = []
             uncounted: list[Delivery] = []
             for delivery in held:
-                (counted if rule.counts_close(_is_seen(delivery)) else uncounted).append(delivery)
+                (counted if rule.counts_close(is_seen(delivery)) else uncounted).append(delivery)
             self._count(area, counted)
             self._uncount(area, uncounted)
             for delivery in counted:
@@ -159,7 +159,8 @@ class Redelivery:
             area.record_attempts(runs)
 
 
-def _is_seen(delivery: Delivery) -> bool:
+def is_seen(delivery: Delivery) -> bool:
+    """Return whether somebody looked at it, or was given it by iteration."""
     return getattr(delivery, "_is_seen", False)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ...cache.message_cache import MessageCache
+from ...store.errors import ForebayError
 from ...store.message_store import MessageStore
 from ...store.sequence_set import SequenceSet
 from .delays import DelayedRedelivery
@@ -72,8 +73,10 @@ class Removals:
                 removed += area.store.remove(area.lane, first, last)
                 gone.add(first, last)
                 count += 1
-        finally:
+        except ForebayError:
             self.forget(area, gone)
+            raise
+        self.forget(area, gone)
         return count, removed
 
     def forget(self, area: LaneState, gone: SequenceSet) -> None:

@@ -774,7 +774,7 @@ def _next(target: TargetList) -> TargetList | None:
 def use_groups(monitor: Monitor, store: MessageStore, targets: TargetArea, queue: QueueArea) -> None:
     """Prepare a queue for the first message with a group that is sent to it. Requires: no lock."""
     if queue.is_queue:
-        with monitor.lock:
+        with monitor.lock, monitor.whole:
             monitor.raise_if_closed()
             queue.raise_if_deleted()
             note_groups(store, targets, queue)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from ...store.errors import ForebayError, StoreFailed
 from ...store.late_log import LateLogger
+from ...store.locks import Wakeup
 from ...store.message_store import MessageStore
 from ..core.load_requests import LOOK_SECONDS, LoadRequests
 from ..core.monitor import Monitor
@@ -24,8 +26,8 @@ class Wakeups:
     """Events that wake the background threads, made before what wakes them. May be set under any lock."""
 
     def __init__(self) -> None:
-        self.load = threading.Event()
-        self.maintenance = threading.Event()
+        self.load = Wakeup()
+        self.maintenance = Wakeup()
 
     def wake_loader(self) -> None:
         """Have the loader look for lists that run low."""
@@ -48,9 +50,10 @@ class Background:
         load: Callable[[], bool],
         maintain: Callable[[], int],
         pause: Callable[[], float],
+        on_failure: Callable[[], object],
     ) -> None:
         """load: loads once; whether there was something to load. maintain: does what is due; how many things were
-        done. pause: seconds until something is due."""
+        done. pause: seconds until something is due. on_failure: is called when a failed store ends the threads."""
         self._monitor = monitor
         self._store = store
         self._wakeups = wakeups
@@ -58,6 +61,7 @@ class Background:
         self._load_duty = Duty("loader", load)
         self._maintain = maintain
         self._pause = pause
+        self._on_failure = on_failure
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
 
@@ -65,7 +69,8 @@ class Background:
         """Start the threads."""
         self._wakeups.load.set()
         for name, loop in (("loader", self._load_loop), ("housekeeper", self._maintenance_loop)):
-            thread = threading.Thread(target=loop, name=f"forebay-{name}", daemon=True)
+            until_failed = partial(self._until_failed, loop)
+            thread = threading.Thread(target=until_failed, name=f"forebay-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -77,6 +82,16 @@ class Background:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(timeout)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the threads that were started run."""
+        return all(thread.is_alive() for thread in self._threads)
+
+    @property
+    def has_current_thread(self) -> bool:
+        """Whether the caller's thread is one of these, which whoever closes waits for."""
+        return threading.current_thread() in self._threads
 
     def failing(self) -> dict[str, FailingDuty]:
         """Return the loader, if it fails, by name."""
@@ -93,6 +108,15 @@ class Background:
         if not self._wakeups.maintenance.is_set():  # asked first: while it comes, each message asks again
             self._wakeups.maintenance.set()
         return True
+
+    def _until_failed(self, loop: Callable[[], None]) -> None:
+        """Go round until the store closes, or has failed. Whoever calls the store hears of that."""
+        try:
+            loop()
+        except StoreFailed:
+            pass
+        if self._monitor.lock.failure is not None:
+            self._monitor.run_last()
 
     def _load_loop(self) -> None:
         wanted, monitor, duty = self._wakeups.load, self._monitor, self._load_duty
@@ -127,8 +151,9 @@ class Background:
             return work()
         except StoreFailed:
             self._is_stopping = True
+            self._on_failure()
         except ForebayError as error:
-            logger.warning("background work: %s", error)
+            logger.warning("background work: %s", error, event="background_work_failing")
         except Exception:
-            logger.exception("background work failed")
+            logger.exception("background work failed", event="background_work_failing")
         return 0

@@ -69,7 +69,12 @@ class Duty:
         finally:
             emit_late()
         if self.failing is not None:
-            logger.info("background work: %s is done again after %d tries in vain", self.name, self.failing.tries)
+            logger.info(
+                "background work: %s is done again after %d tries in vain",
+                self.name,
+                self.failing.tries,
+                event="background_work_recovered",
+            )
             self.failing = None
             self._pause_seconds = 0.0
         return done
@@ -91,6 +96,8 @@ class Duty:
             return
         self._logged, self._logged_at = problem, now
         if known:
-            logger.warning("background work: %s: %s", self.name, error)
+            logger.warning("background work: %s: %s", self.name, error, event="background_work_failing")
         else:
-            logger.error("background work failed: %s: %s", self.name, problem, exc_info=error)
+            logger.error(
+                "background work failed: %s: %s", self.name, problem, exc_info=error, event="background_work_failing"
+            )

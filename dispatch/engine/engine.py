@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard, ProcessStatistics
@@ -20,7 +22,9 @@ from ...store.clock import Clock
 from ...store.disk.disk import Disk, File
 from ...store.disk.layout import after_fork_in_child
 from ...store.disk.thrifty_disk import ThriftyDisk
+from ...store.errors import StoreFailed
 from ...store.ingest.ingest import open_and_ingest
+from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
@@ -29,6 +33,7 @@ from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
 from ..admin.move import Mover
+from ..admin.oldest import OldestMessages
 from ..admin.queue_admin import QueueAdmin
 from ..admission.deduplication import DuplicateWindows
 from ..config.memory_plan import (
@@ -43,6 +48,7 @@ from ..config.memory_plan import (
 from ..config.policies import Policies
 from ..config.settings import Settings
 from ..consumer.consumer import Consumers
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DelayedRedelivery, DueMessages, TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -57,15 +63,31 @@ from ..distribution.grouped import know_groups
 from ..loading.eager import EagerLoader
 from ..loading.warmer import CacheWarmer
 from ..planning.observer import CurveWatch
-from ..planning.recorder import RecordedTargetArea, Recorder
 from ..producer.producers import Producers
 from ..producer.space import Space
 from ..topics.registry import Topics
 from ..transactions.transaction import TransactionRegistry
 from .background import Background, Wakeups
+from .duties import Duty
+from .health import Health, health_of
 from .maintenance import Maintenance
 from .resizing import Resizing
-from .statistics import Statistics, destination_statistics, statistics_of_topic
+from .statistics import (
+    DestinationStatistics,
+    Statistics,
+    TopicStatistics,
+    destination_statistics,
+    statistics_of_topic,
+)
+from .status import StatusOutput, StatusReporter
+
+STATISTICS_AT_ONCE = 100
+"""Destinations that statistics look at before others have the lock again."""
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
+
+logger = LateLogger("forebay.dispatch")
 
 _in_child: weakref.WeakSet[partial[None]] = weakref.WeakSet()
 """Per live engine, the hook that disables its copy in a forked child."""
@@ -80,16 +102,21 @@ class Engine:
         metadata: Callable[[bytes, int], MetadataStore],
         settings: Settings,
         clock: Clock,
+        why_stuck: Callable[[Engine, Taker], tuple[int, str] | None],
         archive_disk: Disk | None = None,
         trace: File | None = None,
         guard: MemoryGuard | None = None,
+        status: StatusOutput | None = None,
     ) -> None:
         """Open the store. Requires: the directory lock is held.
 
-        metadata(store id, cache bytes) makes the metadata store. archive_disk: where the archive is, if not in disk.
-        trace: an empty file to record in. guard: watches the memory of the process.
+        metadata(store id, cache bytes) makes the metadata store. why_stuck(engine, consumer): the level of the log and
+        what to say of a consumer that waits and gets nothing, called under no lock. archive_disk: where the archive is,
+        if not in disk. trace: an empty file to record in. guard: watches the memory of the process. status: where the
+        status goes; None: it is not written.
         """
         self.monitor = Monitor(clock)
+        self.monitor.lock.on_broken.append(self._tell_broken)
         self._is_ended = False
         self.policies = Policies(settings.policies)
         self.wakeups = Wakeups()
@@ -103,6 +130,8 @@ class Engine:
         assert self.budget.free_bytes == shares.available_bytes
         self.recorder: Recorder | None = None
         if trace is not None:
+            from ..planning.recorder import Recorder  # for those who plan
+
             self.recorder = Recorder(trace, settings, self.monitor.lock, self.wakeups.wake_maintenance)
         self._make_targets(settings, shares, clock)
         self.recovery = open_and_ingest(
@@ -115,7 +144,8 @@ class Engine:
         self._make_core(settings)
         self._make_clients(settings)
         self._make_admin()
-        self._make_housekeeping(settings, shares, guard)
+        self._make_status(settings, status)
+        self._make_housekeeping(settings, shares, guard, StuckConsumers(partial(why_stuck, self)))
         self._restore()
         if settings.background:
             self.background.start()
@@ -185,7 +215,11 @@ class Engine:
 
     def _make_targets(self, settings: Settings, shares: Shares, clock: Clock) -> None:
         self.loads = LoadRequests(self.wakeups.wake_loader, clock if settings.background else None)
-        make = partial(RecordedTargetArea, self.recorder) if self.recorder is not None else TargetArea
+        make: Callable[..., TargetArea] = TargetArea
+        if self.recorder is not None:
+            from ..planning.recorder import RecordedTargetArea
+
+            make = partial(RecordedTargetArea, self.recorder)
         self.targets: TargetArea = make(
             self.monitor,
             self.store,
@@ -339,7 +373,22 @@ class Engine:
         )
         self.queue_admin = QueueAdmin(monitor, store, publisher, self.destinations, self.removals, self.transactions)
 
-    def _make_housekeeping(self, settings: Settings, shares: Shares, guard: MemoryGuard | None) -> None:
+    def _make_status(self, settings: Settings, output: StatusOutput | None) -> None:
+        self.oldest = OldestMessages(self.monitor)
+        self.status: StatusReporter | None = None
+        if output is not None and settings.status_interval_seconds is not None:
+            self.status = StatusReporter(
+                self.monitor,
+                self.destinations,
+                self.oldest,
+                output,
+                settings.status_interval_seconds,
+                self._status_of_the_whole,
+            )
+
+    def _make_housekeeping(
+        self, settings: Settings, shares: Shares, guard: MemoryGuard | None, stuck: StuckConsumers
+    ) -> None:
         self.resizing = Resizing(
             self.monitor,
             self.store,
@@ -360,17 +409,23 @@ class Engine:
             self.due,
             self.timed,
             self.sweeper,
-            self.dead_letters,
             self.topics,
             self.browsers,
             self.warmer,
             self.resizing,
-            self.windows,
+            stuck,
             self.wakeups,
             self.recorder,
             guard,
             self.all_consumers,
             settings,
+            [
+                Duty("stuck consumers", stuck.tell),
+                Duty("publishing", self.publisher.publish_left),
+                Duty("dead letters", self.dead_letters.steps),
+                Duty("duplicate windows", self.windows.warn),
+                *([Duty("status", self.status.step)] if self.status is not None else []),
+            ],
         )
         self.background = Background(
             self.monitor,
@@ -380,6 +435,7 @@ class Engine:
             self.load,
             self.maintenance.step,
             self.maintenance.pause,
+            self._tell_failure,
         )
 
     def _make_room(self, wanted_bytes: int) -> None:
@@ -424,36 +480,69 @@ class Engine:
         return len(self.destinations.queues), len(self.topics.areas), len(self.store.subscriptions.by_number)
 
     def close(self, timeout: float | None = None) -> None:
-        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on."""
+        """Stop the threads, return what consumers hold, close the store. Twice is once; an interrupted one goes on.
+
+        Of a store whose lock is broken only the journal is right: nothing in RAM is looked at any more.
+        """
         monitor = self.monitor
         if self._is_ended:
             return
         try:
-            with monitor.lock:
-                if not monitor.is_closed:
-                    monitor.is_closed = True
-                    monitor.deferred.clear()
-                self.transactions.close()
-                self.overflow.close()
-                for queue in [*self.destinations.queues.values(), *self.topics.online()]:
-                    queue.end_consumers()
-                for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
-                    if queue.admission is not None:
-                        queue.admission.close()
-                self.space.close()
-        except Exception:
+            if monitor.lock.failure is None:
+                with monitor.lock, monitor.whole:
+                    self._end_all()
+        except Exception as error:
             self.background.stop(timeout)  # who closes lets the directory go: nothing may write there any more
-            with monitor.lock:
-                self.store.journal.fail("the store could not be closed")  # a second close leaves no mark there
+            with suppress(StoreFailed), monitor.lock:
+                self.store.journal.fail(f"the store could not be closed ({error})")  # a second close leaves no mark
             raise
+        monitor.is_closed = True
         try:
             self.background.stop(timeout)
             if self.recorder is not None:
                 self.recorder.close()
             self.store.close()
+            if self.status is not None:
+                self.status.end()
+            if monitor.lock.failure is not None:
+                self._close_tmp_storage()
             self._is_ended = True
         finally:
-            monitor.run_deferred()
+            with suppress(StoreFailed):
+                monitor.run_deferred()
+
+    def _end_all(self) -> None:
+        """End what others have of this store. Requires: the lock."""
+        monitor = self.monitor
+        if not monitor.is_closed:
+            monitor.is_closed = True
+            monitor.deferred.clear()
+        self.transactions.close()
+        self.overflow.close()
+        for queue in [*self.destinations.queues.values(), *self.topics.online()]:
+            queue.end_consumers()
+        for queue in [*self.destinations.queues.values(), *self.topics.areas.values()]:
+            if queue.admission is not None:
+                queue.admission.close()
+        self.space.close()
+
+    def _close_tmp_storage(self) -> None:
+        """Delete what can be deleted of it, whatever was broken into; the next open deletes the rest."""
+        try:
+            self.overflow.close()
+        except Exception as error:
+            logger.debug("tmp-storage is emptied at the next open: %s", error, event="tmp_storage_left")
+
+    def _tell_broken(self, failure: StoreFailed) -> None:
+        """Tell whoever waits outside the lock that it is broken: they look again, and get the failure.
+
+        Requires: the lock.
+        """
+        logger.error("%s", failure, event="store_broken")
+        self.wakeups.wake_loader()
+        self.wakeups.wake_maintenance()
+        for consumer in list(self.all_consumers()):
+            consumer.find_out()
 
     def die_in_child(self) -> None:
         """Disable the copy of a forked child, which must never write: the parent owns the directory."""
@@ -488,19 +577,67 @@ class Engine:
         return done
 
     def statistics(self) -> Statistics:
-        """Return a snapshot. O(destinations + data logs), no disk."""
+        """Return a snapshot: of each destination, and of the rest. O(destinations + data logs), no disk.
+
+        Nobody waits for it longer than for some hundred destinations.
+        """
+        with self.monitor.lock:
+            queues, areas = list(self.destinations.queues.values()), list(self.topics.areas.values())
+        destinations: dict[str, DestinationStatistics] = {}
+        for begin in range(0, len(queues), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for queue in queues[begin : begin + STATISTICS_AT_ONCE]:
+                    if not queue.is_deleted:
+                        destinations[queue.name] = destination_statistics(queue, self.oldest.age_seconds(queue))
+        topics: dict[str, TopicStatistics] = {}
+        for begin in range(0, len(areas), STATISTICS_AT_ONCE):
+            with self.monitor.lock:
+                for area in areas[begin : begin + STATISTICS_AT_ONCE]:
+                    if not area.is_deleted:
+                        topics[area.name] = statistics_of_topic(area)
         with self.monitor.lock:
             return Statistics(
                 dataclasses.replace(self.budget.statistics(), curve=self.targets.watch.curve()),
                 self.store.statistics(),
                 self.overflow.statistics,
-                {name: destination_statistics(queue) for name, queue in self.destinations.queues.items()},
-                {name: statistics_of_topic(topic) for name, topic in self.topics.areas.items()},
+                destinations,
+                topics,
                 self.targets.cache_statistics(),
                 self._process_statistics(),
                 self.maintenance.failing() | self.background.failing(),
                 self.windows.forgotten,
             )
+
+    def health(self) -> Health:
+        """Return whether the store does all that it should. O(1), no disk."""
+        return health_of(self.monitor, self.store, self.targets, self.maintenance, self.background)
+
+    def _status_of_the_whole(self) -> dict[str, Any]:
+        """Return what a status tells of the store as a whole. O(lanes + data logs), no disk. Requires: no lock."""
+        with self.monitor.lock:
+            memory, store = self.budget.statistics(), self.store.statistics()
+            tmp_storage, process = self.overflow.statistics, self._process_statistics()
+        failing = self.maintenance.failing() | self.background.failing()
+        return {
+            "health": dataclasses.asdict(self.health()),
+            "memory": {
+                "limit_bytes": memory.limit_bytes,
+                "held_bytes": memory.held_bytes,
+                "held_bytes_max": memory.held_bytes_max,
+                "holders": memory.holders,
+            },
+            "store": store._asdict(),
+            "tmp_storage": dataclasses.asdict(tmp_storage),
+            "process": dataclasses.asdict(process) if process is not None else None,
+            "failing": {name: dataclasses.asdict(found) for name, found in failing.items()},
+            "topics": len(self.topics.areas),
+        }
+
+    def _tell_failure(self) -> None:
+        """Write the last status of a store that has failed, which says so."""
+        if self.status is not None:
+            with suppress(OSError):
+                self.status.write()
 
     @property
     def settings(self) -> Settings:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...cache.budget import Budget
 from ...cache.process.guard import MemoryGuard
@@ -11,21 +11,22 @@ from ...cache.spill.overflow import Overflow
 from ...store.late_log import LateLogger
 from ...store.message_store import MessageStore
 from ..admin.browse import Browsers
-from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
-from ..admission.deduplication import DuplicateWindows
 from ..config.settings import Settings
 from ..consumer.slow import notice
+from ..consumer.stuck import StuckConsumers
 from ..core.delays import DueMessages, TimedLanes
 from ..core.lists import TargetArea
 from ..core.model import Taker
 from ..core.monitor import Monitor
 from ..loading.warmer import CacheWarmer
-from ..planning.recorder import Recorder
 from ..topics.registry import Topics
 from .background import Wakeups
 from .duties import Duty, FailingDuty
 from .resizing import Resizing
+
+if TYPE_CHECKING:
+    from ..planning.recorder import Recorder
 
 logger = LateLogger("forebay.dispatch")
 
@@ -50,19 +51,19 @@ class Maintenance:
         due: DueMessages,
         timed: TimedLanes,
         sweeper: ExpirySweeper,
-        dead_letters: DeadLetterMover,
         topics: Topics,
         browsers: Browsers,
         warmer: CacheWarmer,
         resizing: Resizing,
-        windows: DuplicateWindows,
+        stuck: StuckConsumers,
         wakeups: Wakeups,
         recorder: Recorder | None,
         guard: MemoryGuard | None,
         consumers: Callable[[], Iterable[Taker]],
         settings: Settings,
+        others: Iterable[Duty],
     ) -> None:
-        """consumers: all consumers of the store, asked for under the lock."""
+        """consumers: all consumers of the store, asked for under the lock. others: more to do at each step."""
         self._monitor = monitor
         self._store = store
         self._targets = targets
@@ -74,6 +75,7 @@ class Maintenance:
         self._browsers = browsers
         self._warmer = warmer
         self._resizing = resizing
+        self._stuck = stuck
         self._wakeups = wakeups
         self._recorder = recorder
         self.guard = guard
@@ -97,9 +99,8 @@ class Maintenance:
             Duty("memory guard", self._look_at_memory),
             Duty("resize", self._resize),
             self._expiry_duty,
-            Duty("dead letters", dead_letters.steps),
             Duty("sifting of topics", self._sift),
-            Duty("duplicate windows", windows.warn),
+            *others,
         )
         self._all = (
             self._sync_duty,
@@ -151,14 +152,16 @@ class Maintenance:
 
     def _release(self) -> int:
         now = self._monitor.monotonic()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             done = self._due.release()
             self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
                 self._targets.measure(now - self._measured_at)
                 self._warmer.look()
                 self._measured_at = now
-                done += notice(self._targets, self._consumers(), now)
+                consumers = list(self._consumers())
+                done += notice(self._targets, consumers, now)
+                self._stuck.look(consumers, now)
             return done + self._overflow.compact()
 
     def _write_trace(self) -> int:
@@ -181,7 +184,7 @@ class Maintenance:
     def _checkpoint(self) -> int:
         self._checkpoint_at = self._monitor.monotonic() + self._settings.checkpoint_interval_seconds
         done = int(self._store.checkpoint())
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             return done + self._timed.release_due()  # what found no room in the index before
 
     def _relocate(self) -> int:
@@ -210,9 +213,14 @@ class Maintenance:
             area, sequence = self._targets.unreadable.popleft()
             if sequence not in area.in_flight and self._store.quarantine(area.journaled_lane, sequence):
                 done += 1
-                with self._monitor.lock:
+                with self._monitor.lock, self._monitor.whole:
                     area.settled(sequence, sequence)
-                logger.warning("message %s%d is in the quarantine and counts as acknowledged", area.id_prefix, sequence)
+                logger.warning(
+                    "message %s%d is in the quarantine and counts as acknowledged",
+                    area.id_prefix,
+                    sequence,
+                    event="message_quarantined",
+                )
         return done
 
     def pause(self) -> float:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from ...cache.budget import Budget
 from ...cache.process.memory import return_free_memory
 from ...cache.shares import Shares
+from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.metadata.store import MetadataStore
 from ..admission.deduplication import DuplicateWindows
@@ -83,7 +84,7 @@ class Resizing:
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
         shares = shares_of(settings)
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             self._is_lowered |= shares.limit_bytes < self._budget.limit_bytes
             self._shares = shares
@@ -98,7 +99,7 @@ class Resizing:
             return_free_memory()
         if self._monitor.deferred:
             self._monitor.run_deferred()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             memory = self._budget.statistics()
             awaited = self._awaited() if self.is_under_way else {}
             is_settled = not self.is_under_way
@@ -109,7 +110,7 @@ class Resizing:
     def go_on(self) -> bool:
         """Look again whether all has come free; whether it has. REQUIRES: no lock."""
         self._fit_index()
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             is_settled = self._is_settled()
         if is_settled and self._is_lowered:
             self._is_lowered = False
@@ -120,7 +121,7 @@ class Resizing:
         """As far as it goes within a second: checkpoints, and the end of loads that are under way."""
         checkpoints = pauses = 0
         while not self.go_on():
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
                 is_read = any(target.is_loading for target in self._targets.lists)
@@ -135,8 +136,9 @@ class Resizing:
 
     def _fit_index(self) -> None:
         """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
+        require_outside(self._monitor.lock, self._store.journal.sync_lock)
         with self._store.checkpoint_lock:
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 if self._monitor.is_closed:
                     return
                 shares, budget = self._shares, self._budget
@@ -155,7 +157,7 @@ class Resizing:
                 if not more_bytes or (more_bytes > 0 and not (self._take(more_bytes) and metadata.reserve(more_bytes))):
                     return
             taken_bytes = self._metadata_store.resize_cache(shares.metadata_bytes)
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 metadata.release(metadata.held_bytes - taken_bytes)
                 budget.follow()
 

@@ -41,6 +41,13 @@ class DestinationStatistics:
     blocked_sends: int
     blocked_seconds: float
     is_paused: bool
+    ready: int
+    """Of depth, messages that are neither in flight nor put off by a nack. Those that are due later are among them."""
+    in_flight: int
+    """Of depth, messages that consumers hold, or that transactions have acknowledged and not decided about."""
+    oldest_seconds: float | None
+    """How long ago the oldest pending message was sent, as of the last status; None: nothing is pending, or it is not
+    known, because `status_interval_seconds` is None, the queue is not among the hundred busiest, or it is a topic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +86,13 @@ class Statistics:
     """Message ids that memory had no room for before their duplicate_window was full, since the open."""
 
 
-def destination_statistics(queue: QueueArea) -> DestinationStatistics:
+def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None) -> DestinationStatistics:
     """REQUIRES: the lock. O(consumers)."""
     areas = list(queue.lane_areas())
+    depth, in_flight = queue.depth, sum(len(area.in_flight) for area in areas)
+    put_off = sum(area.parked.count + area.dead.count for area in areas)
     return DestinationStatistics(
-        depth=queue.depth,
+        depth=depth,
         bytes=queue.depth_bytes,
         consumers=sum(1 for _ in queue.consumers()),
         slow_consumers=sum(consumer.is_slow for consumer in queue.consumers()),
@@ -99,6 +108,9 @@ def destination_statistics(queue: QueueArea) -> DestinationStatistics:
         blocked_sends=queue.blocked_sends,
         blocked_seconds=queue.blocked_seconds,
         is_paused=queue.is_paused,
+        ready=max(depth - in_flight - put_off, 0),
+        in_flight=in_flight,
+        oldest_seconds=oldest_seconds,
     )
 
 

@@ -9,6 +9,7 @@ when it meets a reference before the loader did, which is a miss.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from heapq import nsmallest
 from itertools import chain
 from typing import Final
@@ -46,7 +47,7 @@ class EagerLoader:
 
     def step(self) -> bool:
         """Load for the list that is nearest to starving. REQUIRES: no lock."""
-        with self._area.lock:
+        with self._area.lock, self._area.whole:
             load = self._next()
             is_more = bool(self._area.loads.hungry)
         if load is None:
@@ -58,12 +59,17 @@ class EagerLoader:
         """Read and install. REQUIRES: no lock."""
         try:
             self.read(load)
+            with self._area.lock, self._area.whole:
+                self.install(load)
         except BaseException:
-            with self._area.lock:
-                self._abandon(load)
+            self.give_up(load)
             raise
-        with self._area.lock:
-            self.install(load)
+
+    def give_up(self, load: Load) -> None:
+        """Let a load that was interrupted be as if it had never begun, if it has not ended yet. REQUIRES: no lock."""
+        with suppress(StoreFailed), self._area.lock, self._area.whole:  # what was raised counts
+            if load.target.load is load:
+                self._abandon(load)
 
     def _next(self) -> Load | None:
         """Begin a load; None: none of the lists that were looked at could have one, and they are hungry no more."""
@@ -452,7 +458,9 @@ class EagerLoader:
             if is_alive and lane.is_pending(sequence):
                 target.area.unreadable += 1
                 place = f"{target.area.id_prefix}{sequence}"
-                logger.error("message %s can't be read and is passed over: %s", place, problem)
+                logger.error(
+                    "message %s can't be read and is passed over: %s", place, problem, event="message_unreadable"
+                )
                 target.area.give_up(sequence)
         target.consumer_group.load_ended(area.monitor.deferred)
         if area.waits_for_memory:

@@ -93,7 +93,7 @@ class CacheWarmer:
         """REQUIRES: no lock."""
         if self._is_full or not self._lanes:
             return False
-        with self._area.lock:
+        with self._area.lock, self._area.whole:
             load = self._next()
         if load is None:
             return False
@@ -101,10 +101,14 @@ class CacheWarmer:
         try:
             messages, unreadable = load.area.store.read(load.regions)
         finally:
-            with self._area.lock:
+            with self._area.lock, self._area.whole:
                 self._install(load, messages)
         if unreadable:
-            logger.debug("%d messages of a head can't be read: the consumer's load will tell", len(unreadable))
+            logger.debug(
+                "%d messages of a head can't be read: the consumer's load will tell",
+                len(unreadable),
+                event="head_unreadable",
+            )
         return True
 
     def _next(self) -> _HeadLoad | None:

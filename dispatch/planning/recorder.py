@@ -38,7 +38,7 @@ from ...store.format.trace import (
 )
 from ...store.journal.reading import StoredMessage
 from ...store.late_log import LateLogger
-from ...store.locks import OwnedLock
+from ...store.locks import OwnedLock, Whole
 from ...store.message_store import MessageStore
 from ...store.numbering import NOWHERE
 from ...store.sequence_set import SequenceSet
@@ -84,6 +84,7 @@ class Recorder:
         """file: new and empty."""
         self._file: File | None = file
         self._lock = state_lock
+        self._whole = Whole(state_lock)
         self._writing = OwnedLock()
         self._encoder = Encoder()
         self._blocks: list[bytes] = [header_of(settings).encode()]
@@ -224,7 +225,7 @@ class Recorder:
     def write(self) -> int:
         """Write what was recorded to the file and return the number of blocks. Requires: no lock."""
         with self._writing:
-            with self._lock:
+            with self._lock, self._whole:
                 block = self._encoder.block()
                 blocks, self._blocks = self._blocks + [block] * bool(block), []
             self._append(blocks)
@@ -245,14 +246,15 @@ class Recorder:
             self._stop(f"the file has {self._written_bytes:,} bytes, which is enough")
 
     def _stop(self, reason: str) -> None:
-        logger.warning("the trace is recorded no further: %s", reason)
+        logger.warning("the trace is recorded no further: %s", reason, event="trace_ended")
         self._file = None
 
     def close(self) -> None:
         """Record the last arrivals, write them and close the file. Requires: no lock, and no further events."""
-        with self._lock:
-            self.look_everywhere()
-        self.write()
+        if self._lock.failure is None:
+            with self._lock, self._whole:
+                self.look_everywhere()
+            self.write()
         file, self._file = self._file, None
         if file is not None:
             file.close()

@@ -110,13 +110,13 @@ def dead_letter_on_overflow(
     store = producers.store
     to = producers.policies.redelivery(area.name).dead_letter_queue
     if to is None:
-        with producers.lock:
+        with producers.lock, producers.monitor.whole:
             area.dropped += 1
         return None
     store.require_index_room(INDEX_BLOCKS)
     timestamp = producers.clock_ms()
     own_id, group, properties = _stamped(area, timestamp, properties)
-    with producers.lock:
+    with producers.lock, producers.monitor.whole:
         producers.monitor.raise_if_closed()
         with store.journal.accepting_dead_letters():
             queue = producers.destinations.queue_locked(to)

@@ -81,7 +81,7 @@ class Producers:
         TransactionError as DuplicateWindows.is_stored.
         """
         seen: set[Identity] = set()
-        with self.lock:
+        with self.lock, self.monitor.whole:
             for count, (properties, _) in enumerate(batch):
                 found = identity_of(queue.number, properties)
                 if found is None:
@@ -104,7 +104,7 @@ class Producers:
         StoreFull: ids says how many of the first are in.
         """
         identities = [identity_of(area.queue.number, properties) for properties, _ in batch]
-        with self.lock:
+        with self.lock, self.monitor.whole:
             if has_times(batch[0][0]):
                 timestamp = self.store.steady.now_ms()
             seen: set[Identity] = set()
@@ -176,7 +176,7 @@ class Producers:
         StoreFull: ids says how many of the first are in.
         """
         begin = 0
-        with self.lock:
+        with self.lock, self.monitor.whole:
             timestamp = self.store.steady.now_ms()
             while begin < len(batch):
                 part = list(batch[begin : begin + area.index_lane.slice_room])

@@ -46,6 +46,17 @@ def encoded_properties(headers: object, message_id: object, group: object = None
     return encode_properties(headers, message_id, group, producer if message_id is not None else None)
 
 
+def as_bytes(body: object) -> bytes:
+    """Return a copy of a body that is like bytes. ArgumentError for one that is not."""
+    if isinstance(body, bytes):  # of a class that inherits from it
+        return bytes(memoryview(body))
+    try:
+        view = memoryview(body)  # type: ignore[arg-type]
+    except (TypeError, ValueError, BufferError):
+        raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first") from None
+    return view.tobytes()
+
+
 class Sender:
     """What queue and topic have in common: messages are sent there."""
 
@@ -63,7 +74,7 @@ class Sender:
 
     def send(
         self,
-        body: bytes,
+        body: bytes | bytearray | memoryview,
         *,
         headers: Headers | None = None,
         priority: int = DEFAULT_PRIORITY,
@@ -78,7 +89,8 @@ class Sender:
     ) -> str:
         """Store one message and return its id. When it returns the message is safe as `sync` promises.
 
-        One journal record and no wait for memory. Messages of one group go to
+        One journal record and no wait for memory. A body that is like bytes
+        (bytearray, memoryview) is copied; bytes are not. Messages of one group go to
         one consumer at a time, in order. In a transaction it counts with the
         commit. With persistent=False nothing is journaled: the message is lost
         when the process ends. expires_in, delay: seconds after which, and
@@ -91,12 +103,12 @@ class Sender:
         Closed; not persistent, SpillFailed (nothing stored) instead of
         StoreFailed.
         """
+        if type(body) is not bytes:
+            body = as_bytes(body)
         if delay != 0.0 or (expires_in is not None and (transaction is not None or persistent is not True)):
             timed = Message(body, headers, priority, message_id, persistent, group, expires_in, delay, producer)
             return self._send_batch(self._batch(timed, transaction, self._deadline(timeout)))
         producers = self.producers
-        if type(body) is not bytes:
-            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
         if timeout is not None:
             self._deadline(timeout)  # one that can't be is refused, whether there is room or not
         if headers is not None or message_id is not None or group is not None or producer is not None:
@@ -111,7 +123,7 @@ class Sender:
         if size > producers.max_message_bytes:
             raise self._too_large(size)
         limits = self._limits
-        if limits is not None and (transaction is not None or not limits.reserve_one(size)):
+        if limits is not None and transaction is not None:
             return self._send_batch(self._one(priority, persistent, properties, body, message_id, transaction, timeout))
         try:
             if persistent is not True:
@@ -125,25 +137,25 @@ class Sender:
                 self._checked(transaction).add(area, timestamp, ((properties, body),), (message_id,), ids)
                 return ids[0]
             with producers.lock:
-                if expires_at:
-                    timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
-                else:
-                    sequence = producers.store.add(area.index_lane, timestamp, properties, body)
-                message = (sequence, properties, body, timestamp)
-                if producers.syncs_always:
-                    producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
-                else:
-                    area.arrive(message)
-                position = producers.journal.end if producers.syncs_always else 0
-        except BaseException as error:
-            if limits is not None:
-                limits.stored((size,))
-            if not isinstance(error, StoreFull):
-                raise
+                try:
+                    if limits is not None:
+                        limits.require_room(size)
+                    if expires_at:
+                        timestamp, sequence = producers.add_expiring(area, properties, body, expires_at)
+                    else:
+                        sequence = producers.store.add(area.index_lane, timestamp, properties, body)
+                    message = (sequence, properties, body, timestamp)
+                    if producers.syncs_always:
+                        producers.publisher.unpublished.append((producers.journal.end, area, (message,)))
+                    else:
+                        area.arrive(message)
+                    position = producers.journal.end if producers.syncs_always else 0
+                except BaseException as error:
+                    producers.lock.break_by(error)
+                    raise
+        except StoreFull as full:
             one = self._one(priority, persistent, properties, body, message_id, transaction, timeout)
-            return self._send_later(one, error)
-        if limits is not None:
-            limits.stored((size,))
+            return self._send_later(one, full)
         self._confirmer.confirm(position)
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
@@ -203,7 +215,7 @@ class Sender:
         body: bytes,
         message_id: str | None,
     ) -> str:
-        """Keep one non-persistent message, for which room is reserved; its id."""
+        """Keep one non-persistent message, if there is room at once; its id."""
         producers = self.producers
         area: NonPersistentLaneState | FanOut | None = None
         if type(priority) is int and 0 <= priority <= 9:
@@ -212,11 +224,15 @@ class Sender:
             area = self._steps.volatile_area(persistent, priority, transaction)
         timestamp = producers.clock_ms()
         with producers.lock:
-            if producers.monitor.is_closed:
-                raise Closed("the store")
-            sequence = area.add(timestamp, properties, body)
-        if self._limits is not None:
-            self._limits.stored((len(properties) + len(body),))
+            try:
+                if producers.monitor.is_closed:
+                    raise Closed("the store")
+                if self._limits is not None:
+                    self._limits.require_room(len(properties) + len(body))
+                sequence = area.add(timestamp, properties, body)
+            except BaseException as error:
+                producers.lock.break_by(error)
+                raise
         if producers.monitor.deferred:
             producers.monitor.run_deferred()
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
@@ -290,7 +306,7 @@ class Sender:
             raise
         finally:
             # Also when the caller's generator raises: what was written is as safe as what was sent one by one.
-            if ids and checked is None:
+            if ids and checked is None and producers.lock.failure is None:
                 self._confirmer.confirm(producers.publisher.position())
 
     def _send_plain(
@@ -335,7 +351,7 @@ class Sender:
             raise ArgumentError(f"send_many takes Message objects, not {type(message).__name__}")
         body, headers, message_id = message.body, message.headers, message.message_id
         if type(body) is not bytes:
-            raise ArgumentError(f"a body must be bytes, not {type(body).__name__}: encode it first")
+            body = as_bytes(body)
         if headers is not None or message_id is not None or message.group is not None:
             properties = self._properties(headers, message_id, message.group, message.producer)
         else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from ...cache.spill.overflow import Overflow
-from ...store.errors import StoreFull
+from ...store.errors import StoreFailed, StoreFull
 from ...store.message_store import MessageStore
 from ..admission.limits import LimitedDestination, Wait
 from ..admission.wait_line import SpaceLine
@@ -45,7 +46,7 @@ class Space:
         """Do what may make room, or have it done. REQUIRES: no lock."""
         if not self._ask_for_cleanup():
             self._store.delete_unneeded()
-            with self._monitor.lock:
+            with self._monitor.lock, self._monitor.whole:
                 self._overflow.compact()
 
     def retry(
@@ -66,19 +67,20 @@ class Space:
         # Published first: who waits may wait for its own messages to be acknowledged.
         confirmer.confirm(self._publisher.position())
         woken = confirmer.wakeable()
-        with self._monitor.lock:
-            waiting = line.line_up(area, sizes, full, gives_up_at, woken)
+        waiting = line.newcomer(area, sizes, full, gives_up_at, woken)
         try:
+            with self._monitor.lock, self._monitor.whole:
+                line.line_up(waiting)
             while True:
                 yield Wait(woken, partial(line.look, waiting), self.free)
                 try:
                     attempt()
                     return
                 except StoreFull as again:
-                    with self._monitor.lock:
+                    with self._monitor.lock, self._monitor.whole:
                         line.refused(waiting, again)
         finally:
-            with self._monitor.lock:
+            with suppress(StoreFailed), self._monitor.lock, self._monitor.whole:  # what was raised counts
                 line.leave(waiting)
 
     def room_came(self) -> None:

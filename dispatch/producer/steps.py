@@ -10,11 +10,12 @@ was reserved for them, and what they waited for is not stored.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from typing import Final
 
-from ...store.errors import Closed, StoreFull, argument_error
+from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
 from ...store.format.times import has_times, times_of
-from ..admission.limits import DestinationLimits, Wait
+from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
 from ..core.publisher import Confirmer
 from ..topics.state import FanOut, TopicState
@@ -112,14 +113,27 @@ class Steps:
                 batch.ids.append(stored_id)
                 begin += 1
                 continue
-            admitted = yield from self._room(limits, sizes[begin:end], batch)
-            if not admitted:
-                batch.ids.append(self._give_up(limits, batch.part(begin, begin + 1)))
-                begin += 1
-                continue
-            end = begin + admitted
-            yield from self._store_reserved(limits, sizes[begin:end], batch.part(begin, end))
-            begin = end
+            begin = yield from self._store_admitted(limits, batch, begin, sizes[begin:end])
+
+    def _store_admitted(
+        self, limits: DestinationLimits, batch: Batch, begin: int, sizes: Sequence[int]
+    ) -> Generator[Wait, None, int]:
+        """Store as many of the messages of these sizes as there is room for, or give up the first.
+
+        Returns: where the rest of the batch begins.
+        """
+        reservation = Reservation()
+        try:
+            admitted = yield from self._room(limits, sizes, reservation, batch)
+            end = begin + max(admitted, 1)
+            if admitted:
+                yield from self._store_reserved(limits, reservation, batch.part(begin, end))
+            else:
+                batch.ids.append(self._give_up(limits, batch.part(begin, end)))
+        finally:
+            with suppress(StoreFailed):  # what was raised counts, not what comes of it
+                limits.give_back(reservation)
+        return end
 
     def _fresh(self, batch: Batch, begin: int) -> int:
         """Return how many of the first from there need room; 0: the first is stored. A transaction looks itself."""
@@ -127,31 +141,29 @@ class Steps:
             return len(batch.contents) - begin
         return self._producers.fresh(self._area, batch.contents[begin:])
 
-    def _room(self, limits: DestinationLimits, sizes: Sequence[int], batch: Batch) -> Generator[Wait, None, int]:
+    def _room(
+        self, limits: DestinationLimits, sizes: Sequence[int], reservation: Reservation, batch: Batch
+    ) -> Generator[Wait, None, int]:
         """Reserve room for as many as there is, at least one; return how many. 0: the first is given up."""
         if limits.drops and batch.transaction is None:
-            return limits.admit_or_drop(sizes, self._drop_oldest)
-        admitted = limits.admit_now(sizes, batch.deadline)
+            return limits.admit_or_drop(sizes, reservation, self._drop_oldest)
+        admitted = limits.admit_now(sizes, reservation, batch.deadline)
         if not admitted:
             # Published first: who waits may wait for its own messages to be acknowledged.
             self._confirmer.confirm(self._producers.publisher.position())
-            admitted = yield from limits.room(sizes, self._confirmer.wakeable(), batch.deadline)
+            admitted = yield from limits.room(sizes, reservation, self._confirmer.wakeable(), batch.deadline)
         return admitted
 
     def _store_reserved(
-        self, limits: DestinationLimits, sizes: Sequence[int], batch: Batch
+        self, limits: DestinationLimits, reservation: Reservation, batch: Batch
     ) -> Generator[Wait, None, None]:
         """Store what was admitted. In a transaction the reservation lasts until its outcome."""
-        is_kept = False
         before = len(batch.ids)
-        try:
-            full = self._refused(batch)
-            if full is not None:
-                yield from self._store_later(batch.part(len(batch.ids) - before), full)
-            is_kept = batch.transaction is not None and batch.transaction.keep_room(limits, sizes)
-        finally:
-            if not is_kept:
-                limits.stored(sizes)
+        full = self._refused(batch)
+        if full is not None:
+            yield from self._store_later(batch.part(len(batch.ids) - before), full)
+        if batch.transaction is not None:
+            batch.transaction.keep_room(limits, reservation)
 
     def _refused(self, batch: Batch) -> StoreFull | None:
         """Store a batch at once. Return why there is no room on the disk; the ids say how many are in."""
@@ -208,7 +220,7 @@ class Steps:
     ) -> None:
         producers, prefix = self._producers, area.id_prefix
         begin = 0
-        with producers.lock:
+        with producers.lock, producers.monitor.whole:
             while begin < len(contents):
                 part = contents[begin : begin + area.index_lane.slice_room]
                 first = producers.store.append_slice(area.index_lane, timestamp, part)
@@ -231,7 +243,7 @@ class Steps:
         area = self.volatile_area(batch.persistent, batch.priority, batch.transaction)
         timestamp = producers.clock_ms()
         prefix = area.id_prefix
-        with producers.lock:
+        with producers.lock, producers.monitor.whole:
             if producers.monitor.is_closed:
                 raise Closed("the store")
             if self._area.is_watched:

@@ -20,6 +20,19 @@ END: Final = "the end"
 
 KEYWORDS: Final = frozenset("AND BETWEEN ESCAPE FALSE IN IS LIKE NOT NULL OR TRUE".split())
 _SIGNS: Final = ("<>", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "(", ")", ",")
+_FOREIGN: Final = {
+    "==": "equality is written =, not ==",
+    "!=": "inequality is written <>, not !=",
+    "<=>": "comparison with NULL is written IS NULL",
+    "&&": "both conditions together are written AND, not &&",
+    "||": "one condition or the other is written OR, not ||",
+    "!": "negation is written NOT, not !",
+    '"': "a string stands between single quotes, 'like this', and a name between none",
+    "`": "a name stands between no quotes",
+    "%": "there is no remainder: the arithmetic is + - * /",
+    "~": "a pattern is written LIKE, such as name LIKE 'a%'",
+}
+"""What other languages write, and what is meant by it here; the longer before what it begins with."""
 _SPACE: Final = " \t\n\r\f"
 _DIGITS: Final = "0123456789"
 _NAME_START: Final = frozenset("Lu Ll Lt Lm Lo Nl Sc Pc".split())
@@ -141,6 +154,9 @@ def _word(text: str, start: int) -> Token:
 
 
 def _sign(text: str, start: int) -> Token:
+    for sign, advice in _FOREIGN.items():
+        if text.startswith(sign, start):
+            raise SelectorError(advice, start)
     for sign in _SIGNS:
         if text.startswith(sign, start):
             return Token(sign, sign, sign, start)

@@ -8,7 +8,6 @@ here survives the process, as nothing of such a subscriber does.
 from __future__ import annotations
 
 from collections import deque
-from hashlib import blake2b
 from typing import Final
 
 from ...store.format.properties import decode_properties, group_of
@@ -24,7 +23,11 @@ Place = tuple[LaneState, int]
 def key_of(name: str, properties: bytes) -> bytes | None:
     """A digest of the header of that name, or of the group; None: the message has none. RecordDamaged."""
     value = group_of(properties) if name == GROUP else decode_properties(properties)[0].get(name)
-    return None if value is None else blake2b(repr(value).encode(), digest_size=DIGEST_BYTES).digest()
+    if value is None:
+        return None
+    import hashlib  # what needs no digest doesn't wait for the interpreter's OpenSSL
+
+    return hashlib.blake2b(repr(value).encode(), digest_size=DIGEST_BYTES).digest()
 
 
 class NewestPerKey:

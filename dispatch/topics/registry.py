@@ -84,7 +84,12 @@ class Topics(SubscriptionKeeper):
             try:
                 selector = compile_selector(text) if text is not None else None
             except SelectorError as error:
-                logger.error("the selector of subscription %r can't be used: %s", subscriber.facts.name, error)
+                logger.error(
+                    "the selector of subscription %r can't be used: %s",
+                    subscriber.facts.name,
+                    error,
+                    event="subscription_selector_unusable",
+                )
             self._add_subscription(by_number[subscriber.facts.topic], subscriber, selector)
 
     def topic_area(self, name: str) -> TopicState:
@@ -93,7 +98,7 @@ class Topics(SubscriptionKeeper):
         area = self.areas.get(name)
         if area is not None:
             return area
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             area = self.areas.get(name)
             if area is None:
@@ -140,7 +145,7 @@ class Topics(SubscriptionKeeper):
 
         SubscriptionInUse; SettingsError for another selector than the subscription has.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             topic.raise_if_deleted()
             area = topic.durable_area(name) if name in topic.durable else None
@@ -169,7 +174,7 @@ class Topics(SubscriptionKeeper):
 
     def unsubscribe(self, topic: TopicState, name: str) -> None:
         """End a durable subscription. SettingsError where there is none, SubscriptionInUse while it has a consumer."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if name not in topic.durable:
                 raise SettingsError(f"topic {topic.name!r} has no durable subscription {name!r}")
@@ -189,7 +194,7 @@ class Topics(SubscriptionKeeper):
         One record stands for all of it, so a crash leaves all of it or none. What that record could not be written for
         is as it was.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             if not topic.is_deleted:
                 subscriptions = {*topic.subscriptions(), *(area for _, area in topic.durable_areas())}
@@ -223,7 +228,7 @@ class Topics(SubscriptionKeeper):
 
     def fan_out(self, topic: TopicState, priority: int) -> FanOut:
         """Where non-persistent messages of that priority go. Made on first use."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             topic.raise_if_deleted()
             if priority not in topic.fan_outs:
                 topic.fan_outs[priority] = FanOut(self._destinations, self._overflow, self._removals, topic, priority)

@@ -49,7 +49,7 @@ class UnmatchedSweeper:
         """REQUIRES: no lock."""
         if not self.subscriptions:
             return False
-        with self._target_area.monitor.lock:
+        with self._target_area.monitor.lock, self._target_area.monitor.whole:
             run = self._next()
         if run is None:
             return False
@@ -58,9 +58,9 @@ class UnmatchedSweeper:
         try:
             unwanted = [message[0] for message in self._read(run) if judge.verdict(run.area, message) is False]
         finally:
-            with self._target_area.monitor.lock:
+            with self._target_area.monitor.lock, self._target_area.monitor.whole:
                 self._reading.release(run.charge)
-        with self._target_area.monitor.lock:
+        with self._target_area.monitor.lock, self._target_area.monitor.whole:
             if run.subscription in self.subscriptions:
                 assert run.area.unwanted is not None
                 for sequence in unwanted:

@@ -9,6 +9,7 @@ survives and waits for its outcome.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from ...cache.budget import Holder
@@ -18,6 +19,7 @@ from ...store.errors import (
     Closed,
     ForebayError,
     SettingsError,
+    StoreFailed,
     StoreFull,
     TransactionError,
     argument_error,
@@ -26,10 +28,11 @@ from ...store.format.branch import XID_BYTES_MAX, Branch
 from ...store.format.properties import encode_properties
 from ...store.format.record import SLICE_CONTENT_BYTES_MAX, SLICE_MESSAGES_MAX
 from ...store.format.times import has_times, split_times
+from ...store.locks import require_outside
 from ...store.message_store import MessageStore
 from ...store.numbering import LANE_SHIFT
 from ..admission.deduplication import DuplicateWindows, identity_of
-from ..admission.limits import DestinationLimits
+from ..admission.limits import DestinationLimits, Reservation
 from ..core.delays import TimedLanes
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
@@ -111,7 +114,7 @@ class Transaction:
         """Written by a commit, and still in RAM because it is about to arrive."""
         self._held: dict[LaneState, dict[int, Delivery]] = {}
         """Deliveries that are acknowledged with the commit."""
-        self._room: dict[DestinationLimits, tuple[int, int]] = {}
+        self._room: dict[DestinationLimits, Reservation] = {}
         """(messages, bytes) reserved in queues with limits, until they count as depth or never will."""
 
     @property
@@ -130,7 +133,7 @@ class Transaction:
         ids: list[str],
     ) -> None:
         """Take (properties, body) pairs in; ids gets those of all. StoreFull: ids says how many of the first are in."""
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             if area.queue.is_deleted:
                 raise Closed("the queue")
@@ -166,14 +169,14 @@ class Transaction:
         duplicates.hold((found,), branch.number)
         self._sent += 1
 
-    def keep_room(self, admission: DestinationLimits, sizes: Sequence[int]) -> bool:
-        """The reservation of what was just sent ends with the transaction. False: it has ended already."""
-        with self._monitor.lock:
-            if self._state != OPEN:
-                return False
-            messages, size_bytes = self._room.get(admission, (0, 0))
-            self._room[admission] = messages + len(sizes), size_bytes + sum(sizes)
-            return True
+    def keep_room(self, admission: DestinationLimits, reservation: Reservation) -> None:
+        """Take the reservation of what was just sent, so that it ends with the transaction, if that has not ended."""
+        with self._monitor.lock, self._monitor.whole:
+            if self._state == OPEN:
+                kept = self._room.setdefault(admission, Reservation())
+                kept.messages += reservation.messages
+                kept.size_bytes += reservation.size_bytes
+                reservation.messages = reservation.size_bytes = 0
 
     def _gather(self, area: PersistentLaneState, timestamp: int, properties: bytes, body: bytes) -> None:
         size = len(properties) + len(body)
@@ -282,7 +285,7 @@ class Transaction:
         StoreFull: it is as it was. StoreFailed: the outcome is unknown.
         """
         store = self._store
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
             self._write_all(keeps=True)
             is_done = store.transactions.is_small(self._branch)
@@ -290,7 +293,8 @@ class Transaction:
                 self._commit(is_large=False)
             position = store.journal.end
         if not is_done:
-            with store.standstill():
+            require_outside(self._monitor.lock, store.journal.sync_lock)
+            with store.checkpoint_lock, store.journal.sync_lock, self._monitor.lock, self._monitor.whole:
                 self._require(OPEN, PREPARED)
                 self._write_all(keeps=True)
                 store.make_index_room(store.journal.end, store.journal.next_sequence)
@@ -299,35 +303,30 @@ class Transaction:
         self._publisher.confirm(position)
 
     def _commit(self, *, is_large: bool) -> None:
+        """Let all of it count. Requires: the lock, and that what breaks in breaks the lock."""
         branch = self._branch
         store = self._store
-        try:
-            if branch.is_prepared or len(branch) or branch.acks:
-                lengths = {written.position: written.lengths for written in self._written}
-                store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
-            else:
-                store.branches.forget(branch.number)
-            store.adds += branch.messages
-            for lane, holes in branch.holes.items():
-                self._lane(lane).first_sequence += holes  # nobody enqueued them
-            self._arrive()
-            for lane, first, messages in branch.runs():
-                area = self._lane(lane)
-                area.acknowledged += messages
-                area.parked.remove(first, first + messages - 1)
-                if area.queue.dealer is not None:
-                    area.queue.dealer.settled(area, first, messages)
-                if area.attempts is not None:
-                    area.settled(first, first + messages - 1)
-                if area.queue.admission is not None:
-                    area.queue.admission.room_came()
-            self._settle_held()
-            self._end(COMMITTED)
-        except ForebayError:
-            raise
-        except BaseException:
-            store.journal.fail("a commit was interrupted")
-            raise
+        if branch.is_prepared or len(branch) or branch.acks:
+            lengths = {written.position: written.lengths for written in self._written}
+            store.transactions.commit(branch, lengths, store.make_index_room if is_large else None)
+        else:
+            store.branches.forget(branch.number)
+        store.adds += branch.messages
+        for lane, holes in branch.holes.items():
+            self._lane(lane).first_sequence += holes  # nobody enqueued them
+        self._arrive()
+        for lane, first, messages in branch.runs():
+            area = self._lane(lane)
+            area.acknowledged += messages
+            area.parked.remove(first, first + messages - 1)
+            if area.queue.dealer is not None:
+                area.queue.dealer.settled(area, first, messages)
+            if area.attempts is not None:
+                area.settled(first, first + messages - 1)
+            if area.queue.admission is not None:
+                area.queue.admission.room_came()
+        self._settle_held()
+        self._end(COMMITTED)
 
     def _arrive(self) -> None:
         """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
@@ -366,7 +365,7 @@ class Transaction:
 
         Never fails for want of space, but when it was prepared: then StoreFull leaves it as it was.
         """
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
             if was_prepared:
@@ -376,11 +375,15 @@ class Transaction:
             else:
                 self.rollback_open()
         if was_prepared:
-            # What comes back to the consumers must not be a transaction's again after a power cut.
-            self._publisher.confirm(position)
-            with self._monitor.lock:
-                self._release_acks()
-                self._end(ROLLED_BACK)
+            try:
+                # What comes back to the consumers must not be a transaction's again after a power cut.
+                self._publisher.confirm(position)
+                with self._monitor.lock:
+                    self._release_acks()
+                    self._end(ROLLED_BACK)
+            except BaseException as error:
+                self._monitor.lock.break_between(error)
+                raise
         self._monitor.run_deferred()
 
     def rollback_open(self) -> None:
@@ -418,7 +421,7 @@ class Transaction:
         """
         if type(xid) is not bytes or not 1 <= len(xid) <= XID_BYTES_MAX:
             raise argument_error(f"an xid must be 1 to {XID_BYTES_MAX} bytes, not {xid!r}", xid, bytes)
-        with self._monitor.lock:
+        with self._monitor.lock, self._monitor.whole:
             self._require(OPEN)
             if self._store.branches.is_prepared(xid):
                 raise TransactionError(f"a transaction is prepared as {xid!r} already: end that one, or choose another")
@@ -447,8 +450,8 @@ class Transaction:
         self._gathered.clear()
         self._written.clear()
         self._held.clear()
-        for admission, (messages, size_bytes) in self._room.items():
-            admission.settle(messages, size_bytes)
+        for admission, kept in self._room.items():
+            admission.settle(kept)
         self._room.clear()
         del self.registry.undecided[self._branch.number]
 
@@ -486,7 +489,8 @@ class Transaction:
         if self._state != OPEN:
             return
         if kind is not None:
-            self.rollback()
+            with suppress(StoreFailed):  # what was raised counts
+                self.rollback()
             return
         try:
             self.commit()
@@ -527,7 +531,7 @@ class TransactionRegistry:
 
     def begin(self) -> Transaction:
         """Begin a transaction. StoreFull when memory_limit has no room for another."""
-        with self.monitor.lock:
+        with self.monitor.lock, self.monitor.whole:
             self.monitor.raise_if_closed()
             self.charge(BRANCH_CHARGE_BYTES)
             return self._add(self.store.transactions.begin())

@@ -62,6 +62,16 @@ class File(Protocol):
         """Give the handle up; what was not synced stays unsynced. No other thread may be inside a call."""
 
 
+class Directory(Protocol):
+    """A directory that is open, so that its sync needs no further descriptor."""
+
+    def sync(self) -> None:
+        """Return when every create, rename and remove in it is on the device."""
+
+    def close(self) -> None:
+        """Give the handle up. No other thread may be inside a call."""
+
+
 class Disk(Protocol):
     """A directory tree. Directory changes are durable after sync_directory of the parent."""
 
@@ -92,6 +102,9 @@ class Disk(Protocol):
 
     def sync_directory(self, name: str) -> None:
         """Return when every create, rename and remove in this directory is on the device."""
+
+    def open_directory(self, name: str) -> Directory:
+        """Open an existing directory, to sync it often."""
 
     def free_bytes(self) -> int:
         """Return the bytes that this user may still write."""
@@ -159,6 +172,8 @@ class OsDisk:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
             parent = os.path.dirname(path)
+            if os.path.isdir(parent):
+                raise  # a file system that takes no directory here, such as /proc, says so like this
             self._create_directory(parent)
             _sync_directory(os.path.dirname(parent))
             self._create_directory(path)  # somebody else may be as quick
@@ -178,6 +193,10 @@ class OsDisk:
         """Return when the names in a directory are on the device."""
         _sync_directory(self._path(name))
 
+    def open_directory(self, name: str) -> Directory:
+        """Open a directory, to sync it often."""
+        return _OsDirectory(self._path(name))
+
     def free_bytes(self) -> int:
         """Return the bytes that this user may still write."""
         state = os.statvfs(self.root)
@@ -188,9 +207,26 @@ class OsDisk:
         return f"{self.root}/{name}" if name else self.root
 
 
+class _OsDirectory:
+    """A `Directory` that holds its descriptor."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        """Return when the names in it are on the device."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor up. Twice is once."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    directory = _OsDirectory(path)
     try:
-        os.fsync(descriptor)
+        directory.sync()
     finally:
-        os.close(descriptor)
+        directory.close()

@@ -8,6 +8,7 @@
                               archive/
                               leases/lease-<name>
                               import/<load id>.load, import/part-<set>-<number>-<nonce>.data
+                              status.json, which disk/status_file.py writes
 
 The lock is the kernel's (flock), so that whatever ends the process frees it;
 the file stays behind and its content is only for the message to whoever comes
@@ -16,15 +17,16 @@ second.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import reprlib
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from typing import Final
 
-from ..errors import ArgumentError, SettingsError, StoreLocked, argument_error
+from ..errors import ArgumentError, ForebayError, SettingsError, StoreFailed, StoreLocked, argument_error
 
 JOURNAL = "journal"
 INDEX_DIRECTORY = "kr-store/data"
@@ -162,6 +164,36 @@ def index_path(root: str) -> str:
     return os.path.join(root, INDEX_DIRECTORY)
 
 
+_OF_THE_PATH: Final = frozenset(
+    (
+        errno.EACCES,
+        errno.EINVAL,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    )
+)
+"""Errors that tell of a directory which nobody could use so, on a disk that may be sound."""
+
+
+def refusal(root: str, error: OSError) -> ForebayError:
+    """Return what to raise where the system refused the store's directory: SettingsError if another one would do."""
+    if error.errno not in _OF_THE_PATH:
+        return StoreFailed(f"{root} can't be opened ({error.strerror})")
+    found = os.path.abspath(root)
+    while not os.path.lexists(found):
+        found = os.path.dirname(found)
+    if not os.path.isdir(found):
+        return SettingsError(f"{root} can't be opened: {found} is not a directory; name a directory, or a new one")
+    return SettingsError(
+        f"{root} can't be opened: the system refuses to make it in {found} ({error.strerror}); name another directory,"
+        " or give this user the right to write there"
+    )
+
+
 def after_fork_in_child(callback: Callable[[], None]) -> None:
     """Call back in every child that this process forks, where the platform forks at all."""
     if hasattr(os, "register_at_fork"):
@@ -250,7 +282,7 @@ class DirectoryLock:
             return _read_holder(self._descriptor)
         if not self.held():
             return "whoever replaced the lock file just now"
-        since = datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall_clock()))
         _write_holder(self._descriptor, f"pid {os.getpid()} on {os.uname().nodename} since {since}".encode())
         return None
 

@@ -11,12 +11,21 @@ import errno
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from .disk import Disk, File
+from .disk import Directory, Disk, File
 
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
 """The errors with which the system says that the process, or the machine, has no file descriptor left."""
 
 T = TypeVar("T")
+
+
+def lacks_descriptors(error: BaseException | None) -> bool:
+    """Return whether the want of a descriptor is behind an error."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+            return True
+        error = error.__cause__
+    return False
 
 
 class ThriftyDisk:
@@ -61,6 +70,10 @@ class ThriftyDisk:
     def sync_directory(self, name: str) -> None:
         """See `Disk.sync_directory`. It needs a descriptor for the moment; where there is none nothing was synced."""
         self._tried_twice(lambda: self._disk.sync_directory(name))
+
+    def open_directory(self, name: str) -> Directory:
+        """See `Disk.open_directory`."""
+        return self._tried_twice(lambda: self._disk.open_directory(name))
 
     def free_bytes(self) -> int:
         """See `Disk.free_bytes`."""

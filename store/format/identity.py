@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 DIGEST_BYTES: Final = 16
@@ -22,4 +21,6 @@ def identity(destination: int, producer: bytes, message_id: bytes) -> Identity:
 
 
 def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    import hashlib  # what needs no digest doesn't wait for the interpreter's OpenSSL
+
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()

@@ -12,9 +12,6 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypedDict, cast
 
-from msgspec import MsgspecError
-from msgspec.msgpack import Decoder, Encoder, Ext
-
 from ..errors import ArgumentError, SettingsError, argument_error
 from ..message import Headers, HeaderValue
 from .record import PROPERTIES_BYTES_MAX, RecordDamaged
@@ -43,8 +40,7 @@ READERS_MAX: Final = 64
 _SCALARS: Final[frozenset[type]] = frozenset((str, int, float, bool, bytes, type(None)))
 _NAMES: Final[frozenset[type]] = frozenset((str,))
 
-_encode: Final[Callable[[object], bytes]] = Encoder().encode
-
+Writer = Callable[[object], bytes]
 Reader = Callable[[bytes], "dict[str, HeaderValue]"]
 
 
@@ -94,6 +90,18 @@ def _headers(headers: Headers) -> bytes:
     return _encode({_plain_name(name): _plain(value, 0) for name, value in fields})
 
 
+def _encode_first(headers: object) -> bytes:
+    """Import msgspec with the first header, encode it, and let msgspec stand here from now on."""
+    global _encode
+    from msgspec.msgpack import Encoder
+
+    _encode = Encoder().encode
+    return _encode(headers)
+
+
+_encode: Writer = _encode_first
+
+
 def _plain_name(name: object) -> str:
     if not isinstance(name, str) or not name:
         raise argument_error(f"a header's name must be a non-empty str, not {type(name).__name__}", name, str)
@@ -137,6 +145,8 @@ def _plain_int(value: int) -> object:
     digits = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
     if len(digits) > BIG_INT_BYTES_MAX:
         raise SettingsError(f"an int header of {len(digits)} bytes is above {BIG_INT_BYTES_MAX}")
+    from msgspec.msgpack import Ext
+
     return Ext(_BIG_INT, digits)
 
 
@@ -148,13 +158,22 @@ def _extension(code: int, data: memoryview) -> int:
 
 def _decoder(names: frozenset[str] | None) -> Reader:
     """Return what decodes a map: all of it, or what has these names, so that the rest is passed over."""
+    from msgspec.msgpack import Decoder
+
     if names is None:
         return Decoder(dict[str, Any], ext_hook=_extension).decode
     make = cast("Any", TypedDict)  # by the functional form: its names are known here alone
     return Decoder(make("Wanted", dict.fromkeys(sorted(names), Any), total=False), ext_hook=_extension).decode
 
 
-_read_all: Final = _decoder(None)
+def _read_all_first(data: bytes) -> dict[str, HeaderValue]:
+    """As _encode_first, the other way."""
+    global _read_all
+    _read_all = _decoder(None)
+    return _read_all(data)
+
+
+_read_all: Reader = _read_all_first
 _readers: Final[dict[frozenset[str], Reader]] = {}
 
 
@@ -199,13 +218,20 @@ def _read(data: bytes, at: int, reader: Reader) -> dict[str, HeaderValue]:
         return {}
     try:
         headers = reader(data[at + 1 :])
-    except (MsgspecError, UnicodeDecodeError, RecursionError):
+    except _unreadable():
         raise RecordDamaged("a message's headers cannot be read") from None
     values: Iterable[object] = headers.values()  # whatever MessagePack can say
     for value in values:
         if type(value) not in _SCALARS:
             _check(value, 0)
     return headers
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """Return what a reader raises of bytes that are no headers. Asked only once something was raised."""
+    from msgspec import MsgspecError
+
+    return MsgspecError, UnicodeDecodeError, RecursionError
 
 
 def _check(value: object, depth: int) -> None:

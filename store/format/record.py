@@ -37,7 +37,7 @@ from ..numbering import PRIORITIES
 
 try:
     from zlib_ng.zlib_ng import crc32 as crc32
-except ImportError:  # the extra "fast" is not installed: the same polynomial, five times slower
+except ImportError:  # a machine for which it has no wheel: the same polynomial, five times slower
     from zlib import crc32 as crc32
 
 HEADER: Final = struct.Struct("<IIBBHQIQ")

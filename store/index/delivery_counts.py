@@ -274,7 +274,11 @@ class DeliveryCountTable:
         """Keep three quarters of the runs, those with the highest counts."""
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("%d runs of returned messages are more than is kept: low counts begin again", self._runs)
+            logger.warning(
+                "%d runs of returned messages are more than is kept: low counts begin again",
+                self._runs,
+                event="attempts_forgotten",
+            )
         ranked = sorted((run.attempts, lane, run) for lane, known in self._lanes.items() for run in known)
         kept = sorted(ranked[len(ranked) - int(KEPT_SHARE * len(ranked)) :], key=lambda entry: (entry[1], entry[2]))
         self._lanes.clear()

@@ -86,15 +86,21 @@ def ingest_sets(
         try:
             forget_taken(disk, frozenset(mark.load_id for mark in store.imports))
         except OSError as error:
-            logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror)
+            logger.warning("import/ keeps names of forgotten loads (%s)", error.strerror, event="import_names_kept")
     return tuple(reports)
 
 
 def _reported(report: ImportReport) -> ImportReport:
     if report.problem is not None:
-        logger.error("load %s: %d messages taken over, then: %s", report.load_id, report.messages, report.problem)
+        logger.error(
+            "load %s: %d messages taken over, then: %s",
+            report.load_id,
+            report.messages,
+            report.problem,
+            event="import_refused",
+        )
     else:
-        logger.info("load %s: %d messages taken over", report.load_id, report.messages)
+        logger.info("load %s: %d messages taken over", report.load_id, report.messages, event="import_taken")
     return report
 
 
@@ -188,7 +194,7 @@ class _Ingestion:
     def _write(self, mark: ImportMark) -> None:
         """Record how far the load is, so that what was counted so far counts no more."""
         store = self._store
-        with self._lock, store.journal.uninterrupted():
+        with self._lock, store.journal.whole:
             store.journal.append(IMPORT_KIND, 0, 0, encode_import(mark))
             store.imports.note(mark)
 
@@ -219,7 +225,7 @@ class _Ingestion:
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)
-        with store.journal.uninterrupted():
+        with store.journal.whole:
             store.append_slice(lane, timestamp, contents, flags=IMPORTED)
             store.imports.count(len(contents))
 

@@ -57,7 +57,8 @@ _PIECE_BYTES: Final = 1 << 20
 def dump(disk: Disk, *, with_headers: bool = False) -> Iterator[Row]:
     """Yield every record in journal order.
 
-    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal.
+    A `kind` of "damaged" has a `problem`; "torn" is what a crash or a live process may leave at the end of the journal;
+    "unseen" is where the dump left off because a live process went on writing.
     Offset and length are the record's; a message's own share of it is `bytes`, headers and body. Destinations are
     names, or numbers where no record before names them. A message that was moved has a row for each place where it
     still lies, all but the first with `relocated`. One with times has `expires_at` and `due_at` in ms since 1970, or
@@ -83,7 +84,8 @@ def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool)
         if isinstance(file, OSError):
             raise file
         header = decode_data_log_header(file.read(0, DATA_LOG_HEADER_BYTES))
-        for found in scan(file, header):
+        unseen: list[int] = []
+        for found in scan(file, header, on_unseen=unseen.append):
             row: Row = {"data_log": data_log, "offset": found.offset}
             if isinstance(found, Damage):
                 kind = "torn" if found.is_tail else "damaged"
@@ -98,6 +100,9 @@ def _rows(data_log: int, file: File | OSError, names: Names, with_headers: bool)
                     yield row | _content(decode(record, found.head), names)
             except RecordDamaged as damage:
                 yield row | {"kind": "damaged", "problem": str(damage)}
+        for offset in unseen:
+            problem = "the process that owns it writes faster than it can be verified"
+            yield {"data_log": data_log, "offset": offset, "length": 0, "kind": "unseen", "problem": problem}
     except RecordDamaged as damage:
         yield {"data_log": data_log, "offset": 0, "length": 0, "kind": "torn", "problem": str(damage)}
     except UnknownVersion as version:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from ..account import Unlimited
-from ..disk.disk import Disk, File
+from ..disk.disk import Directory, Disk, File
 from ..disk.layout import JOURNAL, data_log_id, data_log_name
 from ..format.state import Destination, State
 from ..index.deduplication import Deduplication
@@ -215,6 +215,9 @@ class _ReadOnlyDisk:
 
     def sync_directory(self, name: str) -> None:
         """Do nothing: nothing was written."""
+
+    def open_directory(self, name: str) -> Directory:
+        raise AssertionError("a read-only store writes nothing")
 
     def make_directory(self, name: str) -> None:
         raise AssertionError("a read-only store writes nothing")

@@ -18,7 +18,7 @@ from typing import Final, NoReturn, TypeVar
 
 from cachetools import LRUCache
 
-from ..disk.disk import NO_SPACE, Disk, File
+from ..disk.disk import NO_SPACE, Directory, Disk, File
 from ..disk.layout import JOURNAL, data_log_name
 from ..disk.thrifty_disk import NO_DESCRIPTOR
 from ..errors import Closed, ForebayError, StoreFailed, StoreFull, TooManyFiles
@@ -39,7 +39,7 @@ from ..format.record import (
     encode_one,
     encode_slice,
 )
-from ..locks import OwnedLock
+from ..locks import OwnedLock, Whole, require_outside
 from ..numbering import OFFSET_BITS, OFFSET_MASK
 from .data_log import (
     DATA_LOG_HEADER_BYTES,
@@ -87,6 +87,14 @@ class Journal:
         self._disk = disk
         self._state_lock = state_lock
         self.sync_lock = OwnedLock()
+        self.whole = Whole(state_lock)
+        """Where something (Ctrl-C, a signal handler, no memory) breaks into a write and what goes with it, the journal
+        and what is known of it may disagree, and what is confirmed later could be lost. The journal alone is right:
+        reopen.
+        """
+        self.break_by = state_lock.break_by
+        """The same, for hot paths that have a try of their own."""
+        state_lock.on_broken.append(self._break)
         self._store_id = store_id
         self._max_file_bytes = max_file_bytes
         self._clock_ms = clock_ms
@@ -108,6 +116,8 @@ class Journal:
         self._unsynced_names = 0
         """Data logs that were begun since their directory was synced."""
         self._file: File | None = None
+        self._directory: Directory | None = None
+        """Open from `start` on: a sync that found no descriptor would fail the store."""
         self._limit, self._salt, self._word = -1, 0, MAGIC
         self._offsets = array("I")
         self._first_bytes = 0
@@ -141,6 +151,7 @@ class Journal:
         """
         self.epoch = epoch
         self._word = next_sequence << 16 | MAGIC
+        self._directory = self._disk.open_directory(JOURNAL)
         file, self._capacity, self._is_makeshift = self._create_first(data_log)
         self._start_data_log(data_log, file)
 
@@ -219,7 +230,7 @@ class Journal:
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
         """Append a record of any kind but a slice; return its offset in `data_log`. REQUIRES: state lock."""
         size = HEADER_BYTES + len(payload)
-        with self.uninterrupted():
+        with self.whole:
             if self.offset + size > self._limit:
                 self._make_room(size, kind)
             offset = self._append(encode(self._salt, self._word, self.epoch, self.durable, kind, flags, count, payload))
@@ -266,33 +277,18 @@ class Journal:
         return self.failure
 
     @contextmanager
-    def uninterrupted(self) -> Iterator[None]:
-        """Guard a write and what goes with it, off the hot paths. REQUIRES: state lock.
-
-        Where something (Ctrl-C, a signal handler, no memory) breaks in, the journal and what is known of it may
-        disagree, and what is confirmed later could be lost. The journal alone is right: reopen.
-        """
-        try:
-            yield
-        except ForebayError:
-            raise
-        except BaseException:
-            self.interrupted()
-            raise
-
-    @contextmanager
     def accepting_dead_letters(self) -> Iterator[None]:
         """Let what is written meanwhile use the reserve: it is a dead letter. Requires: the state lock throughout."""
         self.accepts_dead_letters = True
         try:
-            with self.uninterrupted():
+            with self.whole:
                 yield
         finally:
             self.accepts_dead_letters = False
 
-    def interrupted(self) -> None:
-        """Refuse everything from now on, where a hot path has a try of its own instead of `uninterrupted`."""
-        self.fail("a call was interrupted while it wrote")
+    def _break(self, failure: StoreFailed) -> None:
+        self._limit = -1
+        self.failure = self.failure or failure
 
     def stop(self) -> None:
         """Refuse every later append. REQUIRES: state lock."""
@@ -394,7 +390,7 @@ class Journal:
             try:
                 if self._fill_reserve():
                     if self._is_makeshift:
-                        with self.uninterrupted():
+                        with self.whole:
                             self.roll()
                     else:
                         self.is_full = False
@@ -555,6 +551,11 @@ class Journal:
 
     # ------------------------------------------------------------------ syncing
 
+    def sync_directory(self) -> None:
+        """Return when the names of the data logs are on the device. Needs no descriptor: a sync can't be refused."""
+        assert self._directory is not None
+        self._directory.sync()
+
     def sync(self, position: int | None = None) -> None:
         """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
 
@@ -562,6 +563,7 @@ class Journal:
         """
         if position is not None and self.durable >= position:
             return
+        require_outside(self._state_lock)
         with self.sync_lock:
             if position is not None and self.durable >= position:
                 return
@@ -575,7 +577,7 @@ class Journal:
                 for file in sealed:
                     file.sync()
                 if names:
-                    self._disk.sync_directory(JOURNAL)
+                    self.sync_directory()
                 newest.sync()
             except OSError as error:
                 with self._state_lock:
@@ -596,7 +598,7 @@ class Journal:
             for file in self._unsynced:
                 file.sync()
             if self._unsynced_names:
-                self._disk.sync_directory(JOURNAL)
+                self.sync_directory()
             self._file.sync()
         except OSError as error:
             raise self.fail(f"a journal sync failed ({error.strerror})") from error
@@ -667,7 +669,7 @@ class Journal:
         for data_log in data_logs:
             with suppress(FileNotFoundError):  # an earlier attempt failed at another one
                 self._disk.remove(data_log_name(data_log))
-        self._disk.sync_directory(JOURNAL)
+        self.sync_directory()
 
     def forget(self, data_logs: list[int]) -> None:
         """Forget data logs that are gone. REQUIRES: state lock."""
@@ -683,3 +685,5 @@ class Journal:
                 file.close()
         self._readers.clear()
         self._unsynced.clear()
+        if self._directory is not None:
+            self._directory.close()

@@ -66,4 +66,7 @@ def leave_marker(disk: Disk, marker: Marker) -> None:
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
-        logger.warning("the mark of a clean shutdown found no space: the next open replays the journal")
+        logger.warning(
+            "the mark of a clean shutdown found no space: the next open replays the journal",
+            event="clean_mark_without_space",
+        )

@@ -62,6 +62,17 @@ class Unopened:
         raise self._error
 
 
+def sent_at(file: Readable, salt: int, offset: int, messages: int) -> int:
+    """Return when the messages of a record were sent, in ms since 1970. One small read.
+
+    messages: how many the record has. OSError, and RecordDamaged where its head does not verify.
+    """
+    head = file.read(offset, SLICE_BYTES + ENTRY_BYTES * messages)
+    header = decode_header(head)
+    verify_head(header, head, salt)
+    return decode_slice(header, head).timestamp
+
+
 class Region(NamedTuple):
     """A read of `length` bytes at offset, and the extents that lie in it."""
 

@@ -7,7 +7,7 @@ tail, never damage; what it deletes is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,8 @@ from .data_log import DATA_LOG_HEADER_BYTES, DataLogHeader, Walk, crc_of, find_r
 
 RELISTINGS_MAX: Final = 3
 """Listings of the directory for one data log that was deleted meanwhile; then it is named."""
+LOOKS_MAX: Final = 3
+"""Looks behind the end of a data log that found it written further each time; then the rest is left unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,25 @@ def _listed(disk: Disk, after: int) -> list[int]:
     return sorted(data_log for data_log in ids if data_log > after)
 
 
+def _nobody(offset: int) -> None:
+    """Hear of the unseen rest of a data log, and do nothing."""
+
+
 def scan(
-    file: File, header: DataLogHeader, *, offset: int | None = None, next_sequence: int | None = None
+    file: File,
+    header: DataLogHeader,
+    *,
+    offset: int | None = None,
+    next_sequence: int | None = None,
+    on_unseen: Callable[[int], object] = _nobody,
 ) -> Iterator[Found | Damage]:
     """Read a data log to its end and verify every byte. One pass, in reads of 1 MiB, where nothing is damaged.
 
-    offset, next_sequence: begin at that record, which has that log sequence, instead of the first.
+    offset, next_sequence: begin at that record, which has that log sequence, instead of the first. on_unseen: is called
+    with an offset where the scan ends there although whole records follow, because its owner writes faster than the
+    space behind the end can be searched.
     """
+    looks = 0
     offset = DATA_LOG_HEADER_BYTES if offset is None else offset
     due: int | None = header.first_sequence if next_sequence is None else next_sequence
     expected = header.first_sequence if next_sequence is None else next_sequence
@@ -98,6 +112,10 @@ def scan(
         # record which does not verify even then is not one that a live process is just writing.
         behind = next(find_records(file, header, offset + 1), None)
         if any(True for _ in Walk(file, header, offset, next_sequence=due, verify_from=0)):
+            looks += 1
+            if looks == LOOKS_MAX:
+                on_unseen(offset)
+                return
             continue
         problem = walk.problem or "zeros where records were"
         if behind is None:

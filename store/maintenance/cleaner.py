@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..disk.layout import MAX_DATA_LOG_ID
 from ..format.record import DROP
@@ -12,13 +13,15 @@ from ..format.state import State, encode_state
 from ..index.index import Index
 from ..journal.journal import Journal
 from ..late_log import LateLogger
-from ..locks import OwnedLock
+from ..locks import OwnedLock, require_outside
 from ..numbering import OFFSET_BITS
 from ..transactions import Branches
 from .archive import Archive
 from .leases import Lease
 from .removable import removable, trace
-from .retention import RetentionReasons
+
+if TYPE_CHECKING:
+    from .retention import RetentionReasons
 
 logger = LateLogger("forebay.store")
 cleanup_logger = LateLogger("forebay.store.cleanup")
@@ -89,6 +92,7 @@ class Cleaner:
         leases = self._leases()
         self._leased_from = min((lease.data_log for lease in leases), default=MAX_DATA_LOG_ID + 1)
         copied = self._copy_ahead(leases)
+        require_outside(self._lock, self._journal.sync_lock)
         with self._maintenance_lock:
             with self._lock:
                 newest = self._replayed_data_log
@@ -112,9 +116,9 @@ class Cleaner:
                     self._journal.refill()
                 remaining = tuple(sorted(self._journal.sizes))
         for line in lines:
-            cleanup_logger.debug("%s", line)
+            cleanup_logger.debug("%s", line, event="cleanup_decision")
         if doomed:
-            cleanup_logger.debug("Cleanup removing the data files: %s", doomed)
+            cleanup_logger.debug("Cleanup removing the data files: %s", doomed, event="cleanup_removes")
         gone = tuple(doomed) if is_done else ()
         deleted, archived = ((), gone) if self._archive is not None else (gone, ())
         return CleanupReport(deleted, archived, 0, remaining)
@@ -140,7 +144,11 @@ class Cleaner:
             unneeded = removable(self._index.uses, self._replayed_data_log, undecided)
         ready, error = self._archive.copy(unneeded)
         if error is not None:
-            logger.warning("a data log could not be archived (%s); the next cleanup tries again", error.strerror)
+            logger.warning(
+                "a data log could not be archived (%s); the next cleanup tries again",
+                error.strerror,
+                event="data_log_not_archived",
+            )
         return ready
 
     def discard(self, data_logs: list[int]) -> bool:
@@ -154,7 +162,11 @@ class Cleaner:
             self._journal.remove(data_logs)
             return True
         except OSError as error:
-            logger.warning("a data log could not be discarded (%s); it is tried again", error.strerror)
+            logger.warning(
+                "a data log could not be discarded (%s); it is tried again",
+                error.strerror,
+                event="data_log_not_discarded",
+            )
             return False
 
     def _trace(self, newest: int, unready: set[int], destinations: dict[str, set[int]]) -> list[str]:

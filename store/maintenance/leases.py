@@ -60,7 +60,9 @@ def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
     try:
         names = disk.list(LEASES)
     except OSError as error:
-        logger.warning("leases/ cannot be read (%s): no data log is discarded", error.strerror)
+        logger.warning(
+            "leases/ cannot be read (%s): no data log is discarded", error.strerror, event="leases_unreadable"
+        )
         return [Lease("unreadable", 1, 0, now_ms)]
     for base_name in names[:LEASES_MAX]:
         name = base_name.removeprefix(_PREFIX)

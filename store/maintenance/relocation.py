@@ -46,7 +46,7 @@ from ..journal.data_log import DATA_LOG_HEADER_BYTES
 from ..journal.journal import Journal
 from ..journal.reading import StoredMessage, plan_regions, read_regions
 from ..late_log import LateLogger
-from ..locks import OwnedLock
+from ..locks import OwnedLock, require_outside
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, OFFSET_MASK
 from ..sequence_set import SequenceSet
 from ..transactions import Branches, Transactions
@@ -292,7 +292,13 @@ class Relocation:
             return None
         end = self._journal.sizes[data_log]
         work = "Naming" if is_naming else "Relocating"
-        logger.debug("%s %d messages in data-%d.log", work, self._index.uses[data_log].pending_messages, data_log)
+        logger.debug(
+            "%s %d messages in data-%d.log",
+            work,
+            self._index.uses[data_log].pending_messages,
+            data_log,
+            event="relocation_begun",
+        )
         return _Source(data_log, is_naming, file, salt, DATA_LOG_HEADER_BYTES, end, freed_bytes)
 
     def _give_up(self, data_log: int, problem: str) -> None:
@@ -302,7 +308,7 @@ class Relocation:
 
     def _keep(self, data_log: int, problem: str, level: int = logging.WARNING) -> None:
         self._kept.add(data_log)
-        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem)
+        logger.log(level, "data-%d.log stays as it is: %s", data_log, problem, event="data_log_not_relocated")
 
     # ------------------------------------------------------------------ doing it
 
@@ -311,6 +317,7 @@ class Relocation:
 
         Raises StoreFailed. Where the index is crowded a checkpoint must come first.
         """
+        require_outside(self._lock, self._journal.sync_lock)
         with self._maintenance_lock:
             with self._lock:
                 if self._journal.failure is not None:
@@ -327,7 +334,7 @@ class Relocation:
                 if is_done and not source.is_naming:
                     self._move_prepared(source)
             except StoreFull as full:
-                logger.warning("relocation waits for space: %s", full)
+                logger.warning("relocation waits for space: %s", full, event="relocation_without_space")
                 return False
             except (RecordDamaged, struct.error, OSError) as problem:
                 self._give_up(source.data_log, f"it cannot be read ({problem})")
@@ -492,7 +499,7 @@ class Relocation:
                 (with_times(properties, lane.times_of(sequence)), body)
                 for sequence, (properties, body) in enumerate(contents, first)
             ]
-        with journal.uninterrupted():
+        with journal.whole:
             if needs is not None:
                 slice_bytes = SLICE_BYTES + sum(ENTRY_BYTES + content_bytes(message) for message in messages)
                 journal.keep_together(needs_bytes(len(needs)) + slice_bytes, 2)
@@ -561,7 +568,7 @@ class Relocation:
             self._passed_over[source.data_log] = source.freed_bytes
             return
         journal = self._journal
-        with journal.uninterrupted():
+        with journal.whole:
             if needs:
                 size = HEADER_BYTES + len(payload) + sum(needs_bytes(len(found)) for _, found in needs)
                 journal.keep_together(size, 1 + len(needs))
@@ -570,7 +577,12 @@ class Relocation:
             journal.append(SURVIVORS, 0, len(ranges), payload)
             self._index.supersede(source.data_log, journal.data_log)
         self.appended_bytes += HEADER_BYTES + len(payload)
-        logger.debug("data-%d.log: its %d live messages are named anew", source.data_log, use.pending_messages)
+        logger.debug(
+            "data-%d.log: its %d live messages are named anew",
+            source.data_log,
+            use.pending_messages,
+            event="messages_named_anew",
+        )
 
     def _needs(self, run: Survivors) -> Iterator[tuple[Survivors, list[Survivors]]]:
         """Block by block what subscriptions need of a run; nothing where it is no topic's."""

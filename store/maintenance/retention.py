@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 from ..bits import ones, runs_of_ones
 from ..format.places import Extent
-from ..format.record import ENTRY_BYTES, SLICE_BYTES, RecordDamaged, decode_header, decode_slice, verify_head
+from ..format.record import RecordDamaged
 from ..format.state import QUEUE, Destination
 from ..index.block import Block
 from ..index.index import Index
 from ..index.lane import Lane
 from ..index.subscriptions import Subscriber
 from ..index.topic_lane import TopicLane
-from ..journal.reading import Readable
+from ..journal.reading import Readable, sent_at
 from ..locks import OwnedLock
 from .leases import Lease
 
@@ -292,10 +292,7 @@ class RetentionReasons:
             try:
                 with self._lock:
                     file, salt = self._reader(place.data_log)
-                head = file.read(place.offset, SLICE_BYTES + ENTRY_BYTES * place.messages)
-                header = decode_header(head)
-                verify_head(header, head, salt)
-                yield decode_slice(header, head).timestamp
+                yield sent_at(file, salt, place.offset, place.messages)
             except (OSError, RecordDamaged):
                 continue  # the data log was deleted meanwhile, or is damaged there
 

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from threading import RLock
 from typing import Any
 
+from ..disk.thrifty_disk import lacks_descriptors
 from ..format.times import NEVER
 from .checksum import UNBOUNDED, BlockChecksum, parts_of, ranges, row_of, survey
-from .store import MetadataDamaged, MetadataFull, Snapshot
+from .store import MetadataDamaged, MetadataFull, MetadataUnopened, Snapshot
 
 _SCHEMA_VERSION = 1
 _SCHEMA = (
@@ -64,6 +65,8 @@ schema.
 """
 _NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 """A quota shows as a write error, and so may a failing disk: with both the committed state is untouched."""
+_DESCRIPTORS = 6
+"""Descriptors that both connections need: the file and its write-ahead log each, their index, a directory to sync."""
 
 
 class SqliteMetadataStore:
@@ -71,6 +74,8 @@ class SqliteMetadataStore:
 
     `page_bytes` is a power of two from 512 to 65,536 and counts when the file is made. `cache_bytes` bounds SQLite's
     page caches, of which a writer and a reader connection have half each.
+
+    All files are open from the first load or commit on that finds or makes them: nothing else needs a descriptor.
 
     A checkpoint of more than `transaction_adds` references takes several transactions, the last of which has the root.
     What a crash leaves between them has another count and checksum than the old root says, so that `load` refuses it.
@@ -107,7 +112,10 @@ class SqliteMetadataStore:
         self._checksum = BlockChecksum()
 
     def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it. About 0.8 µs a block, and RAM for its runs only."""
+        """Verify the newest checkpoint and describe it. About 0.8 µs a block, and RAM for its runs only.
+
+        OSError: no descriptor is left to open the files; they are as they were.
+        """
         with self._writing:
             self._is_sound = False
             self._checksum = BlockChecksum()
@@ -115,6 +123,9 @@ class SqliteMetadataStore:
             try:
                 snapshot = self._load()
             except _TROUBLE as error:
+                if _is_unopened(error):
+                    self._disconnect()
+                    self._require_descriptors()
                 raise MetadataDamaged(f"{_FILES[0]}: {error}") from error
             self._is_sound = True
             return snapshot
@@ -135,6 +146,7 @@ class SqliteMetadataStore:
             raise MetadataDamaged(f"{_FILES[0]} is not in WAL mode")
         with writer:
             writer.execute("BEGIN")
+            self._open_all()
             roots = writer.execute("SELECT store_id, position, epoch, blocks, checksum, crc, root FROM root").fetchall()
             blocks, checksum = survey(writer.execute(_PLACES + " ORDER BY lane, block"))
             earliest = _earliest(writer)
@@ -176,8 +188,12 @@ class SqliteMetadataStore:
                 self._commit(position, epoch, root, puts, deletes, delete_lanes)
                 self._give_back()
             except _TROUBLE as error:
+                problem = f"{_FILES[0]}: {error}"
+                if _is_unopened(error):  # what was opened before the call stays open, so nothing was begun
+                    self._is_sound = True
+                    raise MetadataUnopened(f"{problem}; no file descriptor is left") from error
                 self._is_sound = _is_no_room(error)
-                raise (MetadataFull if self._is_sound else MetadataDamaged)(f"{_FILES[0]}: {error}") from error
+                raise (MetadataFull if self._is_sound else MetadataDamaged)(problem) from error
             self._is_sound = True
 
     def _commit(
@@ -307,6 +323,7 @@ class SqliteMetadataStore:
                 writer.execute("BEGIN IMMEDIATE")
                 for statement in _SCHEMA:
                     writer.execute(statement)
+            self._open_all()
         except BaseException:
             self._disconnect()  # Half made: the next commit begins again.
             raise
@@ -318,6 +335,26 @@ class SqliteMetadataStore:
             self._reader.execute("PRAGMA query_only = ON")
         return writer
 
+    def _open_all(self) -> None:
+        """Have SQLite open what it opens with the first read, while a failure is none of a message's."""
+        with self._reading:
+            for connection in filter(None, (self._writer, self._reader)):
+                # Not of a table: what keeps SQLite from reading the schema would show as "no such table".
+                connection.execute("PRAGMA user_version").fetchall()
+
+    def _require_descriptors(self) -> None:
+        """Raise OSError where the process has no descriptors left for all files."""
+        opened: list[int] = []
+        try:
+            for _ in range(_DESCRIPTORS):
+                opened.append(os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            if lacks_descriptors(error):
+                raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
     @property
     def _cache_size(self) -> int:
         """Page cache of each connection in KiB, negative as SQLite wants it."""
@@ -325,17 +362,21 @@ class SqliteMetadataStore:
 
     def _connection(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        for setting in (
-            "synchronous = NORMAL",
-            f"cache_size = {self._cache_size}",
-            "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
-            "mmap_size = 0",  # A device error in a mapped page would kill the process.
-            "temp_store = MEMORY",
-            "secure_delete = OFF",  # Places are no secret; wiping them doubles what a delete writes.
-            "cell_size_check = ON",
-            "trusted_schema = OFF",
-        ):
-            connection.execute("PRAGMA " + setting)
+        try:
+            for setting in (
+                "synchronous = NORMAL",
+                f"cache_size = {self._cache_size}",
+                "wal_autocheckpoint = 0",  # _give_back does it, and sees its errors.
+                "mmap_size = 0",  # A device error in a mapped page would kill the process.
+                "temp_store = MEMORY",
+                "secure_delete = OFF",  # Places are no secret; wiping them doubles what a delete writes.
+                "cell_size_check = ON",
+                "trusted_schema = OFF",
+            ):
+                connection.execute("PRAGMA " + setting)
+        except BaseException:
+            connection.close()  # or the file is open until the collector comes by
+            raise
         return connection
 
     def _disconnect(self) -> None:
@@ -383,6 +424,13 @@ def _is_no_room(error: Exception) -> bool:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return code in _NO_ROOM or code & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _is_unopened(error: Exception) -> bool:
+    """Return whether a file could not be opened: for want of a descriptor, unless something else stands there."""
+    if isinstance(error, OSError):
+        return lacks_descriptors(error)
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF == sqlite3.SQLITE_CANTOPEN
 
 
 def _earliest(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:

@@ -24,6 +24,15 @@ class MetadataDamaged(Exception):
 class MetadataFull(MetadataDamaged):
     """A checkpoint found no room, or could not be written. What was committed before it stands: postpone it."""
 
+    lacks_descriptors = False
+    """Whether the process had no file descriptor left, so that the files could not be made or opened."""
+
+
+class MetadataUnopened(MetadataFull):
+    """A checkpoint needed a file descriptor, and the process has none left."""
+
+    lacks_descriptors = True
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -49,7 +58,10 @@ class MetadataStore(Protocol):
         """Whether there should be no further blocks until some are deleted."""
 
     def load(self) -> Snapshot | None:
-        """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild."""
+        """Verify the newest checkpoint and describe it; None: nothing committed. MetadataDamaged: clear, rebuild.
+
+        OSError: no file descriptor is left to look at it, and nothing was changed.
+        """
 
     def commit(
         self,
@@ -91,11 +103,16 @@ Checkpoint = tuple[int, int, bytes, Sequence[tuple[int, int, bytes]], Sequence[t
 """Position, epoch, root, puts and deletes of `MetadataStore.commit`."""
 
 
-def commit_lending(metadata: MetadataStore, lend: Callable[[], bool], checkpoint: Checkpoint) -> None:
-    """Commit, on a full disk with what lend gave back to it. MetadataFull: there was nothing, or it was not enough."""
+def commit_lending(
+    metadata: MetadataStore, lend: Callable[[], bool], give_up_readers: Callable[[], int], checkpoint: Checkpoint
+) -> None:
+    """Commit, on a full disk with what lend gave back to it, and where descriptors are short with those of readers.
+
+    MetadataFull: there was nothing, or it was not enough.
+    """
     try:
         metadata.commit(*checkpoint)
-    except MetadataFull:
-        if not lend():
+    except MetadataFull as full:
+        if not (give_up_readers() if full.lacks_descriptors else lend()):
             raise
         metadata.commit(*checkpoint)

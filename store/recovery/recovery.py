@@ -46,7 +46,6 @@ from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
 from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
-from .verify import raise_first_damage
 
 logger = LateLogger("forebay.store.recovery")
 
@@ -66,7 +65,9 @@ class RecoveryReport:
     """Whether the whole journal was replayed, because the index was missing or in doubt."""
     replayed_records: int
     truncated_bytes: int
-    """Torn bytes cut from the end of the journal, none of which had been confirmed as durable."""
+    """Bytes cut from the end of the journal: a torn tail, none of which had been confirmed as durable, and what
+    `damaged` names there. Zeros count as far as they are known to have been something else.
+    """
     quarantined: int
     """Files set aside in quarantine."""
     prepared: int
@@ -203,6 +204,8 @@ class Recovery:
         if result.next_data_log > MAX_DATA_LOG_ID or not is_left:
             raise JournalCorrupt(result.next_data_log - 1, 0, "no number is left for another data log")
         if self._verifies_all and not self._accepts_loss:
+            from .verify import raise_first_damage  # for verify_on_open alone
+
             raise_first_damage(
                 self._disk, [data_log for data_log in ids if data_log in self.replay.expected], end.position
             )
@@ -276,7 +279,7 @@ class Recovery:
             self.replay.apply_state(state)
             self._subscriptions.restore(backlogs)
         except (MetadataDamaged, RecordDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         self._result.epoch = max(self._result.epoch, snapshot.epoch)
         return snapshot.position, state.next_log_sequence
@@ -291,10 +294,20 @@ class Recovery:
             raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
         self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes if not counts.lane & PUT_OFF}
-        place = DamagedPlace(data_log, offset, 0, None, problem)
+        place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if place not in self._result.damaged:
-            logger.error("%s", place)
+            logger.error("%s", place, event="journal_damaged")
             self._result.damaged.append(place)
+
+    def _known_bytes(self, data_log: int, offset: int) -> int:
+        """Return how many bytes of a data log, from that offset on, are known to have been durable, whatever is there
+        now.
+        """
+        if data_log > self.durable >> OFFSET_BITS:
+            return 0
+        is_newest = data_log == self.durable >> OFFSET_BITS
+        end = self.durable & OFFSET_MASK if is_newest else self._file_sizes.get(data_log, 0)
+        return max(end - offset, 0)
 
     def _complete(self) -> None:
         """Give what is left of a repaired journal the numbers and names that are lost."""
@@ -321,7 +334,7 @@ class Recovery:
             end = self._replay(ids, start, next_sequence)
             self._sweep(end)
         except (MetadataDamaged, BlockDamaged) as damage:
-            logger.warning("the index is rebuilt from the journal: %s", damage)
+            logger.warning("the index is rebuilt from the journal: %s", damage, event="index_rebuilt")
             return None
         return None if self._needs_dropped() else end
 
@@ -469,12 +482,22 @@ class Recovery:
                 file.sync()
             finally:
                 file.close()
-            self._result.truncated_bytes += torn_bytes
-            if torn_bytes:
-                place = f"data-{data_log}.log: {torn_bytes} torn bytes cut at offset {cut_bytes}"
-                logger.warning("%s (%s)", place, end.problem)
+            self._count_cut(data_log, cut_bytes, torn_bytes, end.problem)
             if not cut_bytes:
                 self._set_aside(data_log, is_empty=not torn_bytes)
+
+    def _count_cut(self, data_log: int, offset: int, torn_bytes: int, problem: str) -> None:
+        """Count what was cut there, and log it unless it was named as damage.
+
+        torn_bytes: up to the last that is not zero. What is known to have been durable counts also where it is zeros.
+        """
+        known_bytes = min(self._known_bytes(data_log, offset), self._file_sizes[data_log] - offset)
+        cut_bytes = max(torn_bytes, known_bytes)
+        self._result.truncated_bytes += cut_bytes
+        is_named = any((place.data_log, place.offset) == (data_log, offset) for place in self._result.damaged)
+        if cut_bytes and not is_named:
+            place = f"data-{data_log}.log: {cut_bytes} torn bytes cut at offset {offset}"
+            logger.warning("%s (%s)", place, problem, event="journal_tail_cut")
 
     def _set_aside(self, data_log: int, *, is_empty: bool) -> None:
         del self._result.sizes[data_log]

@@ -121,7 +121,7 @@ class Repair:
                 is_next = behind == data_log + 1 or not stretch.is_whole
                 self._patch(data_log, stretch, read[behind] if behind is not None and is_next else None)
         for place in self._places:
-            logger.error("%s", place)
+            logger.error("%s", place, event="journal_damaged")
         return self._places
 
     # ------------------------------------------------------------------ reading
@@ -228,8 +228,8 @@ class Repair:
         is_sealed = stretch.is_whole and stretch.end != file.size()
         if records < 0 or not is_durable or is_sealed or (stretch.is_whole and not records):
             return
-        lost_bytes = used_bytes(file, stretch.end)
-        self._copy(file, data_log, stretch.end, lost_bytes)
+        lost_bytes = file.size() - stretch.end  # behind one that ends, the next begins: its size is no preallocated one
+        self._copy(file, data_log, stretch.end, used_bytes(file, stretch.end))
         file.truncate(stretch.end)
         if records:
             file.seek(stretch.end)

@@ -87,8 +87,14 @@ class DataLogFacts:
     """Places that no crash leaves."""
     damages: list[Damage] = field(default_factory=list)
     """Places that a crash may leave, but only behind everything that is durable."""
+    unseen_from: int | None = None
+    """Offset behind which nothing was looked at, because the owner went on writing there; None: all was."""
     existing: list[tuple[int, list[int]]] = field(default_factory=list)
     """(STATE, those that exist) or (DROP, those that are gone), as the records say it."""
+
+    def leave_unseen(self, offset: int) -> None:
+        """Note that nothing behind this offset was looked at."""
+        self.unseen_from = offset
 
     def add(self, offset: int, problem: str) -> None:
         self.findings.append(Finding(self.data_log, offset, problem))
@@ -158,7 +164,7 @@ def _examine_records(facts: DataLogFacts, file: File, header: DataLogHeader) -> 
     facts.next_sequence = header.first_sequence
     names: dict[int, str] = {}
     offsets = array("I")
-    for found in scan(file, header):
+    for found in scan(file, header, on_unseen=facts.leave_unseen):
         if isinstance(found, Damage):
             facts.damages.append(found)
             continue

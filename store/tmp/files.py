@@ -97,15 +97,17 @@ class TmpFiles:
         for name in names:
             number = tmp_file_number(name)
             if number is None:
-                logger.warning("%s/%s is none of ours and stays", TMP_STORAGE, name)
+                logger.warning("%s/%s is none of ours and stays", TMP_STORAGE, name, event="tmp_foreign_file")
                 continue
             self._next_number = max(self._next_number, number + 1)
             try:
                 self._disk.remove(f"{TMP_STORAGE}/{name}")
                 deleted += 1
             except OSError as error:
-                logger.warning("%s/%s could not be deleted (%s)", TMP_STORAGE, name, error.strerror)
-        logger.debug("emptied at open: %d files", deleted)
+                logger.warning(
+                    "%s/%s could not be deleted (%s)", TMP_STORAGE, name, error.strerror, event="tmp_not_deleted"
+                )
+        logger.debug("emptied at open: %d files", deleted, event="tmp_emptied")
 
     @property
     def file_bytes(self) -> int:
@@ -180,7 +182,7 @@ class TmpFiles:
         self._end_newest()
         self.newest = self.files[number] = TmpFile(number, self._random_salt())
         self._writer = writer
-        logger.debug("created: tmp-%d.dat", number)
+        logger.debug("created: tmp-%d.dat", number, event="tmp_created")
         return self.newest, writer
 
     def _create(self, name: str) -> File:
@@ -245,12 +247,17 @@ class TmpFiles:
             except FileNotFoundError:
                 pass
             except OSError as error:
-                logger.warning("tmp-%d.dat could not be deleted (%s); tried again later", number, error.strerror)
+                logger.warning(
+                    "tmp-%d.dat could not be deleted (%s); tried again later",
+                    number,
+                    error.strerror,
+                    event="tmp_not_deleted",
+                )
                 continue
             del self._undeleted[number]
             self.bytes -= size
             self._account.release(FILE_CHARGE_BYTES)
-            logger.debug("deleted: tmp-%d.dat, %d bytes", number, size)
+            logger.debug("deleted: tmp-%d.dat, %d bytes", number, size, event="tmp_deleted")
             self.room_came()
 
     def sparsest(self) -> TmpFile | None:

@@ -345,7 +345,9 @@ class TmpStorage:
             freed_bytes = file.size
             self._files.delete(file)
         report = Compaction(file.number, messages, moved_bytes, freed_bytes)
-        logger.debug("rewritten: tmp-%d.dat, %d messages of %d bytes moved, %d bytes freed", *report)
+        logger.debug(
+            "rewritten: tmp-%d.dat, %d messages of %d bytes moved, %d bytes freed", *report, event="tmp_rewritten"
+        )
         return report
 
     def _rewrite(self, chunk: Chunk) -> bool:
@@ -362,14 +364,16 @@ class TmpStorage:
             found, unreadable = read_regions(planning.regions)
             if unreadable:
                 chunk.file.is_damaged = True
-                logger.warning("tmp-%d.dat is not rewritten: %s", chunk.file.number, unreadable[0][1])
+                logger.warning(
+                    "tmp-%d.dat is not rewritten: %s", chunk.file.number, unreadable[0][1], event="tmp_not_rewritten"
+                )
                 return False
             messages = [
                 (sequence, properties, body or b"", timestamp) for sequence, properties, body, timestamp in found
             ]
             [(file, offset)] = self._files.write([_batch(messages)])
         except (OSError, StoreFull) as error:
-            logger.debug("not rewritten: %s", error)
+            logger.debug("not rewritten: %s", error, event="tmp_not_rewritten")
             return False
         finally:
             self._account.release(buffer_bytes)

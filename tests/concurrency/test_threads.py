@@ -24,7 +24,7 @@ from inside import inside
 from simulated_bay import SimulatedBay
 
 import forebay
-from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError
+from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, StateError
 
 KIB = 1024
 PATIENCE_SECONDS = float(os.environ.get("FOREBAY_PATIENCE_SECONDS", "60"))
@@ -257,7 +257,7 @@ def test_a_store_closed_in_full_traffic_keeps_what_was_confirmed(tmp_path: Path,
             for delivery in bay.queue("orders").subscribe():
                 delivery.ack()
                 mine.append(delivery.id)
-        except (Closed, SettingsError):  # SettingsError: the close took it back between take and ack
+        except (Closed, StateError):  # StateError: the close took it back between take and ack
             pass
 
     crew.start(*(partial(produce, mine) for mine in sent), *(partial(consume, mine) for mine in done))

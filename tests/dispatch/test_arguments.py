@@ -72,11 +72,17 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
     "queue.subscribe": ({}, SUBSCRIBE),
     "topic.subscribe": ({}, DURABLE),
     "topic.unsubscribe": ({}, {"durable": (str,)}),
+    "queue.get": ({}, {"timeout": (int, float, NONE)}),
+    "queue.join": ({}, {"timeout": (int, float, NONE)}),
     "queue.browse": ({}, {"selector": (str, NONE)}),
     "queue.find": ({}, {"message_id": (str,)}),
     "queue.move": ({"to": "others"}, {"to": (str,), "selector": (str, NONE), "limit": (int, NONE)}),
     "consumer.take": ({}, TAKE),
     "limited_consumer.take": ({}, TAKE),
+    "consumer.batches": (
+        {"max_messages": 1},
+        {"max_messages": (int,), "timeout": (int, float, NONE)},
+    ),
     "consumer.ack": ({"deliveries": []}, ACK),
     "limited_consumer.ack": ({"deliveries": []}, ACK),
     "subscriber.ack": ({"deliveries": []}, ACK),
@@ -268,6 +274,22 @@ def test_wrong_type_of_a_path_is_an_argument_error(value: Any) -> None:
         with pytest.raises(ForebayError) as caught:
             call(value)
         assert is_one_of_ours(caught.value), (value, caught.value)
+
+
+def test_path_that_can_be_no_directory_is_a_settings_error_without_advice_about_the_disk(tmp_path: Path) -> None:
+    """In /proc the system makes no directory, and says that the parent is missing, which it is not."""
+    file = tmp_path / "file"
+    file.touch()
+    for path, reason in (
+        (file, f"{file} is not a directory"),
+        (file / "below", f"{file} is not a directory"),
+        (tmp_path / ("x" * 300), "File name too long"),
+        (Path("/proc/forebay"), "refuses to make it in /proc"),
+        (Path("/proc/self/forebay/below"), "refuses to make it in /proc/self"),
+    ):
+        with pytest.raises(SettingsError) as caught:
+            forebay.open(path)
+        assert reason in str(caught.value) and "cure the disk" not in str(caught.value)
 
 
 def test_settings_that_are_none_are_an_argument_error(tmp_path: Path) -> None:

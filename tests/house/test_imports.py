@@ -1,8 +1,13 @@
-"""The picture of imports: no circle of files inside a floor, with imports counted that only types need."""
+"""The picture of imports: no circle of files inside a floor, with imports counted that only types need.
+
+And what `import forebay` leaves for later: every program that imports it waits for what it doesn't.
+"""
 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +17,45 @@ import forebay
 
 ROOT = Path(forebay.__file__).parent
 FLOORS = ("store", "cache", "dispatch", "pipeline", "benchmarks")
+LATE = (
+    "argparse",
+    "asyncio",
+    "concurrent",
+    "datetime",
+    "difflib",
+    "hashlib",
+    "json",
+    "matplotlib",
+    "msgspec",
+    "multiprocessing",
+    "numpy",
+    "psutil",
+    "pyarrow",
+    "pyspark",
+    "rich",
+    "socket",
+    "sqlite3",
+    "subprocess",
+    "tomllib",
+    "xml",
+    "forebay.benchmarks",
+    "forebay.pipeline",
+    "forebay.dispatch.aio",
+    "forebay.dispatch.config.activemq_importer",
+    "forebay.dispatch.explain.blocked",
+    "forebay.dispatch.explain.disk",
+    "forebay.dispatch.explain.queues",
+    "forebay.dispatch.explain.whole",
+    "forebay.dispatch.offline",
+    "forebay.dispatch.planning.recorder",
+    "forebay.store.format.trace",
+    "forebay.store.inspect",
+    "forebay.store.journal.scan",
+    "forebay.store.maintenance.retention",
+    "forebay.store.metadata.sqlite",
+    "forebay.store.recovery.verify",
+)
+"""What is imported by whatever needs it first."""
 
 
 def modules_of(root: Path, package: str) -> dict[str, Path]:
@@ -93,3 +137,11 @@ def test_a_circle_is_found_also_where_only_types_close_it(tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert circles(graph_of(tmp_path, "floor")) == [["floor.a", "floor.room.b", "floor.room.c"]]
+
+
+def test_importing_forebay_leaves_for_later_what_its_first_use_needs() -> None:
+    code = "import sys; before = set(sys.modules); import forebay; print(*set(sys.modules) - before)"
+    imported = subprocess.run([sys.executable, "-P", "-c", code], check=True, capture_output=True, text=True).stdout
+    names = imported.split()
+    assert "forebay.dispatch.forebay" in names
+    assert [name for name in sorted(names) if any(name == late or name.startswith(f"{late}.") for late in LATE)] == []

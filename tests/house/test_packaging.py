@@ -6,22 +6,26 @@ These run against whatever is installed, the editable checkout or the wheel
 
 from __future__ import annotations
 
+import ast
 import json
-import subprocess
-import sys
+import re
 import sysconfig
 import tomllib
 from importlib.metadata import distributions, entry_points, packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
+from compiled import IS_COMPILED
+from packaging.requirements import Requirement
 
 import forebay
+from forebay.store.format.record import crc32
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = PROJECT["tool"]["setuptools"]["packages"]
-DOORS = {"__init__.py", "__main__.py", "aio.py", "setup.py"}
+DOORS = {"__init__.py", "__main__.py", "aio.py", "metrics.py", "setup.py"}
 NOT_INSTALLED = {"tests", "build", "dist"}
 
 # Asked by place, because a build leaves metadata in the root too.
@@ -101,13 +105,6 @@ def test_console_script_is_the_main_function() -> None:
     assert callable(script.load())
 
 
-def test_import_leaves_heavy_modules_alone(tmp_path: Path) -> None:
-    """A host that only stores messages pays for no picture, no command line and no Spark."""
-    program = "import forebay, sys; print(*sys.modules.keys() & {'argparse', 'psutil', 'pyarrow', 'pyspark', 'rich'})"
-    loaded = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert loaded.stdout.split() == []
-
-
 @only_a_wheel
 def test_wheel_holds_every_module_and_nothing_else() -> None:
     files = [file for file in INSTALLED.files or () if file.parts[0] in FOLDERS and file.suffix != ".so"]
@@ -120,3 +117,93 @@ def test_wheel_holds_every_module_and_nothing_else() -> None:
     data = {"forebay/py.typed"}
     data |= {f"forebay/{path.relative_to(ROOT).as_posix()}" for path in (ROOT / "benchmarks/load").rglob("*.toml")}
     assert {name for name in installed if "__pycache__" not in name} == listed | data
+
+
+@pytest.mark.parametrize(
+    ("machine", "python", "comes"),
+    [
+        ("x86_64", "3.11", True),
+        ("aarch64", "3.14", True),
+        ("arm64", "3.13", True),
+        ("s390x", "3.12", False),
+        ("x86_64", "3.15", False),
+    ],
+)
+def test_the_faster_checksum_comes_by_itself_where_it_has_a_wheel(machine: str, python: str, comes: bool) -> None:
+    [needed] = [line for line in PROJECT["project"]["dependencies"] if line.startswith("zlib-ng")]
+    marker = Requirement(needed).marker
+    assert marker is not None
+    assert marker.evaluate({"platform_machine": machine, "python_version": python}) is comes
+    if marker.evaluate():
+        assert crc32.__module__.startswith("zlib_ng")
+
+
+def assigned(name: str) -> Any:
+    """A literal of setup.py, which is not imported: where nothing is built there may be no setuptools."""
+    for statement in ast.parse((ROOT / "setup.py").read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            return ast.literal_eval(statement.value)
+    raise AssertionError(f"setup.py has no {name}")
+
+
+FLOORS = assigned("FLOORS")
+INTERPRETED = assigned("INTERPRETED")
+MODULES = [module.relative_to(ROOT) for floor in FLOORS for module in sorted((ROOT / floor).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("pattern", INTERPRETED)
+def test_what_stays_interpreted_is_there(pattern: str) -> None:
+    assert any(module.match(pattern) for module in MODULES)
+
+
+def test_doors_of_compiled_classes_are_compiled() -> None:
+    """An interpreted one would be listed in vain, and a path that moved would take a door's checks away."""
+    for door in assigned("DOORS"):
+        module = Path("dispatch", *door.split(".")[:-1]).with_suffix(".py")
+        assert module in MODULES
+        assert not any(map(module.match, INTERPRETED))
+
+
+@only_a_wheel
+def test_compiled_wheel_compiles_what_is_not_listed_as_interpreted() -> None:
+    compiled = {file.as_posix().split(".")[0] for file in INSTALLED.files or () if file.suffix == ".so"}
+    expected = {f"forebay/{module.with_suffix('').as_posix()}" for module in MODULES}
+    expected -= {f"forebay/{m.with_suffix('').as_posix()}" for m in MODULES if any(map(m.match, INTERPRETED))}
+    named = {name for name in compiled if name.startswith("forebay/")}
+    assert named == (expected if IS_COMPILED else set())
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+PYTHONS = [
+    said.rpartition(" ")[2]
+    for said in PROJECT["project"]["classifiers"]
+    if said.startswith("Programming Language :: Python :: 3.")
+]
+
+
+def test_every_python_that_is_promised_is_tested_and_has_a_compiled_wheel() -> None:
+    matrix = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    assert f"python: {json.dumps(PYTHONS)}" in matrix
+    assert PROJECT["tool"]["cibuildwheel"]["build"] == [f"cp{version.replace('.', '')}-*" for version in PYTHONS]
+
+
+def test_compiled_wheels_are_built_with_the_same_compiler_everywhere() -> None:
+    [compiler] = re.findall(r"^COMPILER := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert PROJECT["tool"]["cibuildwheel"]["before-build"] == f"pip install {compiler}"
+    checker = next(line for line in PROJECT["project"]["optional-dependencies"]["dev"] if line.startswith("mypy"))
+    assert f'"{checker}"' in compiler
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_runs_targets_that_make_has(workflow: Path) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    named = re.findall(r"run: make ([a-z-]+)", workflow.read_text(encoding="utf-8"))
+    assert named and set(named) <= set(targets)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_workflow_holds_no_secret_and_no_host(workflow: Path) -> None:
+    """A release is published by the identity of its run, and where to is a default of the tool that does it."""
+    text = workflow.read_text(encoding="utf-8")
+    assert "secrets." not in text
+    assert "://" not in text

@@ -24,7 +24,7 @@ from manual_clock import ManualClock
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, SettingsError, TransactionError
+from forebay import Closed, Consumer, Delivery, DestinationPolicy, Forebay, Message, StateError, TransactionError
 from forebay.dispatch.config.settings import Settings
 from forebay.dispatch.core import load_requests as read_ahead
 
@@ -301,7 +301,7 @@ class InterleavedTraffic:
             timeout = None if self._is_emptied else random.choice((0.0, 0.0, 0.01))
             try:
                 self._settle(random, consumer, self._take(consumer, random.choice((1, 1, 3, 10)), timeout))
-            except (Closed, SettingsError, TransactionError):  # the last two: they went back, for others to take
+            except (Closed, StateError, TransactionError):  # the last two: they went back, for others to take
                 assert consumer._is_closed
                 if not self._is_over:
                     consumer = self._subscribe(random, selector)

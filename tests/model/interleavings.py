@@ -27,7 +27,7 @@ from typing import Any
 from manual_clock import ManualClock
 
 import forebay
-from forebay.store.locks import OwnedLock
+from forebay.store.locks import OwnedCondition, OwnedLock, Wakeup
 
 STEPS_MAX = 50_000
 """More than any run needs that comes to an end."""
@@ -327,6 +327,8 @@ class Lock:
         self._turns = turns
         self.owner: Thread | None = None
         self.on_late: Callable[[], None] | None = None
+        self.failure: None = None
+        self.on_broken: list[Callable[[Any], None]] = []
         self._waiting: list[Thread] = []
         self._place = _place(sys._getframe(1))
 
@@ -338,6 +340,11 @@ class Lock:
 
     def is_owned(self) -> bool:
         return self.owner is self._turns.running
+
+    def break_by(self, error: BaseException) -> None:
+        """Nothing breaks in here but the end of a run that has failed."""
+
+    break_between = break_by
 
     def acquire(self, blocking: bool = True) -> bool:
         self._turns.pause()
@@ -450,8 +457,8 @@ def _place(frame: FrameType | None) -> str:
 
 
 _MODULES: list[ModuleType] = []
-_OWNERS: list[ModuleType] = []
-"""Modules that make locks which know their owner."""
+_OWNERS: list[tuple[ModuleType, type]] = []
+"""Modules that make locks which know their owner, and what goes with these."""
 
 
 @contextmanager
@@ -468,15 +475,18 @@ def in_the_place_of_threading(turns: Turns) -> Iterator[None]:
     if not _MODULES:
         found = [module for name, module in sys.modules.items() if name.startswith("forebay.")]
         _MODULES.extend(module for module in found if vars(module).get("threading") is threading)
-        _OWNERS.extend(module for module in found if vars(module).get("OwnedLock") is OwnedLock)
+        for made in (OwnedLock, OwnedCondition, Wakeup):
+            name = made.__name__
+            _OWNERS.extend((module, made) for module in found if vars(module).get(name) is made)
     for module in _MODULES:
         vars(module)["threading"] = stand_in
-    for module in _OWNERS:
-        vars(module)["OwnedLock"] = stand_in.Lock
+    stand_ins: dict[type, Any] = {OwnedLock: stand_in.Lock, OwnedCondition: stand_in.Condition, Wakeup: stand_in.Event}
+    for module, owned in _OWNERS:
+        vars(module)[owned.__name__] = stand_ins[owned]
     try:
         yield
     finally:
         for module in _MODULES:
             vars(module)["threading"] = threading
-        for module in _OWNERS:
-            vars(module)["OwnedLock"] = OwnedLock
+        for module, owned in _OWNERS:
+            vars(module)[owned.__name__] = owned

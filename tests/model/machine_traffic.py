@@ -41,7 +41,7 @@ from machine_calls import (
 from plain_model import SELECTORS, Branch, Entry, Letter, Place, PlainModel, Reader, own_id
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Consumer, Delivery, SettingsError, Transaction, TransactionError
+from forebay import Closed, Consumer, Delivery, SettingsError, StateError, Transaction, TransactionError
 
 
 class Traffic(RuleBasedStateMachine):
@@ -357,13 +357,13 @@ class Traffic(RuleBasedStateMachine):
             return
         consumer, delivery = self.settled[0]
         # It came back perhaps, and a transaction decides about it now.
-        with pytest.raises((SettingsError, TransactionError)):
+        with pytest.raises((SettingsError, StateError, TransactionError)):
             delivery.nack() if pick & 1 else delivery.ack()
         found = self.some_held(pick, 100)
         if found is not None and self.consumers[found[0]] is not consumer:
             with pytest.raises(SettingsError):
                 consumer.ack([self.deliveries[entry] for entry in found[1]])
-            with pytest.raises((SettingsError, TransactionError)):
+            with pytest.raises((SettingsError, StateError, TransactionError)):
                 self.consumers[found[0]].ack([*(self.deliveries[entry] for entry in found[1]), delivery])
 
     # ------------------------------------------------------------------ time

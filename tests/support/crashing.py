@@ -98,6 +98,8 @@ class CrashExplorer:
         self.settings = replace(SETTINGS, sync=sync, **fields)
         self.place = ""
         """Where it is just now, for a failure to name."""
+        self.failed_place = ""
+        """Where a crash was examined that is not survived."""
         self.states = self.kills = 0
         """That were examined."""
         self.left: set[int] = set()
@@ -108,7 +110,7 @@ class CrashExplorer:
             self.explore()
         except Exception as error:
             name = f"{type(self).__name__}({self.seed}, {self.sync!r})"
-            raise AssertionError(f"{name}, {self.place}: {error!r}") from error
+            raise AssertionError(f"{name}, {self.failed_place or self.place}: {error!r}") from error
         return self
 
     def explore(self) -> None:
@@ -126,20 +128,31 @@ class CrashExplorer:
     ) -> Iterator[None]:
         """Within it, calls of that disk are looked at."""
 
+        failures: list[Exception] = []
+
         def crash(call: str, name: str) -> None:
-            if self.is_looked_at(call, name):
-                place = self.place
-                self.place = f"{place}/{call} {name}"
+            if failures or not self.is_looked_at(call, name):
+                return
+            place = self.place
+            self.place = f"{place}/{call} {name}"
+            try:
                 for left in self.crashes(disk, metadata()):
                     self.states += 1
                     examine(left)
-                self.place = place
+            except Exception as failure:
+                # It passes through the store, and background work that fails is kept there and tried again.
+                failures.append(failure)
+                self.failed_place = self.failed_place or self.place
+                raise
+            self.place = place
 
         disk.on_call = crash
         try:
             yield
         finally:
             disk.on_call = None
+            if failures:
+                raise failures[0]
 
     def is_looked_at(self, call: str, name: str) -> bool:
         return self.call_share == 1.0 or self.random.random() < self.call_share

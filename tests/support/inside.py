@@ -28,8 +28,10 @@ from forebay.dispatch.core.redelivery import Redelivery
 from forebay.dispatch.engine import engine as engines
 from forebay.dispatch.engine.engine import Engine
 from forebay.dispatch.engine.resizing import Resizing
+from forebay.dispatch.engine.status import StatusOutput
 from forebay.dispatch.explain.cause import Explanation
 from forebay.dispatch.explain.queues import explain_subject
+from forebay.dispatch.explain.stuck import why_stuck
 from forebay.dispatch.forebay import Forebay
 from forebay.dispatch.loading.eager import EagerLoader
 from forebay.dispatch.loading.warmer import CacheWarmer
@@ -57,13 +59,14 @@ def open_forebay(
     *,
     archive_disk: Disk | None = None,
     trace: File | None = None,
+    status: StatusOutput | None = None,
 ) -> Forebay:
     """Open a Forebay on a disk, a metadata store and a clock of the test's.
 
     metadata: the store, or what makes it of store id and cache bytes.
     """
     make = metadata if callable(metadata) else lambda store_id, cache_bytes: metadata
-    return Forebay(Engine(disk, make, settings, clock, archive_disk, trace), None)
+    return Forebay(Engine(disk, make, settings, clock, why_stuck, archive_disk, trace, None, status), None)
 
 
 class Inside:

@@ -60,6 +60,7 @@ def _table(kind: type[Settings] | type[DestinationPolicy]) -> str:
     lines = ["| setting | default | meaning | the price |", "|---|---|---|---|"]
     for name, documentation in _documented_fields(kind):
         meaning, price = documentation.split("\n")
+        assert meaning.endswith("."), f"{name}: the first line below a field is its meaning, a whole sentence"
         lines.append(f"| `{name}` | `{_written(defaults[name])}` | {meaning} | {price.strip()} |")
     return "\n".join(lines)
 
@@ -102,6 +103,43 @@ def _errors_below(parent: type[ForebayError], indent: str) -> Iterator[str]:
 def _columns(line: str, width: int) -> str:
     name, meaning = line.split("\0")
     return f"{name:<{width}}{' '.join(meaning.split())}"
+
+
+LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "exception": "ERROR", "log": "any"}
+
+
+def events_table() -> str:
+    """Return the events of all log records as a Markdown table, made from the calls that log them."""
+    found: dict[str, tuple[set[str], set[str], set[str]]] = {}
+    for path in (path for floor in ("store", "cache", "dispatch") for path in sorted((ROOT / floor).rglob("*.py"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        loggers = {
+            target.id: call.args[0].value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            and isinstance(call := node.value, ast.Call)
+            and ast.unparse(call.func) == "LateLogger"
+            and isinstance(call.args[0], ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                logger = loggers.get(ast.unparse(node.func.value))
+                if logger is None or node.func.attr not in LEVELS:
+                    continue
+                [event] = [word.value for word in node.keywords if word.arg == "event"]
+                text = node.args[1 if node.func.attr == "log" else 0]
+                assert isinstance(event, ast.Constant) and isinstance(text, ast.Constant), f"{path}:{node.lineno}"
+                row = found.setdefault(str(event.value), (set(), set(), set()))
+                row[0].add(f"`{logger!s}`")
+                row[1].add(LEVELS[node.func.attr])
+                row[2].add(str(text.value))
+    lines = ["| event | logger | level | text |", "|---|---|---|---|"]
+    for named, (loggers_of_it, levels, texts) in sorted(found.items()):
+        said = "<br>".join(f"`{one}`" for one in sorted(texts))
+        lines.append(f"| `{named}` | {', '.join(sorted(loggers_of_it))} | {', '.join(sorted(levels))} | {said} |")
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------ packages
@@ -198,6 +236,7 @@ BLOCKS = {
     "docs/reference/settings.md": ("settings", defaults_table),
     "docs/reference/policies.md": ("policies", policies_table),
     "docs/reference/errors.md": ("errors", errors_tree),
+    "docs/reference/log-events.md": ("events", events_table),
     "docs/guide/migrating-from-activemq.md": ("activemq", properties_table),
     "docs/internals/overview.md": ("layers", layers_list),
 }

@@ -157,6 +157,21 @@ class SimulatedFile:
         return self._inode
 
 
+class SimulatedDirectory:
+    """A directory of a SimulatedDisk that is open."""
+
+    def __init__(self, disk: SimulatedDisk, name: str) -> None:
+        self._disk = disk
+        self._name = name
+
+    def sync(self) -> None:
+        """See `Directory.sync`."""
+        self._disk.sync_directory(self._name)
+
+    def close(self) -> None:
+        """See `Directory.close`."""
+
+
 class SimulatedDisk:
     """A `Disk` in memory. Forking an image copies no bytes of a file before one of the two writes to it."""
 
@@ -235,6 +250,10 @@ class SimulatedDisk:
         self._directory(name)
         changes = [_Change(change.unsynced - {name}, change.names) for change in self._changes]
         self._changes = _apply(changes, self._durable_names, lambda change: not change.unsynced)
+
+    def open_directory(self, name: str) -> SimulatedDirectory:
+        """See `Disk.open_directory`."""
+        return SimulatedDirectory(self, name)
 
     def free_bytes(self) -> int:
         """See `Disk.free_bytes`."""

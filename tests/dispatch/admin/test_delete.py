@@ -16,7 +16,7 @@ from simulated_bay import SimulatedBay
 from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
-from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull, TransactionError
+from forebay import Closed, DestinationPolicy, Message, StateError, StoreFull, TransactionError
 from forebay.dispatch.config.settings import Settings, SyncMode
 from forebay.dispatch.core.model import QueueArea
 from forebay.dispatch.forebay import Forebay
@@ -97,7 +97,7 @@ def test_consumers_are_closed_and_waiting_takes_end() -> None:
     for closed in (consumer, picky):
         with pytest.raises(Closed):
             closed.take(1)
-    with pytest.raises(SettingsError):
+    with pytest.raises(StateError):
         consumer.ack(held)
     assert [delivery.body for delivery in held] and held[0].priority == 1
     assert consumer.in_flight == 0 and list(consumer) == []

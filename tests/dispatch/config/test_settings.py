@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import pickle
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from reference import defaults_table
@@ -195,6 +197,10 @@ REFUSED: list[tuple[str, object, str]] = [
         for value in (0, 0.0001, -1, 1_000_001, float("nan"), float("inf"), True, "5", None)
     ),
     *(
+        ("status_interval_seconds", value, "must be seconds as a number such as 2.5, from 1 to 1,000,000")
+        for value in (0, 0.999, -1, 1_000_001, float("nan"), True, "5")
+    ),
+    *(
         ("lock_wait_seconds", value, "must be seconds as a number such as 2.5, from 0 to 1,000,000")
         for value in (-0.1, 1_000_001, float("nan"), True, "5", None)
     ),
@@ -299,3 +305,22 @@ def test_settings_survive_pickle_and_copy(again: Callable[[Settings], Settings])
     found = again(settings)
     assert found == settings and found is not settings
     assert found.memory_limit_bytes == 8 * MIB and found.policies["orders.*"].max_messages == 5
+
+
+def test_settings_become_a_dict_that_json_writes_and_their_policies_stay_frozen() -> None:
+    settings = Settings(memory_limit="8MiB", policies={"orders.*": DestinationPolicy(prefetch=7)})
+    as_dict = json.loads(json.dumps(dataclasses.asdict(settings)))
+    assert as_dict["memory_limit"] == "8MiB" and as_dict["policies"]["orders.*"]["prefetch"] == 7
+    policies: Any = settings.policies
+    for change in (
+        lambda: policies.update(a=1),
+        lambda: policies.pop("orders.*"),
+        lambda: policies.__setitem__("a", 1),
+        lambda: policies.__delitem__("orders.*"),
+        lambda: policies.__ior__({}),
+        policies.clear,
+        policies.popitem,
+    ):
+        with pytest.raises(TypeError, match="frozen"):
+            change()
+    assert list(settings.policies) == ["orders.*"]

@@ -10,7 +10,7 @@ import pytest
 from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError
+from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError, StateError
 
 KIB = 1024
 BODY = bytes(KIB)
@@ -284,8 +284,11 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
         before = unsettled(bay, consumer)
         for bad in (foreign[0], far[0], settled, returned, None, 5, "x", b"x", {}, set(own), iter(own), object()):
             for batch in (bad, [bad], [*own, bad], [bad, *own], (own[0], bad)):
-                with pytest.raises(SettingsError):
+                with pytest.raises((SettingsError, StateError)):
                     call(consumer, batch)
+        for bad in (settled, returned):
+            with pytest.raises(StateError, match="settled already"):
+                call(consumer, bad)
         for nested in ([[own[0]]], [own], [(own[0],)]):
             with pytest.raises(SettingsError):
                 call(consumer, nested)
@@ -293,7 +296,7 @@ def test_what_is_not_a_consumers_own_unsettled_delivery_is_refused_and_settles_n
             with pytest.raises(SettingsError, match="twice"):
                 call(consumer, duplicates)
         for bad in (foreign[0], settled, None, own):
-            with pytest.raises(SettingsError):
+            with pytest.raises((SettingsError, StateError)):
                 consumer.ack_up_to(bad)  # type: ignore[arg-type]
         assert unsettled(bay, consumer) == before
         consumer.ack([])
@@ -446,7 +449,7 @@ def test_a_closed_consumer_takes_and_settles_nothing(bay: SimulatedBay, queue: Q
         lambda: consumer.ack_up_to(deliveries[0]),
     ]
     for settle in settles:
-        with pytest.raises(SettingsError):
+        with pytest.raises(StateError):
             settle()
     assert queue.depth == 5
     bay.check()

@@ -6,7 +6,7 @@ import pytest
 from delivering import send_equal, take_all
 from simulated_bay import SimulatedBay
 
-from forebay import Closed, Delivery, Queue, SettingsError
+from forebay import Closed, Delivery, Queue, StateError
 from forebay.cache.charge import OVERHEAD_BYTES
 
 KIB = 1024
@@ -36,7 +36,7 @@ def test_a_lazy_delivery_that_is_settled_says_so_instead_of_its_body(bay: Simula
     with bay.queue().subscribe() as consumer:
         (delivery,) = consumer.take()
         delivery.ack()
-        with pytest.raises(SettingsError, match="settled"):
+        with pytest.raises(StateError, match="settled"):
             _ = delivery.body
 
 

@@ -14,7 +14,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Closed, DestinationPolicy, Message, SettingsError, StoreFull
 from forebay.dispatch.admission import wait_line as space_line
-from forebay.dispatch.admission.wait_line import SpaceLine, Waiting
+from forebay.dispatch.admission.wait_line import SpaceLine
 
 WAIT_SECONDS = 30.0
 KIB = 1024
@@ -360,7 +360,8 @@ def test_a_sender_that_waits_long_is_logged_ever_more_rarely(caplog: pytest.LogC
     line = bay.space.journal
     full = StoreFull(1, 0, "store_limit")
     with bay.lock, caplog.at_level(logging.WARNING, "forebay.dispatch"):
-        waiting: Waiting = line.line_up(bay.queue_area("filler"), (1,), full, float("inf"), threading.Condition())
+        waiting = line.newcomer(bay.queue_area("filler"), (1,), full, float("inf"), threading.Condition())
+        line.line_up(waiting)
         for _ in range(100):
             bay.clock.advance(1.0)
             if not line.look(waiting):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from simulated_bay import SimulatedBay
 
 from forebay import (
+    ArgumentError,
     Closed,
     Consumer,
     Delivery,
@@ -255,7 +257,7 @@ def test_a_name_is_data_and_never_a_path(bay: SimulatedBay, name: str) -> None:
 
 
 BAD_SENDS: list[dict[str, Any]] = [
-    *({"body": body} for body in (None, "text", 5, bytearray(b"x"), memoryview(b"x"), [b"x"])),
+    *({"body": body} for body in (None, "text", 5, [b"x"])),
     *({"priority": priority} for priority in (-1, 10, True, False, 4.0, "4", None, math.nan, [4])),
     *({"headers": headers} for headers in (5, "ab", b"ab", ["ab"], [("a", 1)], {"a"})),
     *({"headers": {name: 1}} for name in ("", "\udc80", 5, None, b"n")),
@@ -352,3 +354,43 @@ def test_statistics_of_a_queue_are_what_the_store_says_of_it(bay: SimulatedBay, 
         found = queue.statistics()
     assert (found.depth, found.enqueued, found.delivered, found.acknowledged, found.consumers) == (1, 2, 1, 1, 1)
     assert queue.statistics() == bay.bay.statistics().destinations["orders"]
+
+
+class Text(bytes):
+    """A class of the user's own."""
+
+
+@pytest.mark.parametrize(
+    "like",
+    [
+        bytearray,
+        memoryview,
+        lambda body: memoryview(bytearray(body)),
+        lambda body: memoryview(body + body)[: len(body)],
+        lambda body: memoryview(body).cast("H"),
+        lambda body: array("B", body),
+        Text,
+    ],
+)
+def test_a_body_like_bytes_is_stored_as_the_bytes_that_it_has_now(queue: Queue, like: Callable[[bytes], Any]) -> None:
+    sent = b"1 kg of tea!"
+    body = like(sent)
+    queue.send(body)
+    queue.send(body, headers={"kg": 1}, delay=0.0)
+    queue.send(body, persistent=False)
+    queue.send(body, expires_in=60.0, persistent=False)
+    queue.send_many([Message(body), Message(sent), Message(body, {"kg": 1}), Message(body, expires_in=60.0)])
+    if isinstance(body, bytearray):
+        body[:2] = b"9 "
+    found = [delivery.body for delivery in take_all(queue)]
+    assert found == [sent] * 8
+    assert {type(each) for each in found} == {bytes}
+    assert repr(Message(body)).startswith(f"Message({len(sent)} bytes")
+
+
+def test_a_view_that_was_released_is_no_body(queue: Queue) -> None:
+    view = memoryview(b"x")
+    view.release()
+    with pytest.raises(ArgumentError, match="a body must be bytes"):
+        queue.send(view)
+    assert queue.depth == 0

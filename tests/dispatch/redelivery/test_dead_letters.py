@@ -123,6 +123,28 @@ def test_what_was_dead_when_the_process_ended_is_given_up_by_the_next_one() -> N
     simulated.check()
 
 
+def test_depth_grows_behind_a_browser_while_what_died_with_the_process_still_arrives() -> None:
+    simulated = failing()
+    simulated.queue().send_many([Message(b"%d" % n) for n in range(42)])
+    give_up(simulated.queue(), 42)
+    simulated.bay.step()
+    simulated.queue().send_many([Message(b"%d" % n) for n in range(42, 85)])
+    consumer = simulated.queue().subscribe(prefetch=0)
+    consumer.nack(consumer.take(43))
+    assert {delivery.attempts for delivery in consumer.take(43)} == {2}
+    simulated.crash()
+    dead = simulated.queue("DLQ.orders")
+    browser = dead.browse()
+    browsed = [next(browser)]
+    assert dead.depth == 42
+    simulated.bay.step()
+    assert dead.depth == 85
+    assert [message.body for message in (*browsed, *browser)] == [b"%d" % n for n in range(42)]
+    assert bodies(dead.browse()) == [b"%d" % n for n in range(85)]
+    assert simulated.queue().depth == 0
+    simulated.check()
+
+
 def test_shorter_policy_counts_for_what_came_back_before() -> None:
     simulated = failing(6)
     simulated.queue().send(b"1")
@@ -564,6 +586,7 @@ def test_crash_at_any_call_leaves_each_message_in_exactly_one_queue(sync: SyncMo
     bay.checkpoint()
     disk.on_call = crash
     bay.step()
+    assert not bay.statistics().failing  # what is thrown in the midst of background work stays there
     bay.cleanup()
     bay.checkpoint()
     disk.on_call = None

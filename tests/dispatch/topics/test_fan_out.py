@@ -12,8 +12,9 @@ from delivering import numbered_body, tmp_bytes
 from loops import LoopBay, run_jumping
 from simulated_bay import SimulatedBay
 
-from forebay import Consumer, DestinationPolicy, Message, SettingsError, StoreFull, Topic
+from forebay import Consumer, DestinationPolicy, Message, StateError, StoreFull, Topic
 from forebay.cache.spill.account import AHEAD_BYTES, LAST_BYTES
+from forebay.dispatch.admission.limits import Reservation, WaitingSender
 from forebay.dispatch.topics.arrivals import SPARE_RUNS
 from forebay.store.tmp.non_persistent_lane import NonPersistentLane
 
@@ -347,7 +348,7 @@ def test_what_a_closed_subscriber_still_holds_is_refused() -> None:
     send(topic, 20)
     taken = consumer.take(5)
     consumer.close()
-    with pytest.raises(SettingsError, match="closed"):
+    with pytest.raises(StateError, match="closed"):
         consumer.ack(taken)
     bay.check()
 
@@ -397,7 +398,7 @@ def test_whatever_makes_room_wakes_who_waits_for_it(ending: str, persistent: boo
     if ending == "unsubscribe":
         consumer.close()
     with bay.lock:
-        admission.line_up((1,), woken)
+        admission.line_up(WaitingSender((1,), Reservation(), woken, 0.0, None, 10.0))
     if ending == "ack":
         consumer.ack(consumer.take(1))
     elif ending == "dead letter":

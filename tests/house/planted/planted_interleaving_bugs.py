@@ -25,18 +25,22 @@ INTERLEAVING_BUGS = (
     Bug(
         "what comes back is put in its place without the lock",
         "Consumer.nack",
-        "with self.monitor.lock: ...",
-        "if self.monitor.lock: ...",
+        "with self.monitor.lock, self.monitor.whole: ...",
+        "with self.monitor.whole: ...",
         BETWEEN_LINES,
     ),
     Bug(
         "a take checks its consumer under the lock and takes without it",
         "Consumer.take",
         "with self.monitor.lock:\n"
-        "    if self._is_closed:\n"
-        "        raise Closed('the consumer')\n"
-        "    most = self._credit(max_messages)\n"
-        "    deliveries = self._collect(self, most, max_bytes) if most > 0 else []",
+        "    try:\n"
+        "        if self._is_closed:\n"
+        "            raise Closed('the consumer')\n"
+        "        most = self._credit(max_messages)\n"
+        "        deliveries = self._collect(self, most, max_bytes) if most > 0 else []\n"
+        "    except BaseException as error:\n"
+        "        self.monitor.lock.break_by(error)\n"
+        "        raise",
         "with self.monitor.lock:\n"
         "    if self._is_closed:\n"
         "        raise Closed('the consumer')\n"
@@ -54,7 +58,7 @@ INTERLEAVING_BUGS = (
     Bug(
         "a load is put into its list without the lock",
         "EagerLoader.finish",
-        "with self._area.lock:\n    self.install(load)",
+        "with self._area.lock, self._area.whole:\n    self.install(load)",
         "self.install(load)",
         BETWEEN_LINES,
     ),

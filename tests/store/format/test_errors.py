@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import queue
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +15,7 @@ from forebay.store import errors
 from forebay.store.errors import (
     ArgumentError,
     Closed,
+    Empty,
     ForebayError,
     JournalCorrupt,
     MessageTooLarge,
@@ -21,6 +23,7 @@ from forebay.store.errors import (
     SelectorError,
     SettingsError,
     SpillFailed,
+    StateError,
     StoreFailed,
     StoreFull,
     StoreLocked,
@@ -47,6 +50,8 @@ SAMPLES: list[tuple[ForebayError, dict[str, object], str]] = [
         {"limit": "RLIMIT_NOFILE", "stored": 0},
         "close files or connections",
     ),
+    (Empty("orders", 0.25), {"queue": "orders", "waited_seconds": 0.25}, "call get again later"),
+    (StateError("the delivery is settled already"), {}, "settled already"),
     (
         SpillFailed(4096, "Input/output error"),
         {"needed_bytes": 4096, "problem": "Input/output error"},
@@ -80,7 +85,7 @@ def test_error_carries_its_numbers_and_says_what_to_do(
 
 def test_every_error_is_in_the_one_tree_and_has_a_docstring_of_its_own() -> None:
     found = [thing for thing in vars(errors).values() if inspect.isclass(thing) and issubclass(thing, Exception)]
-    assert len(found) == 15
+    assert len(found) == 17
     for error in found:
         assert issubclass(error, ForebayError) and error.__doc__ != ForebayError.__doc__ or error is ForebayError
 
@@ -125,3 +130,20 @@ def test_every_error_of_the_tree_is_among_those_that_are_pickled() -> None:
         SettingsError,
         ArgumentError,
     }
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (StoreFull(1, 0, "store_limit"), queue.Full),
+        (TooManyFiles(), queue.Full),
+        (Empty("orders", 0.0), queue.Empty),
+        (StateError("settled"), RuntimeError),
+    ],
+)
+def test_who_knows_only_the_standard_library_catches_the_error(error: ForebayError, builtin: type) -> None:
+    assert isinstance(error, builtin) and isinstance(error, ForebayError)
+
+
+def test_an_error_about_state_is_no_error_about_settings() -> None:
+    assert not issubclass(StateError, SettingsError | ValueError)

@@ -336,6 +336,43 @@ def test_log_and_report_name_each_place_and_no_body(caplog: pytest.LogCaptureFix
     assert "body" not in caplog.text
 
 
+def boundaries(data_log: int) -> list[int]:
+    walk, records = walked(FILLED.disk, data_log)
+    return [record.offset for record in records[1:]] + [walk.end]
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_every_byte_of_what_was_durable_at_the_end_is_counted_and_logged_once(
+    caplog: pytest.LogCaptureFixture, is_short: bool
+) -> None:
+    """Also where it reads as zeros, or the file ends before it, so that there is nothing to cut."""
+    begins = boundaries(3)
+    for begin in begins[:-1]:
+        disk = FILLED.copy()
+        if is_short:
+            disk.open(data_log_name(3)).truncate(begin)
+        else:
+            disk.zero(data_log_name(3), begin, begins[-1] - begin)
+        caplog.clear()
+        opened = reopened(disk)
+        lost_bytes = begins[-1] - begin
+        assert opened.report.truncated_bytes == (0 if is_short else lost_bytes)
+        assert [(place.data_log, place.offset, place.lost_bytes) for place in opened.report.damaged] == [
+            (3, begin, lost_bytes)
+        ]
+        told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert [text for text in told if f"data-3.log at offset {begin}:" in text and f"{lost_bytes} bytes" in text]
+        assert len(told) == 1, told
+
+
+def test_zeros_where_the_end_of_a_sealed_data_log_was_are_counted() -> None:
+    begins = boundaries(2)
+    for begin in begins[:-1:7]:
+        disk = FILLED.copy()
+        disk.zero(data_log_name(2), begin, begins[-1] - begin)
+        assert [place.lost_bytes for place in reopened(disk).report.damaged] == [begins[-1] - begin]
+
+
 def test_newer_format_is_refused_in_either_mode_and_left_as_it_is() -> None:
     disk = FILLED.copy()
     from zlib import crc32

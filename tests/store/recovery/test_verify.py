@@ -294,7 +294,42 @@ def test_data_log_that_grows_meanwhile_is_never_damaged() -> None:
         seen_bytes = random.randrange(DATA_LOG_HEADER_BYTES, 4_000)
         assert verdict_of(GrowingDisk(content, seen_bytes, random)).findings == (), f"seed {seed}"
         kinds = {row["kind"] for row in dump(GrowingDisk(content, seen_bytes, random))}
-        assert kinds <= {"state", "destination", "message", "torn"}, f"seed {seed}"
+        assert kinds <= {"state", "destination", "message", "torn", "unseen"}, f"seed {seed}"
+
+
+class Outrun:
+    """A data log whose owner has written one more record before each read that reaches behind what was written."""
+
+    def __init__(self, content: bytes, ends: list[int]) -> None:
+        self._content = content
+        self._ends = ends
+
+    def read(self, offset: int, length: int) -> bytes:
+        if offset + length > self._ends[0] and len(self._ends) > 1:
+            self._ends.pop(0)
+        return self._content[: self._ends[0]].ljust(len(self._content), b"\0")[offset : offset + length]
+
+    def size(self) -> int:
+        return len(self._content)
+
+    def close(self) -> None: ...
+
+
+def test_owner_that_is_faster_than_verify_is_not_followed_for_ever_and_what_was_not_seen_is_named() -> None:
+    store = small_bay()
+    for n in range(50):
+        store.queue().send(b"%d" % n)
+    content = store.disk.image()[data_log_name(1)]
+    ends = [offset + record.length for offset, record in records(store.disk, 1)]
+    facts = examine(1, cast(File, Outrun(content, ends[5:])))
+    assert facts.unseen_from == facts.end in ends[6:20]
+    assert judge([facts]) == Verdict((), None, 0)
+    at_rest = examine(1, cast(File, Outrun(content, ends[-1:])))
+    assert (at_rest.unseen_from, at_rest.end) == (None, ends[-1])
+    disk = GrowingDisk(content, 0, Random(1))
+    disk._file_that_grows = Outrun(content, ends[5:])
+    last = list(dump(disk))[-1]
+    assert (last["kind"], last["offset"]) == ("unseen", facts.end)
 
 
 def test_data_logs_deleted_meanwhile_are_passed_over() -> None:

@@ -1,0 +1,90 @@
+"""How old the oldest pending message of a queue is, for those queues of which somebody wants to know.
+
+The index says which message is the oldest of each lane, and not when it was
+sent. That is in RAM with the message, or in its record. It is looked up once
+for each message that becomes the oldest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ...store.format.places import Extent
+from ...store.format.record import RecordDamaged
+from ...store.journal.reading import Region, sent_at
+from ..core.model import LaneState, QueueArea
+from ..core.monitor import Monitor
+
+READS_MAX: Final = 20
+"""Records that one refresh reads; what is left has its turn in the next one."""
+
+_Head = tuple[int, int]
+"""The oldest pending sequence of a lane, and when it was sent in ms since 1970; 0: not known."""
+
+
+class OldestMessages:
+    """Knows the oldest messages of the queues that it was refreshed with last."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self._monitor = monitor
+        self._heads: dict[LaneState, _Head] = {}
+
+    def refresh(self, queues: Sequence[QueueArea]) -> None:
+        """Look at these queues, and forget all others. Requires: no lock. O(lanes), and at most READS_MAX reads."""
+        known: dict[LaneState, _Head] = {}
+        reads = READS_MAX
+        for queue in queues:
+            with self._monitor.lock:
+                unread: list[tuple[LaneState, int, Region]] = []
+                for area in queue.lane_areas():
+                    head = self._head(area)
+                    if head is None:
+                        continue
+                    known[area] = head
+                    if not head[1] and area.is_persistent and reads:
+                        reads -= 1
+                        unread.append((area, head[0], area.store.plan(area.lane, [(head[0], head[0])])[0]))
+            for area, sequence, region in unread:
+                known[area] = sequence, _sent_ms(region)
+        self._heads = known
+
+    def age_seconds(self, queue: QueueArea) -> float | None:
+        """Return how long ago the oldest pending message was sent; None: nothing is pending, or it is not known."""
+        heads = self._heads
+        found = [heads[area][1] for area in queue.lane_areas() if area in heads and area.lane.pending_messages]
+        oldest_ms = min((sent for sent in found if sent), default=None)
+        return max(self._monitor.clock_ms() - oldest_ms, 0) / 1000 if oldest_ms is not None else None
+
+    def _head(self, area: LaneState) -> _Head | None:
+        """Return the oldest pending message of a lane; None: nothing is pending. Requires: the lock."""
+        if not area.lane.pending_messages:
+            return None
+        before = self._heads.get(area, (0, 0))
+        run = area.lane.pending_run(before[0], 1)  # what was gone is gone for ever
+        if run is None:
+            return None
+        if run[0] == before[0] and before[1]:
+            return before
+        return run[0], self._sent_in_ram(area, run[0])
+
+    def _sent_in_ram(self, area: LaneState, sequence: int) -> int:
+        delivery = area.in_flight.get(sequence)
+        if delivery is not None:
+            return delivery._timestamp
+        message = area.peek(sequence)
+        for target in area.queue.lists_over(area):
+            if target.direct and target.direct[0][0] == sequence:
+                message = target.direct[0]
+        for cache in area.caches:
+            message = message or cache.peek(area.lane.number, sequence)
+        return message[3] if message is not None else 0
+
+
+def _sent_ms(region: Region) -> int:
+    extent = region.extents[0]
+    messages = extent.record_messages if isinstance(extent, Extent) else 1
+    try:
+        return sent_at(region.file, region.salt, extent.offset, messages)
+    except (OSError, RecordDamaged):
+        return 0  # deleted meanwhile, or damaged: who takes it will find out

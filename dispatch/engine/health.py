@@ -1,0 +1,49 @@
+"""Whether an open store does all that it should, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...store.message_store import MessageStore
+from ..core.lists import TargetArea
+from ..core.monitor import Monitor
+from .background import Background
+from .maintenance import Maintenance
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What a probe asks for: a store is well where it has no problems."""
+
+    ok: bool
+    problems: tuple[str, ...]
+    """A sentence for each, such as for a full disk or background work that fails."""
+
+
+def health_of(
+    monitor: Monitor, store: MessageStore, targets: TargetArea, maintenance: Maintenance, background: Background
+) -> Health:
+    """Return the health of a store, open or closed. O(1), no disk."""
+    problems = tuple(_problems(monitor, store, targets, maintenance, background))
+    return Health(not problems, problems)
+
+
+def _problems(
+    monitor: Monitor, store: MessageStore, targets: TargetArea, maintenance: Maintenance, background: Background
+) -> Iterator[str]:
+    if monitor.is_closed:
+        yield "the store is closed"
+        return
+    with monitor.lock:
+        failure, is_full, is_short = store.journal.failure, store.is_full, targets.is_short
+    if failure is not None:
+        yield str(failure)
+    elif not background.is_alive:
+        yield "the threads of the store have ended: close it and open it again"
+    if is_full:
+        yield "sends are refused because the disk or store_limit is full: consume, clean up, or raise the limit"
+    if is_short:
+        yield "what is in flight fills memory_limit: settle deliveries, lower prefetch, or raise the limit"
+    for name, failing in sorted((maintenance.failing() | background.failing()).items()):
+        yield f"{name} fails, {failing.tries} times so far: {failing.problem}"

@@ -1,0 +1,40 @@
+"""What the log says of a consumer that waits and gets nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..consumer.consumer import Consumer
+from ..consumer.stuck import level_of
+from ..core.model import Taker
+from ..engine.engine import Engine
+from .disk import MEMORY
+from .queues import (
+    CLOSED,
+    EMPTY,
+    LOADING,
+    PREFETCH,
+    READY,
+    SELECTOR,
+    TRANSACTION,
+    UNREADABLE,
+    explain_consumer,
+)
+
+_NOT_STUCK: Final = frozenset((CLOSED, EMPTY, READY))
+_WARNED_OF: Final = frozenset((LOADING, MEMORY, PREFETCH, TRANSACTION, UNREADABLE))
+"""Reasons that do not pass by themselves, or should have passed long ago."""
+
+
+def why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
+    """Return the level and the sentence for the log; None: it is not stuck after all. Requires: no lock."""
+    assert isinstance(consumer, Consumer), "every taker of a store is one"
+    found = explain_consumer(engine, consumer)
+    reason, sentence = found.causes[0].reason, found.sentence
+    if reason in _NOT_STUCK:
+        return None
+    if reason == PREFETCH and consumer.in_flight == consumer.delivered:
+        sentence += " It has acknowledged none so far: call ack() of each delivery when it is processed."
+    # Where others take the rest, a selector that matches nothing at the moment is a matter of course.
+    is_alone = reason == SELECTOR and len(consumer.queue.consumer_groups) == 1
+    return level_of(is_stuck=is_alone or reason in _WARNED_OF), sentence

@@ -1,0 +1,59 @@
+"""The status file: what a running store says about itself, for processes beside it.
+
+It is replaced as a whole, so that a reader never sees half of one, and never
+synced: after a power cut an old one, or none, is as good. Nobody trusts it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from typing import Final
+
+STATUS: Final = "status.json"
+_NEW: Final = "status.json.new"
+STATUS_BYTES_MAX: Final = 1 << 20
+"""A larger file is none of ours."""
+
+_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+class StatusFile:
+    """The status file of one store's directory, as its owner sees it."""
+
+    def __init__(self, root: str) -> None:
+        self._path = os.path.join(os.path.abspath(root), STATUS)
+        self._new = os.path.join(os.path.abspath(root), _NEW)
+
+    def write(self, content: bytes) -> None:
+        """Replace the status. Unsynced. OSError where the disk refuses; then the last one remains."""
+        assert len(content) <= STATUS_BYTES_MAX, "who writes it bounds it"
+        descriptor = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600)
+        try:
+            if os.write(descriptor, content) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
+        os.rename(self._new, self._path)
+
+    def remove(self) -> None:
+        """Take the status away: nobody owns the store any more."""
+        for path in (self._new, self._path):
+            with suppress(OSError):
+                os.unlink(path)
+
+
+def read_status(root: str) -> bytes | None:
+    """Return what the status file of a store's directory holds; None where there is none that could be ours."""
+    try:
+        descriptor = os.open(os.path.join(root, STATUS), os.O_RDONLY | _FLAGS)
+    except OSError:
+        return None
+    try:
+        content = os.read(descriptor, STATUS_BYTES_MAX + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return content if len(content) <= STATUS_BYTES_MAX else None

@@ -1,0 +1,246 @@
+"""The status that a store writes about itself: what it says, what it costs, and that it hurts nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inside import open_forebay
+from manual_clock import ManualClock
+from simulated_disk import SimulatedDisk
+from simulated_metadata import SimulatedMetadataStore
+
+import forebay
+from forebay import Forebay, Health, Message, Settings, StoreFailed
+from forebay.dispatch.engine.status import QUEUES_MAX, SAMPLE_MAX
+from forebay.store.disk.status_file import STATUS_BYTES_MAX, StatusFile, read_status
+
+
+class Output:
+    """Takes statuses in the place of a file."""
+
+    def __init__(self) -> None:
+        self.statuses: list[dict[str, Any]] = []
+        self.size = 0
+        self.error: OSError | None = None
+        self.is_removed = False
+
+    def write(self, content: bytes) -> None:
+        if self.error is not None:
+            raise self.error
+        self.size = len(content)
+        self.statuses.append(json.loads(content))
+
+    def remove(self) -> None:
+        self.is_removed = True
+
+    def row(self, name: str) -> dict[str, Any]:
+        found: list[dict[str, Any]] = [row for row in self.statuses[-1]["queues"] if row["name"] == name]
+        assert len(found) == 1
+        return found[0]
+
+
+class Told:
+    """A store on a simulated disk that tells its status."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.output = Output()
+        self.clock = ManualClock()
+        self.disk = SimulatedDisk()
+        defaults: dict[str, Any] = {"background": False, "memory_limit": "8MiB", "sync": "never"}
+        settings = Settings(**(defaults | fields))
+        metadata = SimulatedMetadataStore()
+        self.bay: Forebay = open_forebay(self.disk, metadata, settings, self.clock, status=self.output)
+
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.bay.step()
+
+
+def test_status_says_what_each_queue_holds_and_how_fast_it_moves() -> None:
+    told = Told()
+    queue = told.bay.queue("orders")
+    queue.send_many(Message(b"x" * 100) for _ in range(20))
+    consumer = queue.subscribe(prefetch=5)
+    held = consumer.take(5)
+    told.wait(1)
+    row = told.output.row("orders")
+    counts = ("depth", "ready", "in_flight", "bytes", "consumers", "oldest_seconds", "in_per_second")
+    assert [row[name] for name in counts] == [20, 15, 5, 2000, 1, 1.0, 20.0]
+    consumer.ack(held)
+    queue.send_many(Message(b"x") for _ in range(4))
+    told.wait(2)
+    row = told.output.row("orders")
+    assert [row[name] for name in ("depth", "in_per_second", "out_per_second", "oldest_seconds")] == [19, 2.0, 2.5, 3.0]
+
+
+def test_oldest_age_is_that_of_the_oldest_pending_message_wherever_it_is() -> None:
+    told = Told(memory_limit="4MiB")
+    queue = told.bay.queue("orders")
+    consumer = queue.subscribe(prefetch=0)
+    for _ in range(3):
+        queue.send(b"x")
+        told.clock.advance(10)
+    first, *_ = held = consumer.take(3)
+    told.wait(1)
+    assert told.output.row("orders")["oldest_seconds"] == 31  # in flight
+    consumer.ack(held[1:])
+    told.wait(1)
+    assert told.output.row("orders")["oldest_seconds"] == 32
+    consumer.nack(first, delay=5)
+    told.wait(1)
+    row = told.output.row("orders")
+    assert (row["oldest_seconds"], row["ready"], row["in_flight"], row["depth"]) == (33, 0, 0, 1)  # put off
+    told.wait(6)
+    consumer.ack(consumer.take())
+    told.wait(1)
+    assert told.output.row("orders")["oldest_seconds"] is None
+    queue.send(b"x", persistent=False)
+    told.wait(2)
+    assert told.output.row("orders")["oldest_seconds"] == 2
+
+
+def test_oldest_age_of_what_is_on_disk_alone_is_read_there() -> None:
+    told = Told(memory_limit="4MiB")
+    for name in ("first", "second"):
+        told.bay.queue(name).send_many(Message(bytes(10_000)) for _ in range(600))
+        told.clock.advance(10)
+    told.bay.close()
+    told.bay = open_forebay(told.disk, SimulatedMetadataStore(), told.bay.settings, told.clock, status=told.output)
+    reads = told.disk.calls["read"]
+    told.wait(1)
+    assert [told.output.row(name)["oldest_seconds"] for name in ("first", "second")] == [21, 11]
+    assert told.disk.calls["read"] > reads
+
+
+def test_statistics_know_the_age_that_the_status_found() -> None:
+    told = Told()
+    queue = told.bay.queue("orders")
+    queue.send(b"x")
+    assert queue.statistics().oldest_seconds is None
+    told.wait(1)
+    told.clock.advance(4)
+    found = told.bay.statistics().destinations["orders"]
+    assert (found.oldest_seconds, found.ready, found.in_flight) == (5.0, 1, 0)
+
+
+def test_of_many_queues_the_busiest_are_named_the_rest_is_counted_and_few_are_looked_at() -> None:
+    told = Told(memory_limit="64MiB")
+    queues = [told.bay.queue(f"queue-{n:05}") for n in range(1_500)]
+    for busy in queues[1_000:1_010]:
+        busy.send_many(Message(b"x") for _ in range(50))
+    for _ in range(1_500 // SAMPLE_MAX + 1):
+        told.wait(1)
+    status = told.output.statuses[-1]
+    assert len(status["queues"]) == QUEUES_MAX and status["other_queues"] == 1_500 - QUEUES_MAX
+    assert {queue.name for queue in queues[1_000:1_010]} <= {row["name"] for row in status["queues"]}
+    assert told.output.size < STATUS_BYTES_MAX / 4
+
+
+def test_longest_names_fit_into_a_status() -> None:
+    told = Told(memory_limit="64MiB")
+    for n in range(QUEUES_MAX + SAMPLE_MAX):
+        told.bay.queue(f"{n:03}" + "\u00fc" * 126)
+    told.wait(1)
+    assert told.output.size < STATUS_BYTES_MAX / 2
+
+
+def test_deleted_queue_is_told_of_no_more() -> None:
+    told = Told()
+    told.bay.queue("orders").send(b"x")
+    told.wait(1)
+    told.bay.queue("orders").delete()
+    told.wait(1)
+    assert told.output.statuses[-1]["queues"] == []
+
+
+def test_status_that_cannot_be_written_fails_alone_and_is_a_problem() -> None:
+    told = Told()
+    told.output.error = OSError(28, "No space left on device")
+    told.wait(1)
+    health = told.bay.health()
+    assert not health.ok and health.problems == (
+        "status fails, 1 times so far: OSError: [Errno 28] No space left on device",
+    )
+    told.output.error = None
+    told.wait(60)
+    assert told.bay.health() == Health(True, ())
+    assert told.output.statuses[-1]["health"]["ok"] or told.output.statuses[-1]["failing"]
+
+
+def test_no_interval_writes_no_status() -> None:
+    told = Told(status_interval_seconds=None)
+    told.wait(10)
+    assert told.output.statuses == []
+
+
+def test_closed_store_has_no_status_and_is_not_well() -> None:
+    told = Told()
+    told.wait(1)
+    told.bay.close()
+    assert told.output.is_removed and told.bay.health() == Health(False, ("the store is closed",))
+
+
+def test_failed_store_is_not_well() -> None:
+    told = Told(sync="always")
+    queue = told.bay.queue("orders")
+    told.disk.fail("sync", 1, errno.EIO)
+    with pytest.raises(StoreFailed):
+        queue.send(b"x")
+    [problem] = told.bay.health().problems
+    assert "refuses further work" in problem
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, -1, True, "1", float("nan")])
+def test_interval_below_a_second_is_refused(seconds: Any) -> None:
+    with pytest.raises(forebay.SettingsError):
+        Settings(status_interval_seconds=seconds)
+
+
+# The file.
+
+
+def test_file_is_replaced_as_a_whole_and_for_its_owner_alone(tmp_path: Path) -> None:
+    file = StatusFile(str(tmp_path))
+    for content in (b"one", b"two"):
+        file.write(content)
+        assert read_status(str(tmp_path)) == content
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+    assert (tmp_path / "status.json").stat().st_mode & 0o777 == 0o600
+    file.remove()
+    file.remove()
+    assert not list(tmp_path.iterdir()) and read_status(str(tmp_path)) is None
+
+
+def test_link_in_its_place_is_neither_read_nor_written_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    (tmp_path / "status.json").symlink_to(victim)
+    (tmp_path / "status.json.new").symlink_to(victim)
+    assert read_status(str(tmp_path)) is None
+    with pytest.raises(OSError, match="symbolic links"):
+        StatusFile(str(tmp_path)).write(b"x")
+    assert victim.read_bytes() == b"mine"
+
+
+def test_file_that_is_too_large_is_none_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "status.json").write_bytes(bytes(STATUS_BYTES_MAX + 1))
+    assert read_status(str(tmp_path)) is None
+
+
+def test_status_that_takes_long_comes_less_often() -> None:
+    told = Told()
+    write = told.output.write
+
+    def write_slowly(content: bytes) -> None:
+        told.clock.advance(0.05)
+        write(content)
+
+    told.output.write = write_slowly  # type: ignore[method-assign]
+    for _ in range(40):
+        told.wait(1)
+    assert 7 <= len(told.output.statuses) <= 9
+    assert told.output.statuses[-1]["interval_seconds"] == pytest.approx(5)

@@ -1,0 +1,84 @@
+"""Whatever changes something under the state lock says that it is done whole: docs/decisions/0019-interruptions.md."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import forebay
+
+ROOT = Path(forebay.__file__).parent
+
+LOOKS_ONLY = {
+    "AsyncConsumer._settle_all",
+    "Consumer.ack_up_to",
+    "Consumer.statistics",
+    "Engine.audit",
+    "Engine._status_of_the_whole",
+    "Engine.statistics",
+    "Forebay.prepared",
+    "LaneState.read_one",
+    "Maintenance._sync",
+    "OldestMessages.refresh",
+    "Publisher.position",
+    "Queue.depth",
+    "Queue.depth_bytes",
+    "Queue.join",
+    "Queue.statistics",
+    "StatusReporter._chosen",
+    "StatusReporter.write",
+    "Topic.statistics",
+    "Topic.subscriptions",
+    "_problems",
+    "explain",
+    "explain_blocked",
+    "explain_consumer",
+    "explain_queue",
+}
+TRIES_ITSELF = {
+    "AsyncConsumer.take",
+    "Consumer.ack",
+    "Consumer.take",
+    "Publisher._publish",
+    "Sender._send_volatile",
+    "Sender.send",
+    "Transaction.rollback",
+}
+"""Hot paths, and those of two sections: they call break_by or break_between."""
+SAYS_IT_INSIDE = {
+    "Consumer._take_slowly",  # it waits there, and an exception in a wait breaks nothing
+    "Publisher._wait",
+}
+OTHERWISE = {
+    "AsyncQueue.browse.close",  # a lock of its own
+    "AsyncQueue.browse.read",
+    "Consumer.fileno",  # each step leaves it whole
+    "Engine._restore",  # an open that is interrupted has no store
+    "Engine.close",  # behind an error, to stop the journal
+    "Resizing._fit_index",  # the checkpoint lock; the state lock in it says it
+}
+PLAIN = LOOKS_ONLY | TRIES_ITSELF | SAYS_IT_INSIDE | OTHERWISE
+
+
+def plain_sections(node: ast.AST, name: str = "") -> Iterator[str]:
+    """Names of functions with a `with` of a lock that does not say `whole`."""
+    for child in ast.iter_child_nodes(node):
+        inner = name
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inner = f"{name}.{child.name}" if name else child.name
+        if isinstance(child, ast.With):
+            held = [ast.unparse(item.context_expr) for item in child.items]
+            if any(text.endswith("lock") for text in held) and not any(text.endswith("whole") for text in held):
+                yield inner
+        yield from plain_sections(child, inner)
+
+
+def test_each_section_that_changes_something_is_done_whole() -> None:
+    found = {
+        name
+        for path in (ROOT / "dispatch").rglob("*.py")
+        for name in plain_sections(ast.parse(path.read_text("utf-8")))
+    }
+    assert found - PLAIN == set(), "add `whole`, or say here why it needs none"
+    assert PLAIN - found == set(), "no section any more"
