@@ -52,6 +52,7 @@ from .format.state import (
 )
 from .format.times import Times
 from .index.block import Block, BlockDamaged
+from .index.block_cache import BlockHolder
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
@@ -655,7 +656,7 @@ class MessageStore:
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
-            taken: list[tuple[Lane, Block, bytes]] | None = None
+            taken: list[tuple[BlockHolder, Block, bytes]] | None = None
             is_stored = False
             metadata = self._metadata
             assert metadata is not None

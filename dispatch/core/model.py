@@ -242,9 +242,9 @@ class ConsumerGroup:
         area.drop_copies(sequence)
         if area.dead and sequence in area.dead:
             return False
-        if sequence in area.in_flight or sequence in area.parked:
-            return False
-        return area.lane.is_pending(sequence) and not area.lane.is_put_off(sequence)
+        lane = area.lane
+        is_held = sequence in area.in_flight or sequence in area.parked
+        return not is_held and lane.is_pending(sequence) and not lane.is_put_off(sequence)
 
     def note_group(self, area: LaneState, message: StoredMessage) -> None:
         """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
