@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from math import ceil
 from typing import Protocol
 
 
@@ -35,6 +36,10 @@ class SteadyClock:
 
     def now_ms(self) -> int:
         return self._base_ms + int((self._monotonic() - self._began) * 1000)
+
+    def after_ms(self, seconds: float) -> int:
+        """Return the first time to be reported at which that many seconds are over."""
+        return self._base_ms + ceil((self._monotonic() - self._began + seconds) * 1000 - 1e-4)
 
     def advance_to(self, time_ms: int) -> None:
         """Never report a time before this one: an earlier process saw it, and the system's clock was set back since."""

@@ -78,7 +78,14 @@ class OwnedLock(_RLock):
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it, this thread included; return whether it did."""
-        return not self._is_owned() and self.acquire(blocking=False)
+        if self._is_owned():
+            return False
+        try:
+            return self.acquire(blocking=False)
+        except BaseException:
+            if self._is_owned():  # a signal handler raised when it had just come
+                self.release()
+            raise
 
     def is_owned(self) -> bool:
         """Return whether this thread has it."""

@@ -33,6 +33,7 @@ from .format.record import (
     UNSUBSCRIBE,
     Range,
     Returned,
+    put_off_payload,
     ranges_payload,
     returns_payload,
 )
@@ -51,6 +52,7 @@ from .format.state import (
 )
 from .format.times import Times
 from .index.block import Block, BlockDamaged
+from .index.block_cache import BlockHolder
 from .index.deduplication import Deduplication
 from .index.delivery_counts import DeliveryCountTable, runs_max
 from .index.due_times import DueTimes
@@ -233,6 +235,7 @@ class MessageStore:
             repair_salt=self._random_salt if self._options.accepts_loss else None,
         )
         self.branches.forget_open()
+        self.index.keep_put_off(found.destinations.keys() | self.subscriptions.by_number.keys())
         self.steady.advance_to(self.index.latest_ms)
         self.destinations, self.imports = found.destinations, found.imports
         self._replay_position = found.replay_position
@@ -511,18 +514,25 @@ class MessageStore:
         grows where the process dies of the message. The record is not synced for itself. Where it can't be written
         the count is in RAM alone. REQUIRES: state lock.
         """
+        self.record_returns(lane, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
+
+    def record_returns(self, lane: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
+        """As record_delivery_counts, of runs that say when they are offered again. The index is told by the caller.
+
+        now_ms: the store's time, where one of them is put off; else 0.
+        """
         table = self.index.attempts
-        for run in runs:
-            table.put(lane, *run)
+        for first, messages, attempts, _ in runs:
+            table.put(lane, first, first + messages - 1, attempts)
+        self.index.latest_ms = max(self.index.latest_ms, now_ms)
         if not table.is_recorded(lane):
             return
+        number, flags = lane >> LANE_SHIFT, lane & LANE_MASK | (TIMED if now_ms else 0)
         try:
             for at in range(0, len(runs), RANGES_MAX):
-                part = [
-                    Returned(run.first, run.last - run.first + 1, run.attempts) for run in runs[at : at + RANGES_MAX]
-                ]
-                payload = returns_payload(lane >> LANE_SHIFT, part)
-                self.journal.append(RETURN, lane & LANE_MASK, len(part), payload)
+                part = runs[at : at + RANGES_MAX]
+                payload = put_off_payload(number, now_ms, part) if now_ms else returns_payload(number, part)
+                self.journal.append(RETURN, flags, len(part), payload)
         except ForebayError as error:
             logger.debug("attempts are counted in RAM alone: %s", error, event="attempts_in_ram")
 
@@ -658,7 +668,7 @@ class MessageStore:
             self._sweep()
             if is_closing:
                 self.journal.sync()  # so that the seal itself tells that all before it is durable
-            taken: list[tuple[Lane, Block, bytes]] | None = None
+            taken: list[tuple[BlockHolder, Block, bytes]] | None = None
             is_stored = False
             metadata = self._metadata
             assert metadata is not None

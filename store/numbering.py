@@ -11,6 +11,8 @@ PRIORITIES: Final = 10
 """Priorities are below it, so that they fit those bits."""
 VOLATILE: Final = 1 << 48
 """Set in numbers of lanes of non-persistent messages: no lane of the index, and no subscription's, has this bit."""
+PUT_OFF: Final = 1 << 47
+"""Set in the numbers under which the index knows when messages of a lane come back; no lane's number has this bit."""
 
 BLOCK_SHIFT: Final = 9
 """A block has the messages of which the sequences, shifted by so many bits, are its number."""

@@ -512,8 +512,10 @@ class Consumer(Taker):
         check_seconds("delay", delay)
         with self.monitor.lock, self.monitor.whole:
             self._check_held(batch)
-            self._redelivery.take_back(batch, delay)
+            is_put_off = self._redelivery.take_back(batch, delay)
             self.credit_came()
+        if is_put_off:
+            self.confirmer.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self.monitor.run_deferred()
 
     def release(self, deliveries: Delivery | Sequence[Delivery]) -> None:

@@ -1,19 +1,19 @@
 """Messages that are not due: put off by a nack or a redelivery policy, or sent with a delay.
 
-A message that is put off keeps its place, and comes back into it. Delays of a
-nack end with the process; delays that a sender asked for are in the index and
-survive a crash. A lane is *timed* from its first message with times on.
+A message that is put off keeps its place, and comes back into it. When that is
+stands in the index and in the journal, so that a delay survives a crash. A lane
+is *timed* from its first message with times on.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Final
 
 from ...store.format.times import DUE, NEVER, has_times, times_of
 from ...store.message_store import MessageStore
+from ...store.numbering import BLOCK_MESSAGES
 from ...store.sequence_set import SequenceSet
 from .lists import TargetArea
 from .model import LaneState, QueueArea
@@ -21,108 +21,135 @@ from .monitor import Monitor
 
 RELEASE_BLOCKS: Final = 16
 """Most blocks of a lane released at one go: up to 8,192 messages, in a few milliseconds."""
-TOGETHER_SECONDS: Final = 0.001
-"""Messages of a lane that are due within so much come back together, with the last of them."""
 CROWDED_SECONDS: Final = 0.05
 """How often a waiting take looks again while the index wants a checkpoint before more can be released."""
-
-
-class _PutOff:
-    """Messages of a lane that come back together."""
-
-    __slots__ = ("area", "begun", "due", "sequences")
-
-    def __init__(self, area: LaneState, due: float) -> None:
-        self.area = area
-        self.begun = due
-        """When the first of them was to come back."""
-        self.due = due
-        """When the last of them is: until then all wait."""
-        self.sequences = SequenceSet()
 
 
 class DelayedRedelivery:
     """Messages that came back and are offered again later. The state lock guards it.
 
-    What comes back within a millisecond is one entry, with 16 bytes for each run of sequences.
+    The index has their timetable, bounded and charged like all of it; RAM has nothing of them besides. What the index
+    has no room for before a checkpoint waits here as runs.
     """
 
-    def __init__(self, monitor: Monitor, targets: TargetArea, wake_maintenance: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        store: MessageStore,
+        targets: TargetArea,
+        find: Callable[[int], LaneState | None],
+        wake_maintenance: Callable[[], None],
+    ) -> None:
+        """find: the lane of a number, if somebody has it open. Requires: the lock."""
         self._monitor = monitor
+        self._index = store.index
+        self._timetable = store.timetable
+        self._steady = store.steady
         self._targets = targets
+        self._find = find
         self._wake_maintenance = wake_maintenance
-        self._heap: list[tuple[float, int, _PutOff]] = []
-        """By a time that is not behind when they are due."""
-        self._newest: dict[LaneState, _PutOff] = {}
-        self._scheduled = 0
+        self._next_due_ms = NEVER
+        self._unplaced: list[tuple[LaneState, int, int, int]] = []
+        """(lane, first, last, when due) of what finds no room in the index before a checkpoint."""
 
-    def schedule(self, delay_seconds: float, area: LaneState, sequence: int) -> None:
-        """Offer a message again after a delay. RAM has only its number meanwhile. Requires: the lock."""
-        area.parked.add(sequence, sequence)
-        due = self._monitor.monotonic() + delay_seconds
-        newest = self._newest.get(area)
-        if newest is not None and newest.begun <= due <= newest.begun + TOGETHER_SECONDS:
-            newest.due = max(newest.due, due)
-            newest.sequences.add(sequence, sequence)
-            return
-        newest = self._newest[area] = _PutOff(area, due)
-        newest.sequences.add(sequence, sequence)
-        self._push(newest)
-        if self._heap[0][2] is newest:
+    def restore(self, ends: Callable[[LaneState], bool]) -> None:
+        """Take over what opening found. Requires: the lock.
+
+        ends: whether the delays of a lane ended with the process.
+        """
+        for number, waiting in self._index.put_off.items():
+            area = self._find(number)
+            if area is not None and ends(area):
+                waiting.forget_all()
+        self._next_due_ms = self._earliest()
+
+    def due_at(self, delay_seconds: float) -> int:
+        """Return when a delay that begins now is over, in the store's time; never early."""
+        return self._steady.after_ms(delay_seconds)
+
+    def schedule(self, area: LaneState, first: int, last: int, due_at: int) -> None:
+        """Offer a run again from that time on. RAM has at most its block meanwhile. Requires: the lock."""
+        if self._index.is_nearly_full:
+            area.parked.add(first, last)
+            self._unplaced.append((area, first, last, due_at))
+            self._wake_maintenance()
+        else:
+            self._index.put_off_lane(area.lane).put(first, last, due_at)
+        if due_at < self._next_due_ms:
+            self._next_due_ms = due_at
             self._wake_maintenance()  # it sleeps until something that is due later
 
     def cancel(self, area: LaneState, gone: SequenceSet) -> None:
-        """Forget messages that were removed. O(entries + runs). Requires: the lock."""
-        if not area.parked:
-            return
-        for first, last in gone:
-            area.parked.remove(first, last)
-        kept: list[tuple[float, int, _PutOff]] = []
-        for entry in self._heap:
-            put_off = entry[2]
-            if put_off.area is area:
-                for first, last in gone:
-                    put_off.sequences.remove(first, last)
-            if put_off.sequences:
-                kept.append(entry)
-            elif self._newest.get(area) is put_off:
-                del self._newest[area]
-        self._heap = kept
-        heapq.heapify(self._heap)
+        """Forget messages that were removed. O(blocks + runs). Requires: the lock."""
+        waiting = self._index.put_off.get(area.lane.number)
+        if waiting is not None:
+            for first, last in gone:
+                waiting.forget(first, last)
+            self._timetable.refresh_due(waiting)
+        if self._unplaced:
+            kept: list[tuple[LaneState, int, int, int]] = []
+            for entry in self._unplaced:
+                left = SequenceSet()
+                left.add(entry[1], entry[2])
+                for first, last in gone if entry[0] is area else ():
+                    left.remove(first, last)
+                    area.parked.remove(max(first, entry[1]), min(last, entry[2]))
+                kept += [(entry[0], first, last, entry[3]) for first, last in left]
+            self._unplaced = kept
+        self._next_due_ms = self._earliest()
 
-    def entries(self) -> Iterator[tuple[float, LaneState, int]]:
-        """Yield when each message is due, its lane and its sequence, in no order. Requires: the lock."""
-        for _, _, put_off in self._heap:
-            for first, last in put_off.sequences:
-                for sequence in range(first, last + 1):
-                    yield put_off.due, put_off.area, sequence
+    def runs(self, area: LaneState) -> Iterator[tuple[int, int]]:
+        """Yield runs of a lane that wait; what of them is pending does. O(blocks). Requires: the lock."""
+        waiting = self._index.put_off.get(area.lane.number)
+        at = 0
+        while waiting is not None and (run := waiting.pending_run(at, BLOCK_MESSAGES)) is not None:
+            at = run[1] + 1
+            yield run
+        for of, first, last, _ in self._unplaced:
+            if of is area:
+                yield first, last
+
+    def next_due_ms(self, area: LaneState) -> int:
+        """Return when the first message of a lane is due, in the store's time. NEVER: nothing waits."""
+        waiting = self._index.put_off.get(area.lane.number)
+        unplaced = min((entry[3] for entry in self._unplaced if entry[0] is area), default=NEVER)
+        return min(unplaced, NEVER if waiting is None else waiting.earliest[DUE])
 
     @property
-    def next_due(self) -> float | None:
-        """When the next message is due, on the monotonic clock. None: nothing waits."""
-        return self._heap[0][0] if self._heap else None
+    def due_seconds(self) -> float | None:
+        """How long until the next message is due. None: nothing waits."""
+        if self._next_due_ms == NEVER:
+            return None
+        seconds = (self._next_due_ms - self._steady.now_ms()) / 1000
+        return CROWDED_SECONDS if seconds <= 0 and self._index.is_crowded else max(seconds, 0.0)
 
     def release_due(self) -> int:
         """Offer the messages whose delay is over; return how many. Requires: the lock."""
+        self._place()
+        now_ms = self._steady.now_ms()
+        if now_ms < self._next_due_ms:
+            return 0
         released = 0
-        while self._heap and self._heap[0][0] <= (now := self._monitor.monotonic()):
-            _, _, put_off = heapq.heappop(self._heap)
-            if put_off.due > now:
-                self._push(put_off)
-                continue
-            area = put_off.area
-            if self._newest.get(area) is put_off:
-                del self._newest[area]
-            for first, last in put_off.sequences:
-                area.parked.remove(first, last)
-                for sequence in range(first, last + 1):
-                    self._targets.offer_again(area, (sequence, b"", None, 0))
-                released += last - first + 1
+        for number, waiting in list(self._index.put_off.items()):
+            if waiting.earliest[DUE] <= now_ms:
+                runs = self._timetable.release(waiting, now_ms, RELEASE_BLOCKS)
+                area = self._find(number)
+                if area is not None:
+                    self._targets.offer_put_off(area, runs)
+                released += sum(last - first + 1 for first, last in runs)
+        self._next_due_ms = self._earliest()
         return released
 
-    def _push(self, put_off: _PutOff) -> None:
-        self._scheduled += 1
-        heapq.heappush(self._heap, (put_off.due, self._scheduled, put_off))
+    def _place(self) -> None:
+        """Put into the index what it had no room for."""
+        while self._unplaced and not self._index.is_crowded:
+            area, first, last, due_at = self._unplaced.pop()
+            area.parked.remove(first, last)
+            self._index.put_off_lane(area.lane).put(first, last, due_at)
+
+    def _earliest(self) -> int:
+        unplaced = min((entry[3] for entry in self._unplaced), default=NEVER)
+        return min(unplaced, min((waiting.earliest[DUE] for waiting in self._index.put_off.values()), default=NEVER))
 
 
 class TimedLanes:
@@ -198,31 +225,10 @@ class TimedLanes:
             if area.lane.earliest[DUE] <= now_ms:
                 runs = area.store.timetable.release(area.lane, now_ms, RELEASE_BLOCKS)
                 for reader in area.readers():
-                    self._offer(reader, runs)
+                    self._targets.offer_runs(reader, runs)
                 released += len(runs)
         self._next_due_ms = min((area.lane.earliest[DUE] for area in self._sweep_at), default=NEVER)
         return released
-
-    def _offer(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
-        """Put runs that are free from now on back into their places, in each list that has passed them."""
-        targets = self._targets
-        for consumer_group in area.queue.consumer_groups.values():
-            for target in consumer_group.lists:
-                if target.area is not area or not runs:
-                    continue
-                for first, last in runs:
-                    if first < target.frontier:
-                        target.returned.add(first, min(last, target.frontier - 1))
-                    load = target.load
-                    behind = max(first, target.frontier)
-                    if load is not None and behind <= min(last, load.last):
-                        # It passed them over while they waited: it ends before them, and is looked through again.
-                        area.purges += 1
-                        load.last = behind - 1
-                targets.loads.feed(target)
-                targets.wake(consumer_group)
-        if runs and area.queue.dealer is not None:
-            area.queue.dealer.make_way()
 
     # ------------------------------------------------------------------ expired
 
@@ -273,12 +279,8 @@ class DueMessages:
     @property
     def next_due(self) -> float | None:
         """When the next message is due, on the monotonic clock. None: nothing waits."""
-        delayed = self._delayed.next_due
-        seconds = self._timed.due_seconds
-        if seconds is None:
-            return delayed
-        due = self._monitor.monotonic() + seconds
-        return due if delayed is None else min(due, delayed)
+        seconds = [found for found in (self._timed.due_seconds, self._delayed.due_seconds) if found is not None]
+        return self._monitor.monotonic() + min(seconds) if seconds else None
 
     def release(self) -> int:
         """Offer the messages whose time has come; return how many runs and messages. Requires: the lock."""

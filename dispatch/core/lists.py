@@ -593,6 +593,40 @@ class TargetArea(ListKeeper):
                     self.loads.feed(target)
                     self.wake(consumer_group)
 
+    def offer_put_off(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Offer messages again of which the delay is over."""
+        if area.queue.dealer is None:
+            self.offer_runs(area, runs)
+            return
+        for first, last in runs:
+            for sequence in range(first, last + 1):
+                self.offer_again(area, (sequence, b"", None, 0))
+
+    def offer_runs(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        """Put runs that are due from now on into their places, in each list that has passed them.
+
+        O(runs); and what lists that share have in RAM, or know to match.
+        """
+        for consumer_group in area.queue.consumer_groups.values():
+            for target in consumer_group.lists:
+                if target.area is not area or not runs:
+                    continue
+                for first, last in runs:
+                    if first < target.frontier:
+                        target.returned.add(first, min(last, target.frontier - 1))
+                    load = target.load
+                    behind = max(first, target.frontier)
+                    if load is not None and behind <= min(last, load.last):
+                        # It passed them over while they waited: it ends before them, and is looked through again.
+                        area.purges += 1
+                        load.last = behind - 1
+                if target.is_shared:
+                    target.forget_known(target.returned)
+                self.loads.feed(target)
+                self.wake(consumer_group)
+        if runs and area.queue.dealer is not None:
+            area.queue.dealer.make_way()
+
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
         """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
         area.purges += 1

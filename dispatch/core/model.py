@@ -34,7 +34,7 @@ from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.errors import Closed, ForebayError, StateError, StoreFailed
 from ...store.format.properties import decode_properties, group_of, header_values, message_id_of
-from ...store.format.record import RecordDamaged
+from ...store.format.record import RecordDamaged, Returned
 from ...store.format.state import CountedRun
 from ...store.format.times import Times, times_of
 from ...store.index.lane import DeletedLane, Lane
@@ -254,7 +254,9 @@ class ConsumerGroup:
         area.drop_copies(sequence)
         if area.dead and sequence in area.dead:
             return False
-        return sequence not in area.in_flight and sequence not in area.parked and area.lane.is_pending(sequence)
+        lane = area.lane
+        is_held = sequence in area.in_flight or sequence in area.parked
+        return not is_held and lane.is_pending(sequence) and not lane.is_put_off(sequence)
 
     def note_group(self, area: LaneState, message: StoredMessage) -> None:
         """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
@@ -442,6 +444,14 @@ class TargetList:
         if held is None:
             held = next((message for message in self.direct if message[0] == sequence), None)
         return held if held is not None and held[2] is not None else None
+
+    def forget_known(self, runs: SequenceSet) -> None:
+        """Take out of these what is direct, or a reference, and so is looked at anyway. O(direct + references)."""
+        if runs:
+            for message in self.direct:
+                runs.remove(message[0], message[0])
+            for first, last in self.references:
+                runs.remove(first, last)
 
     def put_back(self, messages: list[StoredMessage]) -> None:
         """Put loaded messages that had come back, in order and charged already, into their places. O(what was back)."""
@@ -850,7 +860,7 @@ class LaneState:
         self.dead = SequenceSet()
         """Delivered as often as may be: nobody gets them, and they are about to leave."""
         self.parked = SequenceSet()
-        """Sequences that nobody may have before their delay is over."""
+        """Sequences that nobody may have: transactions decide about them, or their delay finds no room in the index."""
         self.sole: TargetList | None = None
         """The only list of this lane, when that is one without a selector: the fast path of arrivals."""
         self.acknowledged = 0
@@ -897,6 +907,12 @@ class LaneState:
         """Write down how often messages were delivered."""
         store = self.queue.target_area.store
         store.record_delivery_counts(self.lane.number, runs)
+        self.attempts = store.index.attempts.find(self.lane.number)
+
+    def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
+        """As record_attempts, of runs some of which are offered again later."""
+        store = self.queue.target_area.store
+        store.record_returns(self.lane.number, runs, now_ms)
         self.attempts = store.index.attempts.find(self.lane.number)
 
     def count_hand_outs(self, deliveries: Sequence[Delivery]) -> None:

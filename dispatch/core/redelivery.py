@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 
+from ...store.format.record import Returned
 from ...store.format.state import CountedRun
 from ..config.policies import Policies
 from ..config.redelivery import RedeliveryRule
@@ -43,16 +44,47 @@ class Redelivery:
         self.dead[area] = None
         self._wake_maintenance()
 
-    def take_back(self, deliveries: Sequence[Delivery], delay: float) -> None:
+    def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
         """They failed: each has its place again, after delay seconds or what its policy says.
 
-        What had its last attempt is a dead letter.
+        What had its last attempt is a dead letter. Return whether something may have been put off.
         """
+        is_put_off = False
         for area, held in _by_area(deliveries).items():
-            self._count(area, held)
             rule = self._policies.redelivery(area.queue.name)
-            for delivery in held:
-                self._put_back(area, delivery, rule, max(delay, rule.wait_seconds(delivery.attempts)))
+            if not delay and not rule.delay_seconds:
+                self._count(area, held)
+                for delivery in held:
+                    self._put_back(area, delivery, rule)
+            else:
+                self._put_off(area, held, rule, delay)
+                is_put_off = True
+        return is_put_off
+
+    def _put_off(self, area: LaneState, deliveries: Sequence[Delivery], rule: RedeliveryRule, delay: float) -> None:
+        """Let deliveries of one lane come back later, those aside that had their last attempt."""
+        due_at: dict[int, int] = {}
+        for attempts in {delivery.attempts for delivery in deliveries}:
+            wait = 0.0 if rule.is_last(attempts) else max(delay, rule.wait_seconds(attempts))
+            due_at[attempts] = self._delayed.due_at(wait) if wait else 0
+        runs = [
+            Returned(first, last - first + 1, attempts, due_at[attempts])
+            for first, last, attempts in counted_runs(deliveries)
+        ]
+        if not area.queue.is_deleted:
+            area.record_returns(runs, self._delayed.due_at(0.0))
+        for delivery in deliveries:
+            if not due_at[delivery.attempts]:
+                self._put_back(area, delivery, rule)
+                continue
+            self._targets.give_back(delivery)
+            area.redelivered += 1
+            if area.queue.dealer is not None:
+                area.queue.dealer.comes_back(delivery, is_delayed=True)
+            area.keep(((delivery.sequence, delivery._properties, delivery._body, delivery._timestamp),))
+        for first, messages, _, due in runs:
+            if due:
+                self._delayed.schedule(area, first, first + messages - 1, due)
 
     def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
         """Their consumer has closed: each has its place again, at once.
@@ -69,11 +101,11 @@ class Redelivery:
                 (counted if counts else uncounted).append(delivery)
             self._count(area, counted)
             for delivery in counted:
-                self._put_back(area, delivery, rule, 0.0)
+                self._put_back(area, delivery, rule)
             self._return_untried(area, uncounted, rule)
 
     def return_untried(self, deliveries: Sequence[Delivery]) -> None:
-        """Nobody tried them: each has its place again, at once, and no attempt counts."""
+        """Give deliveries that nobody tried their places again, at once; no attempt counts."""
         for area, held in _by_area(deliveries).items():
             self._return_untried(area, held, self._policies.redelivery(area.queue.name))
 
@@ -81,9 +113,10 @@ class Redelivery:
         self._uncount(area, deliveries)
         endless = rule._replace(max_attempts=None)
         for delivery in deliveries:
-            self._put_back(area, delivery, endless, 0.0)
+            self._put_back(area, delivery, endless)
 
-    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule, seconds: float) -> None:
+    def _put_back(self, area: LaneState, delivery: Delivery, rule: RedeliveryRule) -> None:
+        """Give a delivery its place again, at once, or let it be a dead letter."""
         sequence = delivery.sequence
         message = (sequence, delivery._properties, delivery._body, delivery._timestamp)
         self._targets.give_back(delivery)
@@ -93,12 +126,8 @@ class Redelivery:
             return
         area.redelivered += 1
         if area.queue.dealer is not None:
-            area.queue.dealer.comes_back(delivery, is_delayed=bool(seconds))
-        if seconds:
-            area.keep((message,))
-            self._delayed.schedule(seconds, area, sequence)
-        else:
-            self._targets.offer_again(area, message)
+            area.queue.dealer.comes_back(delivery, is_delayed=False)
+        self._targets.offer_again(area, message)
 
     def release(self, area: LaneState, first: int, last: int) -> None:
         """A prepared transaction gives back what it wanted gone. At least one attempt was made at each."""

@@ -563,7 +563,7 @@ class GroupAssigner(Distribution):
             return sum(len(list_.direct) + list_.returned.count + list_.references.count for list_ in stock.lists)
         available = 0
         for area in self.queue.lane_areas():
-            taken = len(area.in_flight) + area.parked.count
+            taken = len(area.in_flight) + area.parked.count + area.lane.put_off_messages
             unpublished = max(area.lane.next_sequence - area.published, 0)
             available += area.lane.pending_messages - taken - unpublished
         if self.groups.has_owners:

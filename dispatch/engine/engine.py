@@ -28,6 +28,7 @@ from ...store.late_log import LateLogger
 from ...store.maintenance.archive import Archive
 from ...store.message_store import MessageStore, StoreOptions
 from ...store.metadata.store import MetadataStore
+from ...store.numbering import LANE_MASK, LANE_SHIFT, VOLATILE
 from ..admin.browse import Browsers
 from ..admin.dead_letters import DeadLetterMover
 from ..admin.expiry import ExpirySweeper
@@ -237,7 +238,7 @@ class Engine:
         """Make what stands on a store that is open."""
         monitor, store, wakeups = self.monitor, self.store, self.wakeups
         policies, reading = self.policies, self.budget.holders["read_buffers"]
-        self.delayed = DelayedRedelivery(monitor, self.targets, wakeups.wake_maintenance)
+        self.delayed = DelayedRedelivery(monitor, store, self.targets, self._lane, wakeups.wake_maintenance)
         self.timed = TimedLanes(
             monitor,
             store,
@@ -459,12 +460,21 @@ class Engine:
                 self.recorder.begin(area for queue in self.destinations.queues.values() for area in queue.lane_areas())
             self.dead_letters.recover(was_killed=not self.recovery.clean)
             self.timed.restore(self._lanes())
+            self.delayed.restore(lambda area: area.queue.dealer is not None)
         self._die = partial(Engine.die_in_child, self)
         _in_child.add(self._die)
 
     def _lanes(self) -> Iterator[LaneState]:
         for queue in (*self.destinations.queues.values(), *self.topics.areas.values()):
             yield from queue.lane_areas()
+
+    def _lane(self, number: int) -> LaneState | None:
+        """Return the lane of that number, of a queue or subscription, if it is open. Requires: the lock."""
+        destination, priority = (number & ~VOLATILE) >> LANE_SHIFT, number & LANE_MASK
+        queue = self.destinations.by_number.get(destination) or self.topics.subscription(destination)
+        if queue is None:
+            return None
+        return (queue.non_persistent_lanes if number & VOLATILE else queue.areas)[priority]
 
     def _counts(self) -> tuple[int, int, int]:
         """Return how many queues, topics and subscriptions there are."""

@@ -90,7 +90,7 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
     """REQUIRES: the lock. O(consumers)."""
     areas = list(queue.lane_areas())
     depth, in_flight = queue.depth, sum(len(area.in_flight) for area in areas)
-    put_off = sum(area.parked.count + area.dead.count for area in areas)
+    put_off = sum(area.parked.count + area.lane.put_off_messages + area.dead.count for area in areas)
     return DestinationStatistics(
         depth=depth,
         bytes=queue.depth_bytes,

@@ -71,7 +71,9 @@ def _pending(area: LaneState, runs: Iterable[tuple[int, int]]) -> int:
     for at, last in runs:
         while (found := area.lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] <= last:
             end = min(found[1], last)
-            taken = (area.in_flight, area.parked)
-            count += sum(not any(number in held for held in taken) for number in range(found[0], end + 1))
+            count += sum(
+                not (number in area.in_flight or number in area.parked or area.lane.is_put_off(number))
+                for number in range(found[0], end + 1)
+            )
             at = end + 1
     return count

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from ...cache.charge import OVERHEAD_BYTES
@@ -77,7 +78,7 @@ class _Places:
     in_flight: dict[Taker, _Part] = field(default_factory=dict)
     """By who holds them."""
     delayed: _Part = field(default_factory=_Part)
-    due: float | None = None
+    delayed_ms: int = NEVER
     """When the first of them may go, on the engine's clock."""
     dead: _Part = field(default_factory=_Part)
     """About to leave for the dead-letter queue."""
@@ -152,10 +153,8 @@ def _places(engine: Engine, queue: QueueArea) -> _Places:
         places.unreadable += area.unreadable
         if area.is_timed:
             _count_timed(engine, area, places)
-    for due, area, sequence in engine.delayed.entries():
-        if area in areas:
-            _count(places.delayed, area, [(sequence, sequence)])
-            places.due = due if places.due is None else min(due, places.due)
+        _count(places.delayed, area, engine.delayed.runs(area))
+        places.delayed_ms = min(places.delayed_ms, engine.delayed.next_due_ms(area))
     for transaction in engine.transactions.undecided.values():
         part = _Part()
         for area in areas:
@@ -182,7 +181,7 @@ def _count_timed(engine: Engine, area: LaneState, places: _Places) -> None:
         for first, last in free:
             for low, high in runs_of_ones(area.lane.waiting(first, last), first):
                 free.remove(low, high)
-        for first, last in area.parked:
+        for first, last in chain(area.parked, engine.delayed.runs(area)):
             free.remove(first, last)
         _count(places.expired, area, free)
 
@@ -282,7 +281,8 @@ def _is_free(area: LaneState, sequence: int) -> bool:
 
 
 def _is_held(area: LaneState, sequence: int) -> bool:
-    return sequence in area.in_flight or sequence in area.parked or sequence in area.dead
+    is_held = sequence in area.in_flight or sequence in area.parked or sequence in area.dead
+    return is_held or area.lane.is_put_off(sequence)
 
 
 def _is_late(area: LaneState, sequence: int) -> bool:
@@ -388,8 +388,7 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
         if parts:
             causes.append(_cause(engine, IN_FLIGHT, holder, _sum(parts), "acknowledging them, or giving them back"))
     if places.delayed.messages:
-        assert places.due is not None
-        seconds = max(places.due - engine.monitor.monotonic(), 0.0)
+        seconds = max(places.delayed_ms - engine.store.steady.now_ms(), 0) / 1000
         causes.append(
             _cause(engine, DELAYED, "nack with a delay", places.delayed, f"time: the first is due in {seconds:.1f} s")
         )

@@ -47,12 +47,18 @@ class EagerLoader:
 
     def step(self) -> bool:
         """Load for the list that is nearest to starving. REQUIRES: no lock."""
-        with self._area.lock, self._area.whole:
-            load = self._next()
-            is_more = bool(self._area.loads.hungry)
-        if load is None:
-            return is_more
-        self.finish(load)
+        load: Load | None = None
+        try:
+            with self._area.lock, self._area.whole:
+                load = self._next()
+                is_more = bool(self._area.loads.hungry)
+            if load is None:
+                return is_more
+            self.finish(load)
+        except BaseException:
+            if load is not None:  # it began, and nobody else would end it
+                self.give_up(load)
+            raise
         return True
 
     def finish(self, load: Load) -> None:

@@ -93,16 +93,18 @@ class CacheWarmer:
         """REQUIRES: no lock."""
         if self._is_full or not self._lanes:
             return False
-        with self._area.lock, self._area.whole:
-            load = self._next()
-        if load is None:
-            return False
+        load: _HeadLoad | None = None
         messages: list[StoredMessage] = []
         try:
+            with self._area.lock, self._area.whole:
+                load = self._next()
+            if load is None:
+                return False
             messages, unreadable = load.area.store.read(load.regions)
         finally:
-            with self._area.lock, self._area.whole:
-                self._install(load, messages)
+            if load is not None:
+                with self._area.lock, self._area.whole:
+                    self._install(load, messages)
         if unreadable:
             logger.debug(
                 "%d messages of a head can't be read: the consumer's load will tell",

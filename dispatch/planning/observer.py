@@ -101,7 +101,8 @@ def _waiting_messages(target: TargetList, charge: float) -> float:
     area = target.area
     if not target.is_shared and target.consumer_group.selector is None:
         unpublished = area.lane.next_sequence - area.published
-        return max(area.lane.pending_messages - len(area.in_flight) - area.parked.count - unpublished, 0)
+        held = len(area.in_flight) + area.parked.count + area.lane.put_off_messages
+        return max(area.lane.pending_messages - held - unpublished, 0)
     known = len(target.direct) + target.references.count + target.returned.count
     unseen = area.published - target.frontier
     if not unseen:

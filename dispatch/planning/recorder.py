@@ -390,6 +390,12 @@ class RecordedTargetArea(TargetArea):
         self._recorder.offered(area, message[0], is_loaded=message[2] is not None)
         super().offer_again(area, message)
 
+    def offer_put_off(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> None:
+        for first, last in runs if area.queue.dealer is None else ():
+            for sequence in range(first, last + 1):
+                self._recorder.offered(area, sequence, is_loaded=False)
+        super().offer_put_off(area, runs)
+
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
         self._recorder.gone(area, gone)
         super().forget(area, gone)

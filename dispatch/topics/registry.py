@@ -265,6 +265,18 @@ class Topics(SubscriptionKeeper):
         """Yield every subscription that has a consumer."""
         return (area for topic in self.areas.values() for area in topic.online)
 
+    def subscription(self, number: int) -> SubscriptionState | None:
+        """Return the subscription of that number, if it is read or there is something to remember. O(subscriptions of
+        its topic).
+        """
+        subscriber = self._message_store.subscriptions.by_number.get(number)
+        if subscriber is None:
+            return None
+        name = self._message_store.destinations[subscriber.facts.topic].name
+        topic = self.areas.get(name)
+        found = () if topic is None else topic.subscriptions()
+        return next((subscription for subscription in found if subscription.number == number), None)
+
     def consumers(self) -> Iterator[Taker]:
         return (consumer for area in self.online() for consumer in area.consumers())
 

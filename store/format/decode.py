@@ -68,6 +68,8 @@ class Counted(NamedTuple):
     """Number of the destination, or of the subscription that they were delivered to."""
     priority: int
     runs: list[Returned]
+    now_ms: int
+    """The store's time, where something is put off; else 0."""
 
 
 class Deleted(NamedTuple):
@@ -154,8 +156,8 @@ def decode(header: Header, head: bytes) -> Payload:
         number, ranges = decode_ranges(header, head)
         return Acked(number, header.priority, ranges)
     if kind == RETURN:
-        number, runs = decode_returns(header, head)
-        return Counted(number, header.priority, runs)
+        number, runs, now_ms = decode_returns(header, head)
+        return Counted(number, header.priority, runs, now_ms)
     if kind == SURVIVORS:
         return Survived(*decode_survivors(header, head))
     if kind == NEEDS:

@@ -46,6 +46,7 @@ SLICE: Final = struct.Struct("<IQQ")
 ENTRY: Final = struct.Struct("<III")
 RANGE: Final = struct.Struct("<QI")
 RETURNED: Final = struct.Struct("<QIH")
+RETURNED_LATER: Final = struct.Struct("<QIHQ")
 MESSAGE_ONE: Final = struct.Struct("<IIIQIQIQ8xII4x")
 """A slice of one message as recovery reads it: kind, flags and count in one, without timestamp and properties."""
 ACK_ONE: Final = struct.Struct("<IIIQIQIQI")
@@ -75,10 +76,13 @@ SEQUENCE_MAX: Final = (1 << 48) - 1
 EPOCH_MAX: Final = (1 << 32) - 1
 NUMBERS: Final = 1 << 31
 """Numbers of destinations and subscriptions are below this."""
+TIME_MAX: Final = (1 << 62) - 1
+"""No time of a message is above it."""
 SEQUENCES: Final = 1 << 62
 """Sequences are below this, so that what is computed with them fits 63 bits."""
 
 _CRC: Final = struct.Struct("<I")
+_PUT_OFF: Final = struct.Struct("<IQ")
 _SURVIVORS: Final = struct.Struct("<QQI")
 _HEADER_REST: Final = struct.Struct("<IBBHQIQ")
 _ONE_REST: Final = struct.Struct("<IIQIQIQQIII")
@@ -129,7 +133,8 @@ TRANSACTIONAL: Final = 0x20
 and the field of the first sequence holds the transaction's number."""
 
 TIMED: Final = 0x40
-"""Flag of a slice: some of its messages say in their properties when they are due or expire."""
+"""Flag of a slice: some of its messages say in their properties when they are due or expire. Of a return record: it
+says of each run when it is offered again."""
 
 NEVER_IDENTIFIED: Final = RELOCATED | TRANSACTIONAL | IMPORTED
 
@@ -206,6 +211,8 @@ class Returned(NamedTuple):
     first: int
     messages: int
     attempts: int
+    due_at: int = 0
+    """When they are offered again, in ms since 1970 of the store's SteadyClock; 0: at once."""
 
 
 class Survivors(NamedTuple):
@@ -335,7 +342,13 @@ def ranges_payload(destination: int, ranges: Iterable[Range]) -> bytes:
 
 
 def returns_payload(destination: int, runs: Iterable[Returned]) -> bytes:
-    return _CRC.pack(destination) + b"".join([RETURNED.pack(*run) for run in runs])
+    """Encode runs that are offered again at once."""
+    return _CRC.pack(destination) + b"".join([RETURNED.pack(*run[:3]) for run in runs])
+
+
+def put_off_payload(destination: int, now_ms: int, runs: Iterable[Returned]) -> bytes:
+    """Encode runs some of which are offered again later. now_ms: the store's time, which never goes back behind it."""
+    return _PUT_OFF.pack(destination, now_ms) + b"".join([RETURNED_LATER.pack(*run) for run in runs])
 
 
 def survivors_payload(data_log: int, ranges: Iterable[Survivors]) -> bytes:
@@ -402,17 +415,22 @@ def decode_ranges(header: Header, head: bytes | memoryview) -> tuple[int, list[R
     ]
 
 
-def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned]]:
-    """Return (destination or subscription, runs) of a verified return record."""
-    if header.length != HEADER_BYTES + 4 + RETURNED.size * header.entries or len(head) < header.length:
+def decode_returns(header: Header, head: bytes | memoryview) -> tuple[int, list[Returned], int]:
+    """Return (destination or subscription, runs, the store's time or 0) of a verified return record."""
+    is_timed = bool(header.flags & TIMED)
+    fields, form = (_PUT_OFF, RETURNED_LATER) if is_timed else (_CRC, RETURNED)
+    begin = HEADER_BYTES + fields.size
+    if header.length != begin + form.size * header.entries or len(head) < header.length:
         raise RecordDamaged("the runs of a return record do not add up to its length")
-    (destination,) = _CRC.unpack_from(head, HEADER_BYTES)
-    runs = [Returned(*run) for run in RETURNED.iter_unpack(head[HEADER_BYTES + 4 : header.length])]
+    destination, now_ms = (*fields.unpack_from(head, HEADER_BYTES), 0)[:2]
+    runs = [Returned(*run) for run in form.iter_unpack(head[begin : header.length])]
     if not all(run.messages and run.attempts for run in runs):
         raise RecordDamaged("a return record counts nothing")
+    if now_ms > TIME_MAX or any(run.due_at > TIME_MAX for run in runs):
+        raise RecordDamaged("a return record tells a time that cannot be")
     for run in runs:
         check_run(destination << 4, run.first, run.messages)
-    return destination, runs
+    return destination, runs, now_ms
 
 
 def decode_survivors(header: Header, head: bytes | memoryview) -> tuple[int, list[Survivors]]:

@@ -128,6 +128,24 @@ class BlockTimes:
         if expires_at < self.earliest[EXPIRY]:
             self.earliest[EXPIRY] = expires_at
 
+    def put_due(self, low: int, high: int, due_at: int) -> None:
+        """Let the messages from index low to high wait until then. O(messages)."""
+        column = self.columns[DUE]
+        if len(column) <= high:
+            column.extend([0] * (high + 1 - len(column)))
+        column[low : high + 1] = array("q", [due_at]) * (high - low + 1)
+        self.earliest[DUE] = min(self.earliest[DUE], due_at)
+        self.waiting |= (1 << high + 1) - (1 << low)
+
+    def forget_due(self, low: int, high: int) -> None:
+        """Let the messages from index low to high wait for nothing. O(512)."""
+        column = self.columns[DUE]
+        high = min(high, len(column) - 1)
+        if low <= high:
+            column[low : high + 1] = array("q", bytes(8 * (high - low + 1)))
+            self.waiting &= ~((1 << high + 1) - (1 << low))
+            self.refresh(0)
+
     def of(self, index: int) -> Times:
         due, expiry = (column[index] if index < len(column) else 0 for column in self.columns)
         return Times(expiry, due)

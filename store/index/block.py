@@ -11,12 +11,12 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final
+from typing import ClassVar, Final
 
 from ..bits import first_run
 from ..format.places import Extent, Singles
 from ..format.record import ENTRY_BYTES, SLICE_BYTES
-from ..format.times import TIMES_BLOCKS, BlockTimes, packed_times
+from ..format.times import DUE, EXPIRY, NEVER, TIMES_BLOCKS, BlockTimes, packed_times
 from ..numbering import BLOCK_MESSAGES, BLOCK_SHIFT
 from .relocated import CopiedRun, RelocatedPlaces
 
@@ -54,6 +54,8 @@ class Block:
     `number` is the sequence shifted right by BLOCK_SHIFT.
     """
 
+    times_blocks: ClassVar[int] = TIMES_BLOCKS
+    """Blocks that one with times counts as more."""
     __slots__ = (
         "number",
         "offsets",
@@ -322,6 +324,42 @@ class Block:
 
     def _check(self) -> None:
         assert self._is_sound()
+
+
+class PutOffBlock(Block):
+    """When messages of one block of a lane come back. It has no places: those are in the lane's own block."""
+
+    __slots__ = ()
+    times_blocks = 0
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.times = BlockTimes()
+
+    def pack(self) -> bytes:
+        """Pack the block as one of which nothing but times is known. REQUIRES: something waits."""
+        assert self.times is not None
+        head = _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64))
+        return head + self.times.pack(BLOCK_MESSAGES, 0)
+
+    @classmethod
+    def unpack(cls, number: int, data: bytes) -> PutOffBlock:
+        """Return the block in these bytes. Raises BlockDamaged when pack can't have made them."""
+        block = cls(number)
+        found = BlockTimes.unpack(data, BLOCK_MESSAGES, 0)
+        if found is None or data[: found[1]] != _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64)):
+            raise BlockDamaged("when messages come back does not add up")
+        times, _ = found
+        if times.earliest[EXPIRY] != NEVER or not times.waiting:
+            raise BlockDamaged("nothing comes back")
+        del times.columns[EXPIRY][:]
+        block.times = times
+        return block
+
+    def _check(self) -> None:
+        assert self.times is not None and self.times.waiting and not self.times.columns[EXPIRY]
+        column = self.times.columns[DUE]
+        assert self.times.waiting == sum(1 << index for index, due in enumerate(column) if due)
 
 
 def _divides(starts: array[int], messages: int) -> bool:

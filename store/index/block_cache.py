@@ -15,11 +15,14 @@ from cachetools import LRUCache
 
 from ..account import Account
 from ..format.times import TIMES_BLOCKS, BlockTimes
+from ..numbering import PUT_OFF
+from ..sequence_set import SequenceSet
 from .block import BLOCK_CHARGE_BYTES, RELOCATED_BLOCKS, Block, BlockDamaged
 from .pending_lane import JournaledLane
 from .relocated import RelocatedPlaces
 
 BLOCKS_MIN: Final = 16
+HOLDER_SLOTS: Final = ("tail", "resident", "cache", "blocks", "stored", "dead")
 
 
 def capacity_blocks(cache_bytes: int) -> int:
@@ -30,14 +33,47 @@ def capacity_blocks(cache_bytes: int) -> int:
 class BlockHolder(JournaledLane):
     """A lane with blocks, as far as the cache knows it."""
 
-    __slots__ = ("tail", "resident")
+    __slots__ = HOLDER_SLOTS
 
-    def __init__(self, number: int, destination: int, priority: int) -> None:
+    def __init__(self, cache: BlockCache, number: int, destination: int, priority: int) -> None:
         super().__init__(number, destination, priority)
+        self.cache = cache
         self.tail: Block | None = None
         """The block that grows, while it is in RAM."""
         self.resident: dict[int, Block] = {}
         """The blocks in RAM, by number."""
+        self.blocks = SequenceSet()
+        """Numbers of the blocks that hold a pending message, in RAM or stored."""
+        self.stored = SequenceSet()
+        """Numbers of the blocks that have a row in the metadata store."""
+        self.dead = SequenceSet()
+        """Numbers of stored blocks whose rows the next checkpoint deletes."""
+
+    def block(self, number: int) -> Block | None:
+        """Return the block, from RAM or read from the metadata store; None when nothing in it is pending."""
+        block = self.resident.get(number)
+        if block is None and number in self.blocks:
+            block = self.cache.fetch(self, number)
+        return block
+
+    def unpack(self, number: int, packed: bytes) -> Block:
+        """Return the block in these bytes. Raises BlockDamaged."""
+        return Block.unpack(number, packed)
+
+    def retire(self, block: Block) -> None:
+        """Forget the block, of which nothing is pending."""
+        self.blocks.remove(block.number, block.number)
+        if block.number in self.stored:
+            self.dead.add(block.number, block.number)
+        if block is self.tail:
+            self.tail = None
+        self.cache.expel(self, block)
+
+    def released(self, block: Block, messages: int) -> None:
+        """Note that so many messages of a block wait for their time no longer."""
+
+    def _check(self) -> None:
+        raise NotImplementedError
 
 
 class BlockCache:
@@ -63,6 +99,8 @@ class BlockCache:
         self._account = account
         self._capacity_blocks = capacity_blocks(cache_bytes)
         self._holders = holders
+        self.put_off: dict[int, BlockHolder] = {}
+        """Number of a lane -> when messages of it come back."""
         self._read_block = read_block
         self._doubt = doubt
         self._resident_blocks = 0
@@ -105,10 +143,14 @@ class BlockCache:
         self._charge(1 + block.extra_blocks)
         holder.resident[block.number] = block
 
+    def holder(self, number: int) -> BlockHolder:
+        """Return the lane of that number, or what says when messages of a lane come back."""
+        return self.put_off[number ^ PUT_OFF] if number & PUT_OFF else self._holders[number]
+
     def _make_room(self, blocks: int) -> None:
         while self._resident_blocks + blocks > self._capacity_blocks and self._clean:
             (number, _), old = self._clean.popitem()
-            self._drop(self._holders[number], old)
+            self._drop(self.holder(number), old)
 
     def _charge(self, blocks: int) -> None:
         self._make_room(blocks)
@@ -174,7 +216,7 @@ class BlockCache:
     def _read(self, holder: BlockHolder, number: int) -> Block:
         packed = self._read_block(holder.number, number)
         try:
-            return Block.unpack(number, packed)
+            return holder.unpack(number, packed)
         except BlockDamaged as damage:
             self._doubt(damage)  # its checksum was right, so whoever wrote it meant something else by a block
             raise
@@ -208,11 +250,12 @@ class BlockCache:
             self.touch(holder, block)
 
     def _check(self) -> None:
-        blocks = [block for holder in self._holders.values() for block in holder.resident.values()]
+        holders = [*self._holders.values(), *self.put_off.values()]
+        blocks = [block for holder in holders for block in holder.resident.values()]
         assert self._resident_blocks == sum(1 + block.extra_blocks for block in blocks)
         assert self._dirty_extra == sum(block.extra_blocks for block in self.dirty.values())
         for block in blocks:
             relocated_blocks = 0 if block.relocated is None else RELOCATED_BLOCKS - 1
-            assert block.extra_blocks == relocated_blocks + (0 if block.times is None else TIMES_BLOCKS)
+            assert block.extra_blocks == relocated_blocks + (0 if block.times is None else block.times_blocks)
         for (number, block_number), block in self.dirty.items():
-            assert block.is_dirty and self._holders[number].resident[block_number] is block
+            assert block.is_dirty and self.holder(number).resident[block_number] is block

@@ -14,6 +14,7 @@ from typing import Final
 from ..bits import runs_of_ones
 from ..format.times import DUE, EXPIRY, NEVER
 from ..numbering import BLOCK_SHIFT
+from .block_cache import BlockHolder
 from .index import Index
 from .lane import Lane
 
@@ -34,7 +35,7 @@ class DueTimes:
         self._index = index
         self._stored_blocks = stored_blocks
 
-    def release(self, lane: Lane, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
+    def release(self, lane: BlockHolder, now_ms: int, most_blocks: int) -> list[tuple[int, int]]:
         """Let messages that are due wait for nothing from here on, in up to `most_blocks` blocks; return runs of them.
 
         `lane.earliest` says whether there are more. Fewer where a checkpoint must make room in the index first.
@@ -51,6 +52,7 @@ class DueTimes:
             released = block.times.release(now_ms, block.gone)
             if block.times.waiting != waiting and not block.is_dirty:
                 self._index.cache.touch(lane, block)
+            lane.released(block, waiting.bit_count() - block.times.waiting.bit_count())
             runs += runs_of_ones(released, number << BLOCK_SHIFT)
         if len(numbers) <= most_blocks:
             lane.earliest[DUE] = self._earliest(lane, DUE)
@@ -67,11 +69,15 @@ class DueTimes:
             return iter(())
         return runs_of_ones(block.times.expired(now_ms, block.gone), number << BLOCK_SHIFT)
 
+    def refresh_due(self, lane: BlockHolder) -> None:
+        """Find out what is due next, once something that waited is removed."""
+        lane.earliest[DUE] = self._earliest(lane, DUE)
+
     def refresh_expiry(self, lane: Lane) -> None:
         """Find out what expires next, once what had expired is removed."""
         lane.earliest[EXPIRY] = self._earliest(lane, EXPIRY)
 
-    def _blocks(self, lane: Lane, kind: int, until_ms: int, most: int) -> list[int]:
+    def _blocks(self, lane: BlockHolder, kind: int, until_ms: int, most: int) -> list[int]:
         """Return the numbers of up to `most` blocks with something up to that time, the earliest first."""
         found = [
             (block.times.earliest[kind], number)
@@ -81,12 +87,12 @@ class DueTimes:
         found += islice(self._stored(lane, kind, until_ms), most)
         return [number for _, number in sorted(found)[:most]]
 
-    def _earliest(self, lane: Lane, kind: int) -> int:
+    def _earliest(self, lane: BlockHolder, kind: int) -> int:
         in_ram = (block.times.earliest[kind] for block in lane.resident.values() if block.times is not None)
         stored = next((time for time, _ in self._stored(lane, kind, NEVER)), NEVER)
         return min(stored, min(in_ram, default=NEVER))
 
-    def _stored(self, lane: Lane, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
+    def _stored(self, lane: BlockHolder, kind: int, until_ms: int) -> Iterator[tuple[int, int]]:
         """Yield (time, block) of those that are not in RAM, in order. Rows of the others may be behind them."""
         behind = (0, -1)
         while True:

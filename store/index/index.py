@@ -8,18 +8,21 @@ loses all of it: recovery replays the journal from the last checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain
 
 from ..account import Account
-from ..format.record import check_run
+from ..format.record import RecordDamaged, check_run
 from ..format.state import LaneCounts, UseCounts
 from ..format.times import NEVER
-from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES
+from ..numbering import LANE_MASK, LANE_SHIFT, PRIORITIES, PUT_OFF, VOLATILE
 from .block import Block, BlockDamaged
-from .block_cache import BlockCache
+from .block_cache import BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
 from .delivery_counts import DeliveryCountTable
 from .lane import Lane
+from .pending_lane import PendingLane
+from .put_off_lane import PutOffLane
 
 
 class Index:
@@ -42,6 +45,8 @@ class Index:
         """Delivery counts of messages that came back."""
         self.lane_makers: dict[int, Callable[[int], Lane]] = {}
         """Destination -> what makes its lane of a priority, where that is not an ordinary Lane."""
+        self.put_off: dict[int, PutOffLane] = {}
+        """Number of a lane -> when messages of it that came back are offered again."""
         self._forgotten: dict[int, Lane] = {}
         """Empty lanes of which rows are left."""
         self.latest_ms = 0
@@ -55,8 +60,37 @@ class Index:
             check_run(number, 0, 0)
             make = self.lane_makers.get(destination)
             lane = make(priority) if make is not None else Lane(self.cache, self.uses, destination, priority)
+            lane.put_off = self.put_off.get(number)
             self.lanes[number] = lane
         return lane
+
+    def put_off_lane(self, lane: PendingLane) -> PutOffLane:
+        """Return the timetable of what came back of a lane of this index or of another kind, made on first use."""
+        known = self.put_off.get(lane.number)
+        if known is None:
+            known = self._make_put_off(lane.number)
+        lane.put_off = known
+        return known
+
+    def _make_put_off(self, number: int) -> PutOffLane:
+        made = self.put_off[number] = self.cache.put_off[number] = PutOffLane(self.cache, number)
+        return made
+
+    def settle_put_off(self, lane: PendingLane, first: int, last: int) -> None:
+        """Forget when first..last come back, which are gone. O(1) where nothing of the lane waits."""
+        if self.put_off and (known := self.put_off.get(lane.number)) is not None:
+            known.forget(first, last)
+
+    def forget_put_off(self, destination: int) -> None:
+        """Forget what waits in a destination or subscription that has ended. The rows go with the next checkpoint."""
+        for lane in [lane for lane in self.put_off if (lane & ~VOLATILE) >> LANE_SHIFT == destination]:
+            self.put_off[lane].forget_all()
+
+    def keep_put_off(self, destinations: Container[int]) -> None:
+        """Forget what waits in destinations and subscriptions other than these, and what was not persistent."""
+        for lane, put_off in self.put_off.items():
+            if lane & VOLATILE or lane >> LANE_SHIFT not in destinations:
+                put_off.forget_all()
 
     def lane_numbered(self, number: int) -> Lane:
         return self.lane(number >> LANE_SHIFT, number & LANE_MASK)
@@ -73,18 +107,23 @@ class Index:
         earliest: when the first message of a lane is due, and when one expires; 0 for never.
         """
         for counts in lanes:
+            if counts.lane & PUT_OFF:
+                self._make_put_off(counts.lane ^ PUT_OFF).pending_messages = counts.pending_messages
+                continue
             check_run(counts.lane, counts.next_sequence, 0)
             lane = self.lane_numbered(counts.lane)
             lane.next_sequence = counts.next_sequence
             lane.pending_messages = counts.pending_messages
             lane.pending_bytes = counts.pending_bytes
         for number, runs in blocks.items():
-            lane = self.lane_numbered(number)
+            holder = self._holder(number)
             for first, last in runs:
-                lane.blocks.add(first, last)
-                lane.stored.add(first, last)
+                holder.blocks.add(first, last)
+                holder.stored.add(first, last)
         for number, times in earliest.items():
-            self.lane_numbered(number).earliest[:] = [time or NEVER for time in times]
+            self._holder(number).earliest[:] = [time or NEVER for time in times]
+        for number, lane in self.lanes.items():
+            lane.put_off = self.put_off.get(number)
         for counted in uses:
             use = self.use(counted.data_log)
             use.pending_messages = counted.pending_messages
@@ -92,13 +131,21 @@ class Index:
             use.acked_data_logs.update(counted.acked_data_logs)
             use.committed_data_logs.update(counted.committed_data_logs)
 
+    def _holder(self, number: int) -> BlockHolder:
+        """Return the lane of that number, made where there is none, or the timetable that a checkpoint told of."""
+        if not number & PUT_OFF:
+            return self.lane_numbered(number)
+        if number ^ PUT_OFF not in self.put_off:
+            raise RecordDamaged("what came back of a lane is not in the root")
+        return self.put_off[number ^ PUT_OFF]
+
     def counts(self) -> tuple[Iterator[LaneCounts], list[UseCounts]]:
         """Return what `restore` takes over, besides the blocks. Lanes come one by one: all at once would call the
         collector.
         """
         lanes = (
             LaneCounts(number, lane.next_sequence, lane.pending_messages, lane.pending_bytes)
-            for number, lane in self.lanes.items()
+            for number, lane in chain(self.lanes.items(), self._waiting())
         )
         uses = [
             UseCounts(
@@ -112,12 +159,17 @@ class Index:
         ]
         return lanes, uses
 
+    def _waiting(self) -> Iterator[tuple[int, BlockHolder]]:
+        return ((lane.number, lane) for lane in self.put_off.values() if lane.blocks)
+
     def reset(self) -> None:
         """Forget everything, as before a full replay."""
-        for lane in self.lanes.values():
-            for block in list(lane.resident.values()):
-                self.cache.expel(lane, block)
+        for holder in chain(self.lanes.values(), self.put_off.values()):
+            for block in list(holder.resident.values()):
+                self.cache.expel(holder, block)
         self.lanes.clear()
+        self.put_off.clear()
+        self.cache.put_off.clear()
         self._forgotten.clear()
         self.uses.clear()
         self.attempts.clear()
@@ -125,6 +177,7 @@ class Index:
     def forget(self, destination: int) -> None:
         """Remove the lanes of a destination with all that is pending. Their rows go with the next checkpoint."""
         self.attempts.forget(destination)
+        self.forget_put_off(destination)
         for priority in range(PRIORITIES):
             lane = self.lanes.get(destination << LANE_SHIFT | priority)
             if lane is None:
@@ -181,27 +234,29 @@ class Index:
 
     # ------------------------------------------------------------------ checkpoints
 
-    def take_dirty(self) -> list[tuple[Lane, Block, bytes]]:
+    def take_dirty(self) -> list[tuple[BlockHolder, Block, bytes]]:
         """Pack what a checkpoint must write. The blocks stay in RAM until `settle` says how it went."""
-        return [(self.lanes[number], block, packed) for number, block, packed in self.cache.take_dirty()]
+        return [(self.cache.holder(number), block, packed) for number, block, packed in self.cache.take_dirty()]
 
     def take_dead(self) -> list[tuple[int, int]]:
         """Return (lane, block) of the rows that a checkpoint must delete. `settle` says how it went."""
         dead: list[tuple[int, int]] = []
-        for lane in (*self.lanes.values(), *self._forgotten.values()):
+        for lane in chain(self.lanes.values(), self._forgotten.values(), self.put_off.values()):
             if lane.dead.count:
                 for first, last in lane.dead:
                     dead += [(lane.number, number) for number in range(first, last + 1)]
                 lane.dead.clear()
         return dead
 
-    def settle(self, taken: list[tuple[Lane, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool) -> None:
+    def settle(
+        self, taken: list[tuple[BlockHolder, Block, bytes]], deleted: list[tuple[int, int]], is_stored: bool
+    ) -> None:
         """Note how a checkpoint went: rows of take_dirty are stored and those of take_dead gone, or all is due
         again.
         """
         self.cache.release_packed()
         for number, block_number in deleted:
-            lane = self.lanes.get(number) or self._forgotten[number]
+            lane = self._forgotten.get(number) or self.cache.holder(number)
             if is_stored:
                 lane.stored.remove(block_number, block_number)
             else:
@@ -216,8 +271,10 @@ class Index:
                 self.cache.settle(lane, block, is_stored)
         for number in [number for number, lane in self._forgotten.items() if not lane.stored]:
             del self._forgotten[number]
+        for number in [number for number, lane in self.put_off.items() if not (lane.blocks or lane.stored)]:
+            del self.put_off[number], self.cache.put_off[number]
 
     def _check(self) -> None:
         self.cache._check()
-        for lane in self.lanes.values():
+        for lane in (*self.lanes.values(), *self.put_off.values()):
             lane._check()

@@ -15,13 +15,12 @@ from ..format.places import Extent, Singles
 from ..format.record import RecordDamaged, check_run
 from ..format.times import DUE, EXPIRY, NO_TIMES, Times
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT
-from ..sequence_set import SequenceSet
 from .block import Block
-from .block_cache import BlockCache, BlockHolder
+from .block_cache import HOLDER_SLOTS, BlockCache, BlockHolder
 from .data_log_use import DataLogUse, use_of
 
-_OWN_SLOTS: Final = ("cache", "uses", "blocks", "stored", "dead", "is_unread")
-LANE_SLOTS: Final = ("tail", "resident", "cache", "uses", "blocks", "stored", "dead")
+_OWN_SLOTS: Final = ("uses", "is_unread")
+LANE_SLOTS: Final = (*HOLDER_SLOTS, "uses")
 """Slots that a topic's lane takes over from a lane that was not known to be one."""
 NO_DESTINATION: Final = 0
 """The journal takes nothing for it: Closed."""
@@ -34,17 +33,10 @@ class Lane(BlockHolder):
 
     def __init__(self, cache: BlockCache, uses: dict[int, DataLogUse], destination: int, priority: int) -> None:
         """uses: of all data logs, which the lanes of an index share."""
-        super().__init__(destination << LANE_SHIFT | priority, destination, priority)
-        self.cache = cache
+        super().__init__(cache, destination << LANE_SHIFT | priority, destination, priority)
         self.uses = uses
         self.is_unread = False
         """Messages are numbered instead of stored: it is a topic's lane, and nobody has subscribed."""
-        self.blocks = SequenceSet()
-        """Numbers of the blocks that hold a pending message, in RAM or stored."""
-        self.stored = SequenceSet()
-        """Numbers of the blocks that have a row in the metadata store."""
-        self.dead = SequenceSet()
-        """Numbers of stored blocks whose rows the next checkpoint deletes."""
 
     def add_one(self, data_log: int, offset: int, length: int, use: DataLogUse) -> int:
         """Give the next sequence to a message that lies there; return the sequence. O(1), no disk."""
@@ -144,13 +136,6 @@ class Lane(BlockHolder):
             self._touched(block)
         block.fill(sequence & BLOCK_MASK)
         self.tail = block
-        return block
-
-    def block(self, number: int) -> Block | None:
-        """Return the block, from RAM or read from the metadata store; None when nothing in it is pending."""
-        block = self.resident.get(number)
-        if block is None and number in self.blocks:
-            block = self.cache.fetch(self, number)
         return block
 
     def remove(self, first: int, last: int, ack_data_log: int) -> int:
@@ -345,15 +330,6 @@ class Lane(BlockHolder):
         if block.gone.bit_count() < size or (block is self.tail and size < BLOCK_MESSAGES):
             return
         self.retire(block)
-
-    def retire(self, block: Block) -> None:
-        """Forget the block, of which nothing is pending."""
-        self.blocks.remove(block.number, block.number)
-        if block.number in self.stored:
-            self.dead.add(block.number, block.number)
-        if block is self.tail:
-            self.tail = None
-        self.cache.expel(self, block)
 
     def is_pending(self, sequence: int) -> bool:
         block = self.block(sequence >> BLOCK_SHIFT)

@@ -19,6 +19,7 @@ PENDING_SLOTS: Final = (
     "pending_messages",
     "pending_bytes",
     "earliest",
+    "put_off",
 )
 
 
@@ -36,6 +37,8 @@ class PendingLane:
         self.pending_bytes = 0
         self.earliest = [NEVER, NEVER]
         """Times before which no pending message is due, or expires; NEVER: none waits, or none expires."""
+        self.put_off: PendingLane | None = None
+        """What of this lane came back and is offered again later; None: nothing ever did."""
 
     @property
     def depth(self) -> tuple[int, int]:
@@ -63,13 +66,25 @@ class PendingLane:
         """Return a bit for each of first..last, in one block, that is not due yet; the lowest for the first."""
         raise NotImplementedError
 
+    def is_put_off(self, sequence: int) -> bool:
+        """Return whether a message came back and is offered again later."""
+        return self.put_off is not None and self.put_off.is_pending(sequence)
+
+    @property
+    def put_off_messages(self) -> int:
+        """How many messages came back and are offered again later."""
+        return 0 if self.put_off is None else self.put_off.pending_messages
+
     def ready_run(self, sequence: int, most: int) -> tuple[int, int] | None:
-        """Return the first run as `pending_run` does, passing over messages that are not due yet."""
-        if self.earliest[DUE] == NEVER:
+        """Return the first run as `pending_run` does, passing over messages that are not due yet, or put off."""
+        put_off = self.put_off
+        if self.earliest[DUE] == NEVER and put_off is None:
             return self.pending_run(sequence, most)
         while (run := self.pending_run(sequence, BLOCK_MESSAGES)) is not None:
             first, last = run
             ready = ~self.waiting(first, last) & ones(0, last - first)
+            if put_off is not None:
+                ready &= ~put_off.waiting(first, last)
             if ready:
                 low, high = first_run(ready, most)
                 return first + low, first + high

@@ -80,9 +80,13 @@ class Subscriptions:
         topic = self._topics[destination]
         lane = TopicLane(self._index.cache, self._index.uses, destination, priority)
         topic.lanes.append(lane)
-        for number, subscriber in topic.subscribers.items():
-            subscriber.lanes[priority] = SubscriptionLane(lane, number)
+        for subscriber in topic.subscribers.values():
+            self._add_lane(subscriber, lane)
         return lane
+
+    def _add_lane(self, subscriber: Subscriber, topic_lane: TopicLane) -> None:
+        lane = subscriber.lanes[topic_lane.priority] = SubscriptionLane(topic_lane, subscriber.facts.number)
+        lane.put_off = self._index.put_off.get(lane.number)
 
     def subscribe(self, facts: Subscription, *, is_durable: bool = True) -> Subscriber:
         """Make a subscription, which gets what is sent to its topic from now on. One that exists stays as it is."""
@@ -98,7 +102,7 @@ class Subscriptions:
             if not is_durable:
                 self._index.attempts.local.add(facts.number)
             for lane in topic.lanes:
-                subscriber.lanes[lane.priority] = SubscriptionLane(lane, facts.number)
+                self._add_lane(subscriber, lane)
         return subscriber
 
     def unsubscribe(self, number: int) -> None:
@@ -107,6 +111,7 @@ class Subscriptions:
         if subscriber is not None:
             del self._topics[subscriber.facts.topic].subscribers[number]
             self._index.attempts.forget(number)
+            self._index.forget_put_off(number)
             for lane in filter(None, subscriber.lanes):
                 lane.end()
 

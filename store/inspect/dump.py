@@ -179,8 +179,9 @@ def _content(payload: Payload, names: Names) -> Row:
             runs = [[first, first + messages - 1] for first, messages in payload.ranges]
             return _named(payload.number, names) | {"priority": payload.priority, "ranges": runs}
         case Counted():
-            counted = [[first, first + messages - 1, attempts] for first, messages, attempts in payload.runs]
-            return _named(payload.number, names) | {"priority": payload.priority, "attempts": counted}
+            counted = [[run.first, run.first + run.messages - 1, run.attempts] for run in payload.runs]
+            row = _named(payload.number, names) | {"priority": payload.priority, "attempts": counted}
+            return row | ({"due_at": [run.due_at or None for run in payload.runs]} if payload.now_ms else {})
         case Deleted() | Unsubscribed():
             return _named(payload.number, names)
         case Subscription():

@@ -45,7 +45,7 @@ from ..journal.marker import Marker
 from ..journal.sync_mark import SYNC_MARK
 from ..late_log import LateLogger
 from ..metadata.store import MetadataDamaged
-from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK
+from ..numbering import LANE_SHIFT, OFFSET_BITS, OFFSET_MASK, PUT_OFF
 from ..parts import StoreParts
 from .repair import DamagedPlace
 from .replay import Replay
@@ -303,7 +303,7 @@ class Recovery:
             behind_bytes = sum(size for other, size in self._file_sizes.items() if other >= data_log)
             raise JournalCorrupt(data_log, offset, problem, max(behind_bytes - offset, 0))
         self._result.next_data_log = max(self._result.next_data_log, data_log + 1)
-        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes}
+        self._least_sequences |= {counts.lane: counts.next_sequence for counts in lanes if not counts.lane & PUT_OFF}
         place = DamagedPlace(data_log, offset, self._known_bytes(data_log, offset), None, problem)
         if place not in self._result.damaged:
             logger.error("%s", place, event="journal_damaged")

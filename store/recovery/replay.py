@@ -121,10 +121,14 @@ class Replay:
                 acked_lane = self._subscriptions.lane(payload.number, payload.priority)
                 for first, messages in payload.ranges:
                     acked_lane.remove(first, first + messages - 1, data_log)
+                    index.settle_put_off(acked_lane, first, first + messages - 1)
             case Counted():
                 number = payload.number << LANE_SHIFT | payload.priority
-                for first, messages, attempts in payload.runs:
-                    index.attempts.put(number, first, first + messages - 1, attempts)
+                for run in payload.runs:
+                    index.attempts.put(number, run.first, run.first + run.messages - 1, run.attempts)
+                if payload.now_ms:
+                    relieve = partial(self.checkpoint_if_crowded, file, position, record.epoch, record.sequence)
+                    self._put_off(payload, relieve)
             case State():
                 self.apply_state(payload)
                 self.expected.add(data_log)
@@ -154,6 +158,17 @@ class Replay:
                 self._keep_survivors(data_log, payload, relieve)
             case Needed():
                 self._restate(payload)
+
+    def _put_off(self, counted: Counted, relieve: Callable[[], None]) -> None:
+        """Let those messages wait that came back and are pending. relieve: see _keep_survivors."""
+        self._index.latest_ms = max(self._index.latest_ms, counted.now_ms)
+        lane = self._subscriptions.lane(counted.number, counted.priority)
+        for run in counted.runs:
+            at, end = run.first, run.first + run.messages
+            while run.due_at and (found := lane.pending_run(at, BLOCK_MESSAGES)) is not None and found[0] < end:
+                at = min(found[1] + 1, end)
+                self._index.put_off_lane(lane).put(found[0], at - 1, run.due_at)
+                relieve()
 
     def _apply_slice(
         self, file: File, position: int, record: Header, part: Slice, announced: _Announcement | None
@@ -196,6 +211,7 @@ class Replay:
             if messages:
                 lane = self._subscriptions.lane(number >> LANE_SHIFT, number & LANE_MASK)
                 lane.remove(sequence, sequence + messages - 1, data_log)
+                index.settle_put_off(lane, sequence, sequence + messages - 1)
                 next_sequence += 1
                 continue
             next_sequence += len(offsets)

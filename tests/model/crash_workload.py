@@ -23,6 +23,8 @@ from forebay.store.message_store import MessageStore
 FILLER = Random(1).randbytes(64 * 1024)
 NUMBER_DIGITS = 8
 EVERYTHING = 1_000_000
+LONGEST_DELAY_SECONDS = 3.0
+"""Of what comes back."""
 PENDING_MAX = 50
 """With so many nothing more is sent: a larger backlog would only make each check dearer."""
 
@@ -204,6 +206,7 @@ class Model:
 def found_in(bay: Forebay) -> dict[str, list[Delivery]]:
     """All that is pending, taken and not acknowledged."""
     found: dict[str, list[Delivery]] = {}
+    inside(bay).let_pass(LONGEST_DELAY_SECONDS)
     for name in bay.destinations():
         consumer = bay.queue(name).subscribe(prefetch=EVERYTHING)
         deliveries = found[name] = []
@@ -341,7 +344,7 @@ class Workload:
         taker = self._some_taker()
         if taker is not None:
             batch = self._random.sample(taker.held, self._random.randint(1, len(taker.held)))
-            taker.consumer.nack(batch, delay=self._random.choice((0.0, 0.0, 3.0)))
+            taker.consumer.nack(batch, delay=self._random.choice((0.0, 0.0, LONGEST_DELAY_SECONDS)))
             taker.held = [delivery for delivery in taker.held if delivery not in batch]
 
     def _close_consumer(self) -> None:

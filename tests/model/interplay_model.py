@@ -23,6 +23,8 @@ from forebay.store.index.topic_lane import TopicLane
 FILLER = Random(3).randbytes(64 * 1024)
 DIGITS = 8
 EVERYTHING = 1_000_000
+LONGEST_DELAY_SECONDS = 3.0
+"""Of what comes back."""
 QUEUES = ("orders", "prices", "audit")
 TOPICS = ("prices", "news")
 SELECTORS = {"all": None, "late": None, "third": "kind = 0", "none": "kind > 2"}
@@ -233,6 +235,7 @@ def found_in(bay: Forebay, model: Model, *, is_damaged: bool = False) -> frozens
     """
     found: set[Fact] = set()
     bay.step()  # or a take may end before its scan has found something
+    inside(bay).let_pass(LONGEST_DELAY_SECONDS)  # without a step behind it: nothing but what was put off is due
     prepared = [transaction.xid for transaction in bay.prepared()]
     assert len(prepared) == len(set(prepared))
     parked: list[tuple[int, str]] = []

@@ -11,6 +11,7 @@ from compiled import IS_COMPILED
 from inside import inside
 from interplay_model import (
     DIGITS,
+    LONGEST_DELAY_SECONDS,
     QUEUES,
     SELECTORS,
     STUCK,
@@ -323,7 +324,7 @@ class Workload:
         taker = self._some(self._random.choice(("queue", "topic")))
         if taker is not None:
             batch = self._part(taker)
-            taker.consumer.nack(batch, delay=self._random.choice((0.0, 0.0, 3.0)))
+            taker.consumer.nack(batch, delay=self._random.choice((0.0, 0.0, LONGEST_DELAY_SECONDS)))
             taker.held = [delivery for delivery in taker.held if delivery not in batch]
 
     def _close_consumer(self) -> None:

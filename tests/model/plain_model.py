@@ -52,7 +52,7 @@ class Entry:
     due_ms: int = 0
     """Nobody gets it before that, whatever happens to the process."""
     back_ms: int = 0
-    """Likewise, because it came back with a delay: until the process ends."""
+    """Likewise, because it came back with a delay."""
     attempts: int = 0
     """That are known to whoever opens the store next."""
     tried: int = 0
@@ -441,7 +441,9 @@ class PlainModel:
             place.is_paused = place.has_ranks = False
             place.counts = dict.fromkeys(COUNTS, 0)
             for entry in place.entries:
-                entry.reader, entry.back_ms = None, 0
+                entry.reader = None
+                if place.has_groups:
+                    entry.back_ms = 0  # a queue with groups knows no delay of the process before
                 entry.branch = entry.branch if entry.branch in self.prepared.values() else None
                 entry.is_dead = entry.branch is None and place.rule.is_last(entry.attempts)
 

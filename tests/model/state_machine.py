@@ -210,7 +210,11 @@ class StateMachine(Traffic):
         assert sorted(found.xid for found in bay.prepared() if found.xid) == sorted(self.model.prepared)
         self.forget_empty()
         self.resolve_doubts()
-        self.settle()
+        # What a power cut, or the loss of the index, leaves of a delay is not known: all that wait are due behind this.
+        is_known = how == "reopen" or not (is_index_lost or self.sync == "always")
+        waiting = [entry.back_ms for place in self.model.places() for entry in place.entries]
+        longest_ms = 0 if is_known else max(waiting, default=0) - self.model.now_ms
+        self.settle(max(longest_ms / 1000, 0.25))
         self.compare()
 
     def forget_empty(self) -> None:

@@ -365,8 +365,9 @@ class Model:
                 self.returned(taker, name)
         self.takers.clear()
         for queue, sent in self.parked:
-            self.free[queue][sent.place] = sent
-        self.parked.clear()
+            if not sent.persistent:
+                self.free[queue][sent.place] = sent
+        self.parked = [(queue, sent) for queue, sent in self.parked if sent.persistent]
         self.store.reopen()
         self.limit = "4MiB"
         for messages in self.free.values():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any, cast
 
 from forebay.cache.budget import Budget
@@ -243,7 +244,24 @@ class Inside:
 
     def parked(self) -> list[tuple[float, LaneState, int]]:
         """What waits for its redelivery: when, lane, sequence."""
-        return list(self.__engine.delayed.entries())
+        engine, found = self.__engine, []
+        now, now_ms = engine.monitor.monotonic(), engine.store.steady.now_ms()
+        for number, waiting in list(engine.store.index.put_off.items()):
+            area = engine._lane(number)
+            for first, last in engine.delayed.runs(area) if area is not None else ():
+                for sequence in range(first, last + 1):
+                    if area is not None and area.lane.is_pending(sequence):
+                        found.append((now + (waiting.due_at(sequence) - now_ms) / 1000, area, sequence))
+        return found
+
+    def let_pass(self, seconds: float) -> None:
+        """Let time pass on the test's own clock, and offer all that has come due."""
+        engine = self.__engine
+        clock: Any = cast("MethodType", engine.monitor.monotonic).__self__
+        clock.advance(seconds)
+        with engine.monitor.lock:
+            while engine.due.release():
+                pass
 
     def next_due(self) -> float | None:
         return self.__engine.due.next_due

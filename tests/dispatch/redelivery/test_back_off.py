@@ -9,6 +9,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import DestinationPolicy, Message, SettingsError
 from forebay.dispatch.config.redelivery import RedeliveryRule, dead_letter_name, is_dead_letter_name
+from forebay.store.inspect.dump import dump
 
 
 def waiting(delay_seconds: float, backoff: float = 1.0, **fields: Any) -> SimulatedBay:
@@ -114,12 +115,126 @@ def test_durable_subscription_waits_by_the_policy_of_its_topic() -> None:
     assert reader.take()[0].attempts == 2
 
 
-def test_wait_ends_with_the_process_and_the_count_does_not() -> None:
+@pytest.mark.parametrize("is_index_lost", [False, True])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_wait_and_count_survive_the_process(is_clean: bool, has_checkpoint: bool, is_index_lost: bool) -> None:
+    simulated = waiting(5.0)
+    simulated.queue().send_many(Message(b"%d" % n) for n in range(3))
+    consumer = simulated.queue().subscribe()
+    consumer.nack(consumer.take(2))
+    if has_checkpoint:
+        simulated.bay.checkpoint()
+    if is_clean:
+        simulated.bay.close()
+    simulated.crash(is_index_lost=is_index_lost)
+    simulated.check()
+    consumer = simulated.queue().subscribe()
+    assert [delivery.body for delivery in consumer.take(9)] == [b"2"]
+    simulated.clock.advance(4.9)
+    simulated.bay.step()
+    assert consumer.take(9) == []
+    simulated.clock.advance(0.2)
+    assert [(delivery.body, delivery.attempts) for delivery in consumer.take(9)] == [(b"0", 2), (b"1", 2)]
+    simulated.check()
+
+
+@pytest.mark.parametrize("is_index_lost", [False, True])
+@pytest.mark.parametrize("has_checkpoint", [False, True])
+def test_wait_of_a_durable_subscription_survives_the_process_and_holds_up_no_other(
+    has_checkpoint: bool, is_index_lost: bool
+) -> None:
+    simulated = waiting(5.0)
+    orders = simulated.bay.topic("orders")
+    reader, other = (orders.subscribe(durable=name) for name in ("audit", "billing"))
+    orders.send(b"1")
+    reader.take()[0].nack()
+    other.take()[0].ack()
+    orders.subscribe(durable="late").close()
+    if has_checkpoint:
+        simulated.bay.checkpoint()
+    simulated.crash(is_index_lost=is_index_lost)
+    reader, other = (simulated.bay.topic("orders").subscribe(durable=name) for name in ("audit", "billing"))
+    assert reader.take() == other.take() == []
+    simulated.clock.advance(5.1)
+    assert [(delivery.body, delivery.attempts) for delivery in reader.take()] == [(b"1", 2)]
+    assert other.take() == []
+    simulated.check()
+
+
+def test_wait_of_a_subscription_that_nobody_reads_is_over_when_somebody_comes() -> None:
+    simulated = waiting(5.0)
+    orders = simulated.bay.topic("orders")
+    with orders.subscribe(durable="audit") as reader:
+        orders.send_many(Message(b"%d" % n) for n in range(3))
+        reader.nack(reader.take(2))
+    simulated.clock.advance(5.1)
+    simulated.bay.step()
+    with orders.subscribe(durable="audit") as reader:
+        assert [delivery.body for delivery in reader.take(9)] == [b"0", b"1", b"2"]
+    simulated.check()
+
+
+def test_wait_of_what_ends_leaves_no_row() -> None:
+    simulated = waiting(5.0)
+    orders, queue = simulated.bay.topic("orders"), simulated.queue("jobs")
+    reader, other = orders.subscribe(durable="audit"), orders.subscribe()
+    orders.send(b"1")
+    queue.send_many((Message(b"1"), Message(b"2", persistent=False)))
+    worker = queue.subscribe()
+    for _ in range(2):
+        worker.nack(worker.take(1), delay=5.0)
+    reader.take()[0].nack()
+    other.take()[0].nack()
+    simulated.bay.checkpoint()
+    assert len(simulated.index.put_off) == 4
+    simulated.crash()
+    simulated.bay.checkpoint()
+    assert len(simulated.index.put_off) == 2, "a subscription that is not durable ends, and what is not persistent"
+    simulated.bay.topic("orders").unsubscribe("audit")
+    simulated.queue("jobs").delete()
+    simulated.bay.checkpoint()
+    simulated.bay.checkpoint()
+    assert not simulated.index.put_off
+    simulated.check()
+
+
+def test_wait_ends_for_what_is_moved_and_goes_with_what_is_purged() -> None:
+    simulated = waiting(5.0)
+    queue = simulated.queue()
+    queue.send_many(Message(b"%d" % n) for n in range(1500))
+    consumer = queue.subscribe(prefetch=0)
+    consumer.nack(consumer.take(1500))
+    assert queue.depth == 1500 and sum(1 for _ in queue.browse()) == 1500
+    assert queue.move(simulated.queue("others"), limit=700) == 700
+    others = simulated.queue("others").subscribe(prefetch=0)
+    assert len(others.take(512)) + len(others.take(512)) == 700
+    assert queue.purge() == 800
+    simulated.bay.checkpoint()
+    assert simulated.next_due() is None and not simulated.index.put_off
+    simulated.check()
+
+
+def test_message_that_expires_while_it_waits_does_not_come_back() -> None:
+    simulated = waiting(5.0)
+    queue = simulated.queue()
+    queue.send_many((Message(b"short", expires_in=2.0), Message(b"long", expires_in=20.0)))
+    consumer = queue.subscribe()
+    consumer.nack(consumer.take(2))
+    simulated.crash()
+    simulated.clock.advance(5.1)
+    simulated.bay.step()
+    assert [delivery.body for delivery in simulated.queue().subscribe().take(2)] == [b"long"]
+    simulated.check()
+
+
+def test_dump_tells_when_a_message_comes_back() -> None:
     simulated = waiting(5.0)
     simulated.queue().send(b"1")
     simulated.queue().subscribe().take()[0].nack()
-    simulated.crash()
-    assert simulated.queue().subscribe().take()[0].attempts == 2
+    simulated.bay.close()
+    [row] = [row for row in dump(simulated.disk) if row["kind"] == "return"]
+    assert (row["attempts"], row["due_at"]) == ([[0, 0, 1]], [simulated.clock.time_ms() + 5000])
 
 
 def test_wait_is_bounded() -> None:

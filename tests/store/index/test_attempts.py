@@ -14,7 +14,16 @@ from simulated_bay import SimulatedBay
 import forebay
 from forebay import Delivery, DestinationPolicy, Message
 from forebay.store.account import Unlimited
-from forebay.store.format.record import RETURN, RecordDamaged, Returned, decode_header, decode_returns, encode
+from forebay.store.format.record import (
+    RETURN,
+    TIMED,
+    RecordDamaged,
+    Returned,
+    decode_header,
+    decode_returns,
+    encode,
+    put_off_payload,
+)
 from forebay.store.format.record import returns_payload as payload_of
 from forebay.store.format.state import CountedRun, State, decode_root, decode_state, encode_root, encode_state
 from forebay.store.index.delivery_counts import (
@@ -439,7 +448,10 @@ def test_map_never_counts_beyond_its_bytes() -> None:
 def test_return_record_and_state_come_back_as_they_were() -> None:
     runs = [Returned(7, 3, 2), Returned(1 << 40, 1, 65_535)]
     record = encode(1, 0xBAF0, 1, 0, RETURN, 4, len(runs), payload_of(9, runs))
-    assert decode_returns(decode_header(record), record) == (9, runs)
+    assert decode_returns(decode_header(record), record) == (9, runs, 0)
+    later = [runs[0]._replace(due_at=1_700_000_000_000), runs[1]]
+    record = encode(1, 0xBAF0, 1, 0, RETURN, 4 | TIMED, len(later), put_off_payload(9, 1_600_000_000_000, later))
+    assert decode_returns(decode_header(record), record) == (9, later, 1_600_000_000_000)
     counted = {64: [CountedRun(0, 9, 1), CountedRun(12, 12, 3)], 80: [CountedRun(5, 5, 2)]}
     assert decode_state(encode_state(State(attempts=counted))).attempts == counted
     assert decode_root(encode_root(State(attempts=counted), [], []))[0].attempts == counted

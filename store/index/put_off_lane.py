@@ -1,0 +1,139 @@
+"""When messages of a lane that came back are offered again: a timetable beside the lane, in blocks of its own.
+
+A consumer gave a message back with a delay, or the policy has one. Until the
+delay is over the message is in no list; RAM has at most its block here, which
+the block cache bounds and charges like all others. The rows of the metadata
+store know when the first of each block is due. So what waits far ahead costs a
+row for 512 messages and nothing else.
+
+A return record says the same in the journal. A crash loses what that loses:
+nothing that was written, at a kill. The lanes of what is not persistent have
+such a timetable, too; an open drops theirs.
+"""
+
+from __future__ import annotations
+
+from ..bits import first_run
+from ..format.times import DUE, NEVER
+from ..numbering import BLOCK_MASK, BLOCK_SHIFT, LANE_MASK, LANE_SHIFT, PUT_OFF
+from .block import Block, PutOffBlock
+from .block_cache import BlockCache, BlockHolder
+
+
+class PutOffLane(BlockHolder):
+    """What of one lane waits: `is_pending`, `pending_run` and `pending_messages` are about that.
+
+    A message that has gone meanwhile may wait on; who asks knows what is pending. The state lock guards it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, cache: BlockCache, lane: int) -> None:
+        """lane: number of the lane that the messages are in."""
+        super().__init__(cache, PUT_OFF | lane, lane >> LANE_SHIFT, lane & LANE_MASK)
+
+    def unpack(self, number: int, packed: bytes) -> Block:
+        """See BlockHolder."""
+        return PutOffBlock.unpack(number, packed)
+
+    def put(self, first: int, last: int, due_at: int) -> None:
+        """Let first..last wait until then, whatever was known of them. O(messages)."""
+        for number in range(first >> BLOCK_SHIFT, (last >> BLOCK_SHIFT) + 1):
+            base = number << BLOCK_SHIFT
+            block = self.block(number)
+            if block is None:
+                block = PutOffBlock(number)
+                self.cache.admit(self, block)
+                self.blocks.add(number, number)
+            if not block.is_dirty:
+                self.cache.touch(self, block)
+            assert block.times is not None
+            before = block.times.waiting.bit_count()
+            block.times.put_due(max(first - base, 0), min(last - base, BLOCK_MASK), due_at)
+            self.pending_messages += block.times.waiting.bit_count() - before
+        self.earliest[DUE] = min(self.earliest[DUE], due_at)
+
+    def forget(self, first: int, last: int) -> None:
+        """Let first..last wait for nothing. O(blocks); where that is all that waits, none is read."""
+        if self.blocks and first <= self.blocks.first << BLOCK_SHIFT and self.blocks.last < (last + 1) >> BLOCK_SHIFT:
+            self.forget_all()
+            return
+        number = first >> BLOCK_SHIFT
+        while (run := self.blocks.next_from(number)) is not None:
+            number = max(run[0], number)
+            base = number << BLOCK_SHIFT
+            if base > last:
+                return
+            block = self.block(number)
+            assert block is not None and block.times is not None
+            before = block.times.waiting.bit_count()
+            if not block.is_dirty:
+                self.cache.touch(self, block)
+            block.times.forget_due(max(first - base, 0), min(last - base, BLOCK_MASK))
+            self.released(block, before - block.times.waiting.bit_count())
+            number += 1
+
+    def forget_all(self) -> None:
+        """Let everything wait for nothing: the lane has ended. O(blocks), no disk."""
+        for block in list(self.resident.values()):
+            self.cache.expel(self, block)
+        for first, last in self.stored:
+            self.dead.add(first, last)
+        self.blocks.clear()
+        self.pending_messages = 0
+        self.earliest[DUE] = NEVER
+
+    def released(self, block: Block, messages: int) -> None:
+        """See BlockHolder. Where nothing of it waits, the block goes."""
+        assert block.times is not None
+        self.pending_messages -= messages
+        if not block.times.waiting:
+            self.retire(block)
+        if not self.blocks:
+            self.earliest[DUE] = NEVER
+
+    def is_pending(self, sequence: int) -> bool:
+        """Return whether a message waits."""
+        return self.waiting(sequence, sequence) != 0
+
+    def waiting(self, first: int, last: int) -> int:
+        """Return a bit for each of first..last, in one block, that waits; the lowest for the first."""
+        block = self.block(first >> BLOCK_SHIFT)
+        return 0 if block is None else block.waiting(first & BLOCK_MASK, last & BLOCK_MASK)
+
+    def due_at(self, sequence: int) -> int:
+        """Return when a message that waits is offered again."""
+        block = self.block(sequence >> BLOCK_SHIFT)
+        assert block is not None and block.times is not None
+        return block.times.of(sequence & BLOCK_MASK).due_at
+
+    def pending_run(self, sequence: int, most: int) -> tuple[int, int] | None:
+        """Return the first run that waits at or behind `sequence`, cut to `most` and to its block; None at the end."""
+        number = sequence >> BLOCK_SHIFT
+        while (run := self.blocks.next_from(number)) is not None:
+            number = max(run[0], number)
+            block = self.block(number)
+            assert block is not None and block.times is not None
+            base = number << BLOCK_SHIFT
+            low = max(sequence - base, 0)
+            waiting = block.times.waiting >> low << low
+            if waiting:
+                first, last = first_run(waiting, most)
+                return base + first, base + last
+            number += 1
+        return None
+
+    def _check(self) -> None:
+        waiting = 0
+        for low, high in self.blocks:
+            for number in range(low, high + 1):
+                block = self.block(number)
+                assert block is not None and block.times is not None and block.number == number
+                block._check()
+                waiting += block.times.waiting.bit_count()
+                assert self.earliest[DUE] <= block.times.earliest[DUE]
+        assert waiting == self.pending_messages
+        for runs in (self.blocks, self.stored, self.dead):
+            runs._check()
+        assert all(number in self.blocks for number in self.resident)
+        assert not self.blocks or self.earliest[DUE] < NEVER
