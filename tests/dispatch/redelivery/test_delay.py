@@ -462,9 +462,9 @@ def test_messages_that_wait_out_a_delay_take_no_memory_each(kind: str, order: st
     finally:
         tracemalloc.stop()
     own = [tracemalloc.Filter(True, f"*{name}.py") for name in ("delays", "sequence_set", "delivery_counts")]
-    found = snapshot.filter_traces(own).statistics("lineno")
-    weighed = sum(line.size for line in found)
-    assert weighed < 10_000, f"{weighed} bytes for 10,000 messages, grown by {grown}: {found[:5]}"
+    lines = snapshot.filter_traces(own).statistics("lineno")
+    weighed = sum(line.size for line in lines)
+    assert weighed < 10_000, f"{weighed} bytes for 10,000 messages, grown by {grown}: {lines[:5]}"
     assert simulated.index.held_bytes <= 1 << 20
     assert put_off == 15_000 and consumer.take(1) == []
     simulated.check()
