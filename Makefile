@@ -22,6 +22,8 @@ SUITES ?=
 PEERS ?=
 PEERS_VENV := .venv-peers
 DOCS_VENV := .venv-docs
+DEMO_VENV := .venv-demo
+EXTRAS ?= dev,tools
 WORKS ?=
 PYTEST_ARGS ?=
 WORKERS ?= logical
@@ -45,7 +47,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --no-input install --quiet
 
 # $(1): options, $(2): what.
 define install
-@$(PIP) $(1) "$(2)[dev,tools]" || { \
+@$(PIP) $(1) "$(2)[$(EXTRAS)]" || { \
     echo "pip could not install what is needed (above); it must reach a package index"; exit 1; }
 @mkdir -p $(VENV)/link && ln -sfn "$(CURDIR)" $(VENV)/link/forebay \
     && ln -sfn "$(CURDIR)/pipeline/pyspark_forebay" $(VENV)/link/pyspark_forebay
@@ -67,8 +69,10 @@ SOURCES := $(shell find *.py store cache dispatch pipeline benchmarks -name '*.p
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile
 
-demo: $(STAMP) ## one short run of the load test, with its story
-	$(VENV)/bin/forebay load tour
+# In an environment of its own: who only wants to look does not wait for what the tests need, a Java and Spark among it.
+demo: ## one short run of the load test, with its story
+	@$(MAKE) --no-print-directory install VENV=$(DEMO_VENV) EXTRAS=terminal
+	$(DEMO_VENV)/bin/forebay load tour
 
 test: $(STAMP) ## all tests that end within minutes
 	$(PYTEST) $(SHARED) $(PYTEST_ARGS) $(PYTEST_TARGET)
@@ -132,7 +136,7 @@ $(PEERS_VENV)/installed: benchmarks/works/python_queues.py | $(STAMP)
 	@touch $@
 
 clean: ## remove what make made
-	rm -rf .venv .venv-wheel .venv-compiled $(PEERS_VENV) $(DOCS_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
+	rm -rf .venv .venv-wheel .venv-compiled $(PEERS_VENV) $(DOCS_VENV) $(DEMO_VENV) build dist *.egg-info .*_cache .hypothesis .coverage*
 
 # setuptools takes whatever an earlier build left in build/, files deleted since among them.
 wheel: $(VENV)/pyvenv.cfg ## dist/forebay-<version>-py3-none-any.whl

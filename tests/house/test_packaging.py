@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
 import sysconfig
 import tomllib
 from importlib.metadata import distributions, entry_points, packages_distributions
@@ -207,3 +209,15 @@ def test_workflow_holds_no_secret_and_no_host(workflow: Path) -> None:
     text = workflow.read_text(encoding="utf-8")
     assert "secrets." not in text
     assert "://" not in text
+
+
+def test_demo_installs_the_library_and_what_shows_in_a_terminal_and_nothing_of_the_tests() -> None:
+    command = ["make", "--dry-run", "demo", "DEMO_VENV=.venv-of-nobody"]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
+    }
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    installed = re.findall(r"pip .*install .*\[([a-z,]+)\]", said)
+    assert installed == ["terminal"] and said.rstrip().endswith(".venv-of-nobody/bin/forebay load tour")
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert set(extras["terminal"]) <= set(extras["tools"]), "the demo shows what the load test shows"
