@@ -308,8 +308,7 @@ class Lane(BlockHolder):
         if block.times is None:
             self.cache.widen_for_times(block)
         assert block.times is not None
-        for at, found in enumerate(times, first & BLOCK_MASK):
-            block.times.put(at, found)
+        block.times.put_each(first & BLOCK_MASK, times)
         self.expect(block)
 
     def put_expiry(self, sequence: int, expires_at: int) -> None:

@@ -140,6 +140,12 @@ class NonPersistentLane(PendingLane):
         if block.times is None:
             block.times = BlockTimes()
             self._has_times_ahead = False
+        expires_at, due_at = times
+        if due_at == 0 < expires_at:
+            block.times.put_expiry(sequence & BLOCK_MASK, expires_at)
+            if expires_at < self.earliest[EXPIRY]:
+                self.earliest[EXPIRY] = expires_at
+            return
         block.times.put(sequence & BLOCK_MASK, times)
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
