@@ -53,7 +53,7 @@ class Forebay:
 
     @property
     def recovery(self) -> RecoveryReport:
-        """What opening did."""
+        """Return what opening did."""
         return self._engine.recovery
 
     def queue(self, name: str) -> Queue:

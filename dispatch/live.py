@@ -119,7 +119,7 @@ def _makes_sense(row: object) -> bool:
 
 
 def _of_journal(disk: OsDisk) -> Iterator[Row]:
-    """What is pending by the journal alone: nobody has it in flight."""
+    """Yield what is pending by the journal alone: nobody has it in flight."""
     seen = open_read_only(disk, SystemClock().time_ms())
     pending: dict[int, tuple[int, int]] = {}
     for lane in seen.index.lanes.values():

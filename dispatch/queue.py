@@ -227,12 +227,12 @@ class Queue(Sender):
 
     @property
     def depth_bytes(self) -> int:
-        """Their bodies and headers, in bytes. O(1)."""
+        """Return the bytes of the pending messages' bodies and headers. O(1)."""
         with self._engine.monitor.lock:
             return self._area.depth_bytes
 
     def __len__(self) -> int:
-        """As depth."""
+        """Return the depth."""
         return self.depth
 
     def __bool__(self) -> bool:

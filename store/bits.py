@@ -11,7 +11,7 @@ def ones(low: int, high: int) -> int:
 
 
 def first_run(mask: int, most: int) -> tuple[int, int]:
-    """Return the first run of ones as (first, last), cut to `most` of them. REQUIRES: the mask is not 0."""
+    """Return the first run of ones as (first, last), cut to `most` of them. Requires: the mask is not 0."""
     first = (mask & -mask).bit_length() - 1
     mask >>= first
     length = (~mask & (mask + 1)).bit_length() - 1

@@ -31,35 +31,35 @@ class LateLogger:
 
     @property
     def name(self) -> str:
-        """As Logger.name."""
+        """Return the logger's name."""
         return self._logger.name
 
     def debug(self, text: str, *values: object, event: str) -> None:
-        """As Logger.debug."""
+        """Log as Logger.debug does."""
         self.log(logging.DEBUG, text, *values, event=event)
 
     def info(self, text: str, *values: object, event: str) -> None:
-        """As Logger.info."""
+        """Log as Logger.info does."""
         self.log(logging.INFO, text, *values, event=event)
 
     def warning(self, text: str, *values: object, event: str) -> None:
-        """As Logger.warning."""
+        """Log as Logger.warning does."""
         self.log(logging.WARNING, text, *values, event=event)
 
     def error(self, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:
-        """As Logger.error."""
+        """Log as Logger.error does."""
         self.log(logging.ERROR, text, *values, event=event, exc_info=exc_info)
 
     def exception(self, text: str, *values: object, event: str) -> None:
-        """As Logger.exception."""
+        """Log as Logger.exception does."""
         self.log(logging.ERROR, text, *values, event=event, exc_info=sys.exc_info()[1])
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name that it has there
-        """As Logger.isEnabledFor."""
+        """Ask as Logger.isEnabledFor does."""
         return self._logger.isEnabledFor(level)
 
     def log(self, level: int, text: str, *values: object, event: str, exc_info: BaseException | None = None) -> None:
-        """As Logger.log. The record has the event as an attribute, so that a host need not parse the text."""
+        """Log as Logger.log does. The record has the event as an attribute, so that a host need not parse the text."""
         if not self._logger.isEnabledFor(level):
             return
         locks = owned_locks()

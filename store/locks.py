@@ -109,7 +109,10 @@ class OwnedLock(_RLock):
             _let_pass(waiter)
 
     def break_between(self, error: BaseException) -> None:
-        """As break_by, where one section must not be without the next and the error came between. Requires: no lock."""
+        """Break the lock where one section must not be without the next and the error came between.
+
+        Requires: no lock.
+        """
         self.acquire()
         try:
             self.break_by(error)

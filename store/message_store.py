@@ -190,7 +190,7 @@ class MessageStore:
     # ------------------------------------------------------------------ opening and closing
 
     def open(self) -> RecoveryReport:
-        """Recover the directory and begin a data log of its own. REQUIRES: the directory lock is held.
+        """Recover the directory and begin a data log of its own. Requires: the directory lock is held.
 
         Raises JournalCorrupt (nothing was changed), TooManyFiles or StoreFailed.
         """
@@ -349,7 +349,7 @@ class MessageStore:
     # ------------------------------------------------------------------ destinations
 
     def create_destination(self, name: str, kind: int = QUEUE) -> Destination:
-        """Record a new queue or topic. REQUIRES: state lock."""
+        """Record a new queue or topic. Requires: state lock."""
         destination = Destination(self.subscriptions.next_number, kind, name)
         with self.journal.whole:
             self.journal.append(DESTINATION, 0, 1, encode_destination(destination))
@@ -367,7 +367,7 @@ class MessageStore:
         that exist, so what older data logs still hold of the queue counts for nothing, and no data log must remain
         for the record's sake. A crash leaves the queue with all that it had, or none of it.
 
-        REQUIRES: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
+        Requires: state lock; no transaction without an outcome knows the queue. StoreFull: nothing has changed.
         """
         with self.journal.whole:
             self.journal.append(DELETE, 0, 1, encode_delete(number))
@@ -377,7 +377,7 @@ class MessageStore:
             self.duplicates.forget(number)
 
     def note_groups(self, number: int) -> None:
-        """Record that a queue has messages with groups from here on, also after a restart. REQUIRES: state lock."""
+        """Record that a queue has messages with groups from here on, also after a restart. Requires: state lock."""
         if not (known := self.destinations[number]).has_groups:
             self.journal.append(DESTINATION, 0, 1, encode_destination(known._replace(has_groups=True)))
             self.destinations[number] = known._replace(has_groups=True)
@@ -403,7 +403,7 @@ class MessageStore:
     # ------------------------------------------------------------------ messages
 
     def add(self, lane: Lane, timestamp: int, properties: bytes, body: bytes) -> int:
-        """Append one message; return its sequence. REQUIRES: state lock. Raises StoreFull or StoreFailed."""
+        """Append one message; return its sequence. Requires: state lock. Raises StoreFull or StoreFailed."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
         journal = self.journal
@@ -419,7 +419,7 @@ class MessageStore:
             raise
 
     def add_expiring(self, lane: Lane, timestamp: int, properties: bytes, body: bytes, expires_at: int) -> int:
-        """As add, of a message whose properties say when it expires."""
+        """Add one message whose properties say when it expires."""
         if lane.is_unread:
             return self._pass_over(lane, 1)
         journal = self.journal
@@ -452,7 +452,7 @@ class MessageStore:
         times: of each message, as its properties say, where some message has any. identities: of those messages that
         have an id of their own; message and id are in one record, so that no crash parts them. flags: of the record.
 
-        REQUIRES: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
+        Requires: state lock; at most lane.slice_room and SLICE_MESSAGES_MAX of them. Raises StoreFull (nothing is
         stored) or StoreFailed.
         """
         if lane.is_unread:
@@ -488,7 +488,7 @@ class MessageStore:
         return first
 
     def remove(self, lane: JournaledLane, first: int, last: int) -> int:
-        """Acknowledge a run with one record; return how many were pending. REQUIRES: state lock."""
+        """Acknowledge a run with one record; return how many were pending. Requires: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, first, last - first + 1)
@@ -498,7 +498,7 @@ class MessageStore:
             raise
 
     def remove_one(self, lane: JournaledLane, sequence: int) -> int:
-        """Acknowledge one message, as `remove` does: the path of every single ack. REQUIRES: state lock."""
+        """Acknowledge one message, as `remove` does: the path of every single ack. Requires: state lock."""
         journal = self.journal
         try:
             journal.append_ack(lane.priority, lane.destination, sequence, 1)
@@ -512,12 +512,12 @@ class MessageStore:
 
         Call it when messages come back, and before one that came back already is handed out again: so the count also
         grows where the process dies of the message. The record is not synced for itself. Where it can't be written
-        the count is in RAM alone. REQUIRES: state lock.
+        the count is in RAM alone. Requires: state lock.
         """
         self.record_returns(lane, [Returned(first, last - first + 1, attempts) for first, last, attempts in runs])
 
     def record_returns(self, lane: int, runs: Sequence[Returned], now_ms: int = 0) -> None:
-        """As record_delivery_counts, of runs that say when they are offered again. The index is told by the caller.
+        """Record delivery counts of runs that say when they are offered again. The index is told by the caller.
 
         now_ms: the store's time, where one of them is put off; else 0.
         """
@@ -539,7 +539,7 @@ class MessageStore:
     # ------------------------------------------------------------------ subscriptions
 
     def subscribe(self, topic: int, name: str | None, selector: str | None) -> Subscriber:
-        """Subscribe to what is sent to a topic from now on. REQUIRES: state lock. Raises StoreFull or StoreFailed.
+        """Subscribe to what is sent to a topic from now on. Requires: state lock. Raises StoreFull or StoreFailed.
 
         name: of a durable subscription; None: the subscription is in RAM alone and no record names it.
         """
@@ -552,7 +552,7 @@ class MessageStore:
     def unsubscribe(self, subscriber: Subscriber) -> None:
         """End a subscription, and with it the need for what it alone needed.
 
-        REQUIRES: state lock. Raises StoreFull or StoreFailed.
+        Requires: state lock. Raises StoreFull or StoreFailed.
         """
         number = subscriber.facts.number
         with self.journal.whole:
@@ -563,7 +563,7 @@ class MessageStore:
     def remove_runs(self, lane: SubscriptionLane, runs: Sequence[tuple[int, int]], *, is_durable: bool) -> int:
         """Acknowledge many runs of a subscription with few records; return how many messages were pending.
 
-        is_durable: of the subscription; without it no record is written. REQUIRES: state lock.
+        is_durable: of the subscription; without it no record is written. Requires: state lock.
         """
         removed = 0
         for at in range(0, len(runs), RANGES_MAX):
@@ -580,18 +580,18 @@ class MessageStore:
     # ------------------------------------------------------------------ reading
 
     def plan(self, lane: JournaledLane, runs: Sequence[tuple[int, int]]) -> list[Region]:
-        """Plan to read these pending sequences, each run inside one block. REQUIRES: state lock. Reads no message."""
+        """Plan to read these pending sequences, each run inside one block. Requires: state lock. Reads no message."""
         extents: list[Extent | Singles] = []
         for first, last in runs:
             extents += lane.extents(first, last)
         return plan_regions(extents, self.journal.reader)
 
     def read(self, regions: Sequence[Region]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """Return (messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+        """Return (messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
         return read_regions(regions)
 
     def quarantine(self, lane: JournaledLane, sequence: int) -> bool:
-        """Copy a pending message that does not verify to the quarantine, and acknowledge it. REQUIRES: no lock.
+        """Copy a pending message that does not verify to the quarantine, and acknowledge it. Requires: no lock.
 
         False: it is settled already, or can be read after all; or the disk failed to read it, which may pass; or the
         quarantine is full. Then nothing was changed.
@@ -658,7 +658,7 @@ class MessageStore:
         return self.journal.fail("the index on disk is damaged and is rebuilt at the next open")
 
     def checkpoint(self, *, is_closing: bool = False) -> bool:
-        """Bring the index on disk up to now; return False where it is postponed because the disk is full. REQUIRES:
+        """Bring the index on disk up to now; return False where it is postponed because the disk is full. Requires:
         no lock.
 
         The journal is synced first, so the index never runs ahead of it.
@@ -715,7 +715,7 @@ class MessageStore:
             return is_stored
 
     def _sweep(self) -> None:
-        """Let go of what no subscription needs any more, a few blocks at a time. REQUIRES: no lock."""
+        """Let go of what no subscription needs any more, a few blocks at a time. Requires: no lock."""
         with self._lock:
             blocks = self.subscriptions.touched_blocks
         for _ in range(blocks // SWEEP_BLOCKS):
@@ -729,7 +729,7 @@ class MessageStore:
             raise StoreFull(1, 0, "the room of the index, for a checkpoint found none")
 
     def make_index_room(self, position: int, next_sequence: int) -> None:
-        """Checkpoint in the middle of a record that begins at position. REQUIRES: all three locks.
+        """Checkpoint in the middle of a record that begins at position. Requires: all three locks.
 
         A replay begins with that record, and passes over what the index has of it already.
         """
@@ -776,7 +776,7 @@ class MessageStore:
             self.index.settle(taken, deletes, is_stored)
 
     def cleanup(self) -> CleanupReport:
-        """Discard what nothing needs, relocate what keeps too much, and discard again. REQUIRES: no lock.
+        """Discard what nothing needs, relocate what keeps too much, and discard again. Requires: no lock.
 
         Behind it the journal has at most twice the live bytes and three data logs, if nobody writes meanwhile.
         """
@@ -797,14 +797,14 @@ class MessageStore:
         return CleanupReport(deleted, archived, relocated_messages, last.remaining)
 
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock."""
+        """Delete or archive the data logs that nothing needs as they are. Requires: no lock."""
         self.checkpoint()
         while self.subscriptions.is_behind and self.checkpoint():
             pass  # what a subscription needed that has ended: more than the index holds at once
         return self.cleaner.delete_unneeded()
 
     def retention_reasons(self) -> RetentionReasons:
-        """Return the reasons for which data logs remain. REQUIRES: no lock. O(data logs); asking it costs more."""
+        """Return the reasons for which data logs remain. Requires: no lock. O(data logs); asking it costs more."""
         with self._lock:
             newest = self.journal.data_log
             replayed = self._replay_position >> OFFSET_BITS if self._is_postponed else newest
@@ -822,12 +822,12 @@ class MessageStore:
         return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock.time_ms())
 
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each data log that exists, the newest up to its newest record. REQUIRES: no lock."""
+        """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""
         with self._lock:
             return self.journal.sizes | {self.journal.data_log: self.journal.offset}
 
     def attest(self) -> bool:
-        """After traffic has ended, say in the journal how far it is durable. REQUIRES: no lock.
+        """After traffic has ended, say in the journal how far it is durable. Requires: no lock.
 
         Until then a damaged record behind the last one that knew is taken for a torn tail.
         """
@@ -852,7 +852,7 @@ class MessageStore:
         return journal.failure is None and journal.attested < journal.durable and journal.durable != self._attest_end
 
     def statistics(self) -> StoreStatistics:
-        """Return how much the store holds. REQUIRES: state lock. O(lanes + data logs), no disk."""
+        """Return how much the store holds. Requires: state lock. O(lanes + data logs), no disk."""
         lanes = self.index.lanes.values()
         return StoreStatistics(
             journal_bytes=self.journal.journal_bytes,

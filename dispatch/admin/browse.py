@@ -79,19 +79,19 @@ class Browsers:
         """Charges of loads that nobody holds any more, until somebody has the lock."""
 
     def browse(self, queue: QueueArea, selector: Selector | None) -> Generator[Message, None, None]:
-        """What is pending, in order, as messages with their ids. See the module. REQUIRES: no lock."""
+        """Yield what is pending, in order, as messages with their ids. See the module. Requires: no lock."""
         for window in self.windows(queue, selector):
             yield from window
 
     def windows(self, queue: QueueArea, selector: Selector | None) -> Generator[list[Message], None, None]:
-        """As browse, a load at a time: an empty list where nothing of a load matches. REQUIRES: no lock."""
+        """Browse a load at a time: an empty list where nothing of a load matches. Requires: no lock."""
         is_expired = self._is_expired
         for area, messages in self.walk(queue, selector):
             found = (as_message(area, message) for message in messages if not is_expired(message[1]))
             yield [message for message in found if message is not None]
 
     def walk(self, queue: QueueArea, selector: Selector | None) -> Iterator[tuple[LaneState, list[StoredMessage]]]:
-        """Load after load, what matches, in order. Raises Closed when the store is closed. REQUIRES: no lock."""
+        """Load after load, what matches, in order. Raises Closed when the store is closed. Requires: no lock."""
         with self._monitor.lock, self._monitor.whole:
             self._monitor.raise_if_closed()
             ends = {area: area.published for area in queue.lane_areas()}
@@ -129,7 +129,7 @@ class Browsers:
             begins[area] = end
 
     def loads(self, area: LaneState, begin: int, end: int) -> Iterator[list[StoredMessage]]:
-        """Load after load, what is pending of the sequences from begin to before end. REQUIRES: no lock.
+        """Load after load, what is pending of the sequences from begin to before end. Requires: no lock.
 
         Each list is emptied as soon as the next one is asked for.
         """
@@ -190,7 +190,7 @@ class Browsers:
     # ------------------------------------------------------------------ one load
 
     def _begin(self, area: LaneState, begin: int, end: int) -> _Load | None:
-        """Choose the next one and reserve its memory. None: nothing is left. REQUIRES: the lock."""
+        """Choose the next one and reserve its memory. None: nothing is left. Requires: the lock."""
         self._monitor.raise_if_closed()
         self.settle()
         room = self._targets.shares.load_bytes_max
@@ -222,7 +222,7 @@ class Browsers:
         return True
 
     def _held(self, area: LaneState, runs: list[tuple[int, int]]) -> list[StoredMessage]:
-        """Those of them that are in RAM with their bodies, in order."""
+        """Return those of them that are in RAM with their bodies, in order."""
         lane = area.lane.number
         found: dict[int, StoredMessage] = {}
         loading: list[dict[int, StoredMessage]] = []
@@ -255,7 +255,7 @@ class Browsers:
         return [found[sequence] for sequence in sorted(found) if area.lane.is_pending(sequence)]
 
     def _read(self, area: LaneState, load: _Load) -> None:
-        """Bring what is missing into its place. What can't be read is logged and passed over. REQUIRES: no lock."""
+        """Bring what is missing into its place. What can't be read is logged and passed over. Requires: no lock."""
         if not load.regions:
             return
         unreadable: list[tuple[int, str]] = []
@@ -283,7 +283,7 @@ class Browsers:
                 lock.release()
 
     def settle(self) -> None:
-        """Release what walks have given back. REQUIRES: the lock."""
+        """Release what walks have given back. Requires: the lock."""
         while self._given_back:
             self._holder.release(self._given_back.popleft())
 
@@ -306,7 +306,10 @@ def _is_wanted(judge: ConsumerGroup, area: LaneState, message: StoredMessage) ->
 
 
 def as_message(area: LaneState, message: StoredMessage) -> Message | None:
-    """As it was sent, with the id that send returned. None: its headers make no sense, which is logged."""
+    """Return the message as it was sent, with the id that send returned.
+
+    None: its headers make no sense, which is logged.
+    """
     sequence, properties, body, _ = message
     assert body is not None
     try:
@@ -352,7 +355,7 @@ def _choose(area: LaneState, begin: int, end: int, room: int) -> tuple[list[tupl
 
 
 def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tuple[int, int]]:
-    """What of the runs is not held."""
+    """Return the parts of the runs that are not held."""
     missing = SequenceSet()
     for first, last in runs:
         missing.add(first, last)
@@ -362,7 +365,7 @@ def _without(runs: list[tuple[int, int]], held: list[StoredMessage]) -> list[tup
 
 
 def _place(queue: QueueArea, message_id: str) -> tuple[LaneState, int] | None:
-    """Which message was given this id by the store; None: it generates none like it."""
+    """Find the message to which the store gave this id; None: the store generates none like it."""
     for area in queue.lane_areas():
         digits = message_id.removeprefix(area.id_prefix)
         if digits != message_id and digits.isascii() and digits.isdigit() and len(digits) <= SEQUENCE_DIGITS_MAX:

@@ -92,7 +92,7 @@ class DeadLetterMover:
     # ------------------------------------------------------------------ after an open
 
     def recover(self, was_killed: bool) -> None:
-        """Take up what the process before this one left. REQUIRES: the lock.
+        """Take up what the process before this one left. Requires: the lock.
 
         was_killed: what it had handed out for the first time is in no record, so all that is pending may have been.
         Who is handed it now is written down at once. O(lanes + runs of returned messages), no block is read.
@@ -122,7 +122,10 @@ class DeadLetterMover:
             yield from filter(None, subscriber.lanes)
 
     def _areas(self) -> Iterator[LaneState]:
-        """Those of which something came back. Of a subscription that is offline, and never failed, nothing is made."""
+        """Yield the lanes of which something came back.
+
+        Of a subscription that is offline, and never failed, nothing is made.
+        """
         counts = self._store.index.attempts
         for queue in self._destinations.queues.values():
             yield from (area for area in queue.lane_areas() if counts.find(area.lane.number) is not None)
@@ -137,7 +140,7 @@ class DeadLetterMover:
     # ------------------------------------------------------------------ one step
 
     def step(self) -> bool:
-        """Let up to 256 of one lane leave; False: there are none, or they must wait. REQUIRES: no lock."""
+        """Let up to 256 of one lane leave; False: there are none, or they must wait. Requires: no lock."""
         if self._untidy:
             with self._monitor.lock, self._monitor.whole:
                 self._tidy()
@@ -186,7 +189,7 @@ class DeadLetterMover:
         return done
 
     def _tidy(self) -> None:
-        """Forget the counts of what was acknowledged before the kill, a few runs at a time. REQUIRES: the lock."""
+        """Forget the counts of what was acknowledged before the kill, a few runs at a time. Requires: the lock."""
         if not self._untidy:
             return
         area, begin = next(iter(self._untidy.items()))
@@ -198,7 +201,7 @@ class DeadLetterMover:
         self._untidy[area] = runs[-1].last + 1
 
     def _leave(self, area: LaneState, first: int, last: int) -> None:
-        """They have left, but for those that can't be read. REQUIRES: the lock."""
+        """Count the messages as gone, but for those that can't be read. Requires: the lock."""
         area.dead.remove(first, last)
         for sequence in self._removals.free_sequences(area, first, last):
             area.unreadable += 1
@@ -227,7 +230,7 @@ class DeadLetterMover:
     def move(self, area: LaneState, to: str, messages: list[StoredMessage], reason: str) -> int:
         """Let those of up to a block's messages of a lane that are free go to a dead-letter queue; how many went.
 
-        StoreFull: none, or of non-persistent ones some. REQUIRES: no lock.
+        StoreFull: none, or of non-persistent ones some. Requires: no lock.
         """
         moved = 0
         store = self._store
@@ -330,7 +333,7 @@ class DeadLetterMover:
     def _reject_in(
         self, transaction: Transaction, delivery: Delivery, message: StoredMessage, reason: str, check: Check
     ) -> None:
-        """It is a message that the transaction sends, and one that it acknowledges. Requires: no lock."""
+        """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         area = delivery._area
         to = self._rejected_to(area)
         if to is not None:
@@ -349,7 +352,7 @@ class DeadLetterMover:
             transaction.hold((delivery,))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
-        """Also where sends are refused. REQUIRES: the lock."""
+        """Also where sends are refused. Requires: the lock."""
         with self._store.journal.accepting_dead_letters():
             queue = self._destinations.queue_locked(to)
             if area.queue.has_groups:
@@ -361,7 +364,7 @@ class DeadLetterMover:
                 self._move_non_persistent(area, queue, messages)
 
     def _move_non_persistent(self, area: LaneState, queue: QueueArea, messages: list[StoredMessage]) -> None:
-        """One by one: no crash leaves any of them."""
+        """Move non-persistent messages one by one: no crash leaves any of them."""
         target = self._destinations.non_persistent_lane(queue, area.lane.priority)
         gone = SequenceSet()
         try:

@@ -89,7 +89,7 @@ class ExpirySweeper:
         return self._policies.queue_for_expired(area.queue.name)
 
     def _bury(self, area: LaneState, to: str, runs: Sequence[tuple[int, int]]) -> int:
-        """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. REQUIRES: no lock."""
+        """Let these go to a dead-letter queue; how many went. What can't goes at a later sweep. Requires: no lock."""
         buried = 0
         try:
             for first, last in runs:
@@ -104,7 +104,7 @@ class ExpirySweeper:
         return buried
 
     def _remove(self, area: LaneState, runs: Sequence[tuple[int, int]]) -> int:
-        """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. REQUIRES: the lock."""
+        """Acknowledge what of these is in nobody's hands, and let lists and caches forget it. Requires: the lock."""
         if isinstance(area.queue, TopicState):  # what expires is counted for each, also for those that nobody has read
             for name, subscription in area.queue.durable_areas():
                 subscription.lane_area(area)
@@ -123,7 +123,7 @@ class ExpirySweeper:
         return gone.count
 
     def free(self, readers: Sequence[LaneState], runs: Sequence[tuple[int, int]]) -> SequenceSet:
-        """What of the runs is published, not in flight, and no transaction's to decide about."""
+        """Return what of the runs is published, not in flight, and no transaction's to decide about."""
         free = SequenceSet()
         for first, last in runs:
             last = min(last, readers[0].published - 1)

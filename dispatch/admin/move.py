@@ -62,7 +62,7 @@ class Mover:
         self._slice_messages_max = slice_messages_max
 
     def move(self, source: QueueArea, to: QueueArea, selector: Selector | None, limit: int | None) -> int:
-        """See Queue.move. REQUIRES: no lock."""
+        """See Queue.move. Requires: no lock."""
         moved = 0
         try:
             for area, messages in self._browsers.walk(source, selector):
@@ -120,7 +120,7 @@ class Mover:
         return len(free)
 
     def _move_non_persistent(self, area: LaneState, to: QueueArea, batch: list[StoredMessage]) -> int:
-        """As _move_batch, message by message: no crash leaves any of them."""
+        """Move message by message: no crash leaves any of them."""
         priority = area.lane.priority
         target = to.non_persistent_lanes[priority] or self._destinations.create_non_persistent_lane(to, priority)
         gone = SequenceSet()
@@ -146,7 +146,7 @@ class Mover:
         return gone.count
 
     def commit(self, area: LaneState, target: PersistentLaneState, messages: list[StoredMessage]) -> None:
-        """All of them move, or none. REQUIRES: the lock."""
+        """All of them move, or none. Requires: the lock."""
         transactions = self._store.transactions
         gone = _runs_of(messages)
         is_recorded = self._store.index.attempts.is_recorded(area.lane.number)
@@ -190,7 +190,7 @@ class Mover:
 
 
 def _with_times(area: LaneState, message: StoredMessage) -> StoredMessage:
-    """Its times as they are now: a delay that a transaction began ends when it would have ended."""
+    """Give the message its times as they are now: a delay that a transaction began ends when it would have ended."""
     sequence, properties, body, timestamp = message
     return sequence, with_times(properties, area.lane.times_of(sequence)), body, timestamp
 

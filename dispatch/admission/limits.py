@@ -124,7 +124,7 @@ class DestinationLimits:
         self._closed_what = ""
 
     def require_room(self, size: int) -> None:
-        """Raise StoreFull where one message may not be stored in the same section. REQUIRES: the lock."""
+        """Raise StoreFull where one message may not be stored in the same section. Requires: the lock."""
         if self._waiting or not self._fitting((size,)):
             raise self._full(size)
 
@@ -132,7 +132,7 @@ class DestinationLimits:
         """Reserve as many of these messages as there is room for; how many. 0: the sender must wait in `room`.
 
         The reservation must be given back. deadline: when the sender gives up; None: as the policy says.
-        Raises StoreFull where it does not wait at all, MessageTooLarge. REQUIRES: no lock.
+        Raises StoreFull where it does not wait at all, MessageTooLarge. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
@@ -143,7 +143,7 @@ class DestinationLimits:
         return admitted
 
     def _reserve_in_line(self, sizes: Sequence[int], reservation: Reservation) -> int:
-        """Reserve room behind those who wait; return for how many. REQUIRES: the lock."""
+        """Reserve room behind those who wait; return for how many. Requires: the lock."""
         return 0 if self._waiting else self._reserve(sizes, reservation)
 
     def _waits(self, deadline: float | None) -> bool:
@@ -156,17 +156,17 @@ class DestinationLimits:
 
     @property
     def diverts(self) -> bool:
-        """They go to the dead-letter queue then."""
+        """Tell whether refused messages go to the dead-letter queue."""
         return self._policy.when_full == "dead_letter"
 
     def admit_or_drop(
         self, sizes: Sequence[int], reservation: Reservation, drop_oldest: Callable[[int, int], object]
     ) -> int:
-        """As admit_now, without waiting: where there is no room the oldest messages go, if the policy says so.
+        """Admit without waiting: where there is no room the oldest messages go, if the policy says so.
 
         drop_oldest(messages, bytes): removes at least so much, as far as there is. Called under the lock.
         0: the first of these is to be given up itself; where it is lost with that, it is counted already. Raises
-        MessageTooLarge, StoreFull and StoreFailed of the removals. REQUIRES: no lock.
+        MessageTooLarge, StoreFull and StoreFailed of the removals. Requires: no lock.
         """
         if self._max_bytes is not None and sizes[0] > self._max_bytes:
             raise MessageTooLarge(sizes[0], self._max_bytes, "max_bytes of the queue's policy")
@@ -192,20 +192,23 @@ class DestinationLimits:
         return max(lacking_messages, 0), max(lacking_bytes, 0)
 
     def give_back(self, reservation: Reservation) -> None:
-        """What was reserved counts as depth now, or was not stored. Twice is once. REQUIRES: no lock."""
+        """End the reservation: what was reserved counts as depth now, or was not stored. Twice is once.
+
+        Requires: no lock.
+        """
         if reservation.messages:
             with self._lock, self._whole:
                 self.settle(reservation)
 
     def settle(self, reservation: Reservation) -> None:
-        """As give_back. REQUIRES: the lock."""
+        """End the reservation as give_back does. Requires: the lock."""
         self._reserved_messages -= reservation.messages
         self._reserved_bytes -= reservation.size_bytes
         reservation.messages = reservation.size_bytes = 0
         self.room_came()
 
     def room_came(self) -> None:
-        """Something may have left the queue: serve those who wait. REQUIRES: the lock."""
+        """Something may have left the queue: serve those who wait. Requires: the lock."""
         while self._waiting:
             first = self._waiting[0]
             if not self._reserve(first.sizes, first.reservation) and not self._is_closed:
@@ -216,12 +219,12 @@ class DestinationLimits:
     def blocked(self) -> list[tuple[str, Sequence[int], float]]:
         """Of each that waits, in their order: the limit it waits for, the bytes of its messages, and since when.
 
-        REQUIRES: the lock.
+        Requires: the lock.
         """
         return [(self._full(sender.sizes[0]).limit, sender.sizes, sender.began) for sender in self._waiting]
 
     def close(self, what: str = "the store") -> None:
-        """Everybody who waits gets Closed. REQUIRES: the lock."""
+        """Everybody who waits gets Closed. Requires: the lock."""
         self._is_closed = True
         self._closed_what = what
         for sender in self._waiting:
@@ -230,9 +233,9 @@ class DestinationLimits:
     def room(
         self, sizes: Sequence[int], reservation: Reservation, woken: Wakeable, deadline: float | None = None
     ) -> Generator[Wait, None, int]:
-        """As admit_now, of a sender that must wait: in line, until there is room for one message at least.
+        """Wait in line until there is room for one message at least, then admit as admit_now does.
 
-        Raises StoreFull when its time is up, Closed. REQUIRES: no lock.
+        Raises StoreFull when its time is up, Closed. Requires: no lock.
         """
         now = self._monotonic()
         sender = WaitingSender(sizes, reservation, woken, now, deadline, now + WARN_SECONDS)
@@ -252,7 +255,7 @@ class DestinationLimits:
     def line_up(self, sender: WaitingSender) -> None:
         """Wait for room, behind those who wait already: until `look` says that it has come, or `leave`.
 
-        REQUIRES: the lock.
+        Requires: the lock.
         """
         self._waiting.append(sender)
         self._area.blocked_sends += 1
@@ -260,7 +263,7 @@ class DestinationLimits:
     def look(self, sender: WaitingSender) -> float:
         """0: it is admitted; else seconds after which it must look again, if it is not woken before.
 
-        Raises StoreFull when its time is up, Closed. REQUIRES: the lock.
+        Raises StoreFull when its time is up, Closed. Requires: the lock.
         """
         if self._is_closed:
             raise Closed(self._closed_what)
@@ -286,7 +289,7 @@ class DestinationLimits:
         return min(left, LOOK_AGAIN_SECONDS)
 
     def leave(self, sender: WaitingSender) -> None:
-        """It waits no longer: its place and what was reserved for it are free. REQUIRES: the lock."""
+        """Leave the line: the sender's place and what was reserved for it are free. Requires: the lock."""
         if sender in self._waiting:
             self._waiting.remove(sender)
         self.settle(sender.reservation)

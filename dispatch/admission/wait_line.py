@@ -78,7 +78,7 @@ class SpaceLine:
         return Waiting(area, sizes, full, woken, now, deadline, now, now + WARN_SECONDS)
 
     def line_up(self, waiting: Waiting) -> None:
-        """Wait behind those who wait already, until `look` says that it may try, or `leave`. REQUIRES: the lock."""
+        """Wait behind those who wait already, until `look` says that it may try, or `leave`. Requires: the lock."""
         if self._waiting:
             waiting.next_try = waiting.began + LOOK_AGAIN_SECONDS
         self._waiting.append(waiting)
@@ -87,7 +87,7 @@ class SpaceLine:
     def look(self, waiting: Waiting) -> float:
         """0: it may try now; else seconds after which it must look again, if it is not woken before.
 
-        Raises Closed, and what it was refused with when its time is up. REQUIRES: the lock.
+        Raises Closed, and what it was refused with when its time is up. Requires: the lock.
         """
         if self._is_closed:
             raise Closed("the store")
@@ -108,27 +108,27 @@ class SpaceLine:
         return max(min(next_look, waiting.deadline) - now, 0.001)
 
     def refused(self, waiting: Waiting, full: StoreFull) -> None:
-        """It has tried in vain. REQUIRES: the lock."""
+        """Note that the first in line has tried in vain. Requires: the lock."""
         waiting.full = full
         was_freed = waiting.freed != self._freed  # while it tried
         waiting.next_try = self._monotonic() + (0.0 if was_freed else LOOK_AGAIN_SECONDS)
 
     def leave(self, waiting: Waiting) -> None:
-        """It waits no longer; the next one may try. REQUIRES: the lock."""
+        """Leave the line; the next one may try. Requires: the lock."""
         waiting.area.blocked_seconds += self._monotonic() - waiting.began
         if waiting in self._waiting:
             self._waiting.remove(waiting)
         self.room_came()
 
     def room_came(self) -> None:
-        """Something was freed, or may have been: the first one tries. REQUIRES: the lock."""
+        """Something was freed, or may have been: the first one tries. Requires: the lock."""
         self._freed += 1
         if self._waiting:
             self._waiting[0].next_try = self._monotonic()
             self._waiting[0].woken.notify()
 
     def close(self) -> None:
-        """Everybody who waits gets Closed. REQUIRES: the lock."""
+        """Everybody who waits gets Closed. Requires: the lock."""
         self._is_closed = True
         for waiting in self._waiting:
             waiting.woken.notify()

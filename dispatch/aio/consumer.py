@@ -97,7 +97,7 @@ class AsyncDelivery:
 
     @property
     def is_lazy(self) -> bool:
-        """Its body is not in RAM: `read` it."""
+        """Tell whether the body is not in RAM: `read` it."""
         return self._delivery._body is None
 
     async def read(self) -> Message:
@@ -292,7 +292,10 @@ class AsyncConsumer:
         self._line.call()
 
     def _move(self) -> None:
-        """Its messages are dealt from now on: it stands in a line of its own, and what waited in the other looks."""
+        """Move to a line of its own, as messages are assigned from now on.
+
+        What waited in the other line looks again.
+        """
         self._lines.exit(self, self._interest)
         self._interest = self._consumer.consumer_group
         self._line = self._lines.enter(self, self._interest)
@@ -300,7 +303,7 @@ class AsyncConsumer:
             _wake(future)
 
     def _end(self) -> None:
-        """It was closed, by whomever: its takes end, and those of others rely on it no more."""
+        """End this consumer's takes, whoever closed it; the takes of others rely on it no more."""
         for future in self._waits:
             _wake(future)
         self._lines.exit(self, self._interest)
@@ -459,7 +462,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 def _inner(deliveries: object) -> Any:
-    """What the consumer inside knows, in the place of what it does not know; anything else it refuses itself."""
+    """Return the inner consumer's form of an argument; anything else the inner consumer refuses itself."""
     if type(deliveries) is AsyncDelivery:
         return deliveries._delivery
     if isinstance(deliveries, list | tuple):

@@ -61,7 +61,7 @@ class AsyncForebay:
 
     @property
     def recovery(self) -> RecoveryReport:
-        """What opening did."""
+        """Return what opening did."""
         return self._synchronous.recovery
 
     async def queue(self, name: str) -> AsyncQueue:
@@ -112,7 +112,7 @@ class AsyncForebay:
         return await asyncio.to_thread(self._synchronous.cleanup)
 
     async def explain(self, subject: int | AsyncQueue | AsyncConsumer | None = None) -> Explanation:
-        """As Forebay.explain, of queues and consumers of this loop."""
+        """Explain as Forebay.explain does, with queues and consumers of this loop."""
         inner: Any = subject
         if isinstance(subject, AsyncQueue):
             inner = subject._sender

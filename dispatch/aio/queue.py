@@ -297,11 +297,11 @@ class AsyncQueue(AsyncSender):
 
     @property
     def depth_bytes(self) -> int:
-        """Their bodies and headers, in bytes. O(1)."""
+        """Return the bytes of the pending messages' bodies and headers. O(1)."""
         return self._sender.depth_bytes
 
     def __len__(self) -> int:
-        """As depth."""
+        """Return the depth."""
         return self.depth
 
     def __bool__(self) -> bool:

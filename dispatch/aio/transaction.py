@@ -56,5 +56,5 @@ class AsyncTransaction:
 
 
 def inner_transaction(transaction: AsyncTransaction | None) -> Any:
-    """What the store knows; anything else it refuses itself."""
+    """Return the inner transaction; anything else the store refuses itself."""
     return transaction._transaction if isinstance(transaction, AsyncTransaction) else transaction

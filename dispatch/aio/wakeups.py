@@ -81,6 +81,6 @@ class FairWaiters:
                 self._is_called = True
 
     def pass_on(self) -> None:
-        """Who was called has got something, or gives up: there may be more for the next."""
+        """Wake the next one: who was called has got something, or gives up."""
         self._is_called = False
         self.call()

@@ -209,7 +209,7 @@ class Consumer(Taker):
         return deliveries
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
-        """What of it can be handed out without any wait; [] where `look` must go on. REQUIRES: the lock."""
+        """Hand out what needs no wait; [] where `look` must go on. Requires: the lock."""
         if self._is_closed:
             raise Closed("the consumer")
         most = self._credit(max_messages)
@@ -255,7 +255,10 @@ class Consumer(Taker):
             raise
 
     def look(self, search: Search) -> list[Delivery] | None:
-        """One round of a take that found nothing in RAM; None: load or wait, as the search says. REQUIRES: the lock."""
+        """Look once more for a take that found nothing in RAM; None: load or wait, as the search says.
+
+        Requires: the lock.
+        """
         targets = self._targets
         if self._is_closed:
             raise Closed("the consumer")
@@ -376,7 +379,7 @@ class Consumer(Taker):
             return signal.fileno()
 
     def arm(self) -> None:
-        """A take found nothing (or there was none yet): the next arrival calls on_ready. REQUIRES: the lock."""
+        """A take found nothing (or there was none yet): the next arrival calls on_ready. Requires: the lock."""
         if self._on_ready is not None:
             if self._signal is not None:
                 self._signal.clear()
@@ -384,7 +387,7 @@ class Consumer(Taker):
             self.consumer_group.arm()
 
     def become_ready(self, ready: list[Callable[[], None]]) -> None:
-        """Something may be there for a take that found nothing. REQUIRES: the lock."""
+        """Something may be there for a take that found nothing. Requires: the lock."""
         if self._is_armed and self._on_ready is not None and not self._waits_for_credit:
             self._is_armed = False
             ready.append(self._on_ready)
@@ -471,7 +474,7 @@ class Consumer(Taker):
     def _make_disk_room(self, full: StoreFull) -> None:
         """Even the reserve is full: delete at once what earlier acks have freed. Raises full where that is nothing.
 
-        REQUIRES: no lock.
+        Requires: no lock.
         """
         if not self._store.cleanup().deleted:
             raise full
@@ -566,7 +569,7 @@ class Consumer(Taker):
         return checked
 
     def _check_held_in(self, batch: Sequence[object]) -> None:
-        """As _check_held, of what is to be settled in a transaction."""
+        """Check what is to be settled in a transaction, as _check_held does."""
         self._check_held(batch)
         if not all(type(delivery) is Delivery and delivery.persistent for delivery in batch):
             raise SettingsError("a non-persistent message has no part in a transaction: acknowledge it without one")
@@ -589,7 +592,7 @@ class Consumer(Taker):
             raise SettingsError("the same delivery is in the batch twice")
 
     def credit_came(self) -> None:
-        """It may be able to take again, if that was what it waited for. REQUIRES: the lock."""
+        """Wake the consumer if it waited for credit. Requires: the lock."""
         if not self._waits_for_credit or self._credit(1) <= 0:
             return
         self._wait_for_credit(False)
@@ -603,7 +606,7 @@ class Consumer(Taker):
                 self.consumer_group.arm()
 
     def reconfigure(self) -> None:
-        """Take as its queue demands it now: not at all, as a dealer deals, or as usual. REQUIRES: the lock.
+        """Take as its queue demands it now: not at all, as a dealer deals, or as usual. Requires: the lock.
 
         What does so stands in the place of what others call, so that no other take asks.
         """
@@ -625,7 +628,7 @@ class Consumer(Taker):
             self.queue.dealer.stand_back(self)
 
     def move_to(self, consumer_group: ConsumerGroup) -> None:
-        """Its messages come from there from now on. REQUIRES: the lock."""
+        """Take messages from there from now on. Requires: the lock."""
         self.consumer_group = consumer_group
         self.reconfigure()
         if self._is_armed:
@@ -634,7 +637,7 @@ class Consumer(Taker):
             self.when_moved()
 
     def _held(self) -> list[Delivery]:
-        """What it holds. O(in flight in this queue up to its last one)."""
+        """Return the deliveries that this consumer holds. O(in flight in this queue up to its last one)."""
         held: list[Delivery] = []
         areas: list[LaneState] = [target.area for target in self.consumer_group.lists]
         for area in areas if self.in_flight else ():
@@ -811,12 +814,12 @@ class Consumers:
 
 
 def _nothing(consumer: Taker) -> Delivery | None:
-    """As TargetArea.collect_one, of a queue that is paused."""
+    """Collect nothing: the queue is paused."""
     return None
 
 
 def check_subscription(selector: object, prefetch: object, on_ready: object, on_slow: object = None) -> Selector | None:
-    """What every `subscribe` checks; returns the compiled selector. SelectorError, SettingsError."""
+    """Check what every `subscribe` checks, and return the compiled selector. SelectorError, SettingsError."""
     check_prefetch(prefetch)
     if on_ready is not None and not callable(on_ready):
         raise ArgumentError(f"on_ready must be callable, not {type(on_ready).__name__}")

@@ -19,7 +19,7 @@ logger = LateLogger("forebay.dispatch")
 
 
 def notice(targets: TargetArea, consumers: Iterable[Taker], now: float) -> int:
-    """Look at all of them; how many have become slow. Callbacks join those that are due. REQUIRES: the lock."""
+    """Look at all of them; how many have become slow. Callbacks join those that are due. Requires: the lock."""
     noticed = 0
     for consumer in consumers:
         if _is_at_rest(targets, consumer) or _has_moved(consumer):
@@ -34,14 +34,14 @@ def notice(targets: TargetArea, consumers: Iterable[Taker], now: float) -> int:
 
 
 def _is_at_rest(targets: TargetArea, consumer: Taker) -> bool:
-    """It holds nothing, and there is nothing for it."""
+    """Tell whether the consumer holds nothing and there is nothing for it."""
     if consumer.in_flight:
         return False
     return consumer.queue.holds_up(consumer) or not targets.has_any(consumer.consumer_group)
 
 
 def _has_moved(consumer: Taker) -> bool:
-    """It has taken or settled something since it was looked at last."""
+    """Tell whether the consumer has taken or settled something since the last look."""
     seen, consumer.seen = consumer.seen, (consumer.delivered, consumer.in_flight)
     return seen != consumer.seen
 

@@ -175,7 +175,7 @@ class TargetArea(ListKeeper):
                     target.share()
 
     def _lay_open(self, target: TargetList) -> None:
-        """What only this list has must be found by others from now on. Requires: its messages are not persistent."""
+        """Let others find what only this list has. Requires: its messages are not persistent."""
         messages = [target.evict_last() for _ in range(len(target.direct))]
         self.targets.release(charges_bytes(messages))
         target.area.keep(messages)
@@ -223,7 +223,7 @@ class TargetArea(ListKeeper):
             self._move_high_watermark(target, watermark_bytes)
 
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
-        """What is above it goes to the PendingCache where it fits."""
+        """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes)
         evicted: list[StoredMessage] = []
         while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
@@ -256,7 +256,7 @@ class TargetArea(ListKeeper):
             self.wake(sole.consumer_group)
 
     def publish(self, area: LaneState, messages: Sequence[StoredMessage] | range) -> None:
-        """What a call stored may be dispatched. A range: the messages of these sequences are not in RAM."""
+        """Let what a call stored be dispatched. A range: the messages of these sequences are not in RAM."""
         first = messages.start if isinstance(messages, range) else messages[0][0]
         if first > area.published:
             self.pass_holes(area, first)
@@ -351,7 +351,7 @@ class TargetArea(ListKeeper):
     # ------------------------------------------------------------------ handing out
 
     def collect_one(self, consumer: Taker) -> Delivery | None:
-        """As collect, for one, where the list holds it and nothing needs a second look; else None."""
+        """Collect one message where the list holds it and nothing needs a second look; else None."""
         lists = consumer.consumer_group.lists
         if not lists:
             return None
@@ -562,7 +562,7 @@ class TargetArea(ListKeeper):
 
     @property
     def is_short(self) -> bool:
-        """What is in flight holds so much memory that a consumer must settle what it has before it takes more."""
+        """Tell whether what is in flight holds so much memory that a consumer must settle before it takes more."""
         return self.dispatch.held_bytes + OVERHEAD_BYTES > self.in_flight_bytes_max
 
     def relieve(self) -> None:
@@ -628,7 +628,7 @@ class TargetArea(ListKeeper):
             area.queue.dealer.make_way()
 
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
-        """These were removed, and none of them is in flight: no list and no cache of the lane knows them any more."""
+        """Forget messages that were removed and are not in flight, in each list and cache of the lane."""
         area.purges += 1
         for first, last in gone if area.attempts is not None else ():
             area.settled(first, last)
@@ -729,7 +729,10 @@ class TargetArea(ListKeeper):
         return {cache.holder.name: cache.statistics() for cache in (self.pending_cache, self.head_queue_cache)}
 
     def audit(self) -> dict[str, int]:
-        """What each holder's charge should be, found by walking the live objects, those on their way included."""
+        """Return what each holder's charge should be, found by walking the live objects.
+
+        Those on their way are included.
+        """
         in_flight: dict[int, Delivery] = {}
         for target in self.lists:
             for delivery in target.area.in_flight.values():

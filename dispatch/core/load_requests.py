@@ -191,7 +191,7 @@ def _is_sole(target: TargetList) -> bool:
 
 
 def _may_be_left(target: TargetList) -> bool:
-    """It is alone, deep, and served by nothing but threads that take: no event loop."""
+    """Tell whether the list is alone, deep, and served by nothing but threads that take: no event loop."""
     return (
         _is_sole(target)
         and target.area.lane.pending_bytes > target.high_watermark_bytes

@@ -223,7 +223,7 @@ class ConsumerGroup:
         return self.waiting > 0 or self.is_armed
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
-        """Something may be there for its consumers. Callbacks that are due join ready. REQUIRES: the lock."""
+        """Something may be there for its consumers. Callbacks that are due join ready. Requires: the lock."""
         if self.waiting:
             self.arrived.notify_all()
         if self.is_armed:
@@ -241,7 +241,7 @@ class ConsumerGroup:
         self.is_armed = True
 
     def load_ended(self, ready: list[Callable[[], None]]) -> None:
-        """As wake, also for those who wait for just that, whatever it brought. REQUIRES: the lock."""
+        """Wake as wake does, and those who wait for the load, whatever it brought. Requires: the lock."""
         self.wake(ready)
 
     def in_turn(self) -> Iterable[TargetList]:
@@ -259,7 +259,7 @@ class ConsumerGroup:
         return not is_held and lane.is_pending(sequence) and not lane.is_put_off(sequence)
 
     def note_group(self, area: LaneState, message: StoredMessage) -> None:
-        """A load has read a message whose body it does not keep. REQUIRES: notes_groups."""
+        """A load has read a message whose body it does not keep. Requires: notes_groups."""
 
     def wants(self, area: LaneState, message: StoredMessage) -> bool:
         """Whether the selector matches. O(selector); headers are decoded only where they may decide it."""
@@ -271,7 +271,10 @@ class ConsumerGroup:
         return selector.matches(values_of(area, message, selector.field_names, selector.header_names))
 
     def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
-        """As wants; None: its headers are not in RAM, or make no sense. The loader looks again, and tells of it."""
+        """Judge as wants does; None: its headers are not in RAM, or make no sense.
+
+        The loader looks again, and tells of it.
+        """
         if self.selector is not None and message[2] is None:
             return None
         try:
@@ -381,12 +384,12 @@ class TargetList:
 
     @property
     def is_ready(self) -> bool:
-        """What comes next is in RAM."""
+        """Tell whether what comes next is in RAM."""
         return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
 
     @property
     def before_returned(self) -> int:
-        """How many direct messages come before the first returned one. O(that). REQUIRES: something has returned."""
+        """How many direct messages come before the first returned one. O(that). Requires: something has returned."""
         first = self.returned.first
         return next((count for count, message in enumerate(self.direct) if message[0] > first), len(self.direct))
 
@@ -435,7 +438,7 @@ class TargetList:
         self.direct_bytes += charge
 
     def direct_up_to(self, sequence: int) -> set[int]:
-        """Which of the sequences up to this one are direct. O(that many)."""
+        """Return the direct sequences up to this one. O(that many)."""
         return {message[0] for message in takewhile(lambda message: message[0] <= sequence, self.direct)}
 
     def peek(self, sequence: int) -> StoredMessage | None:
@@ -487,7 +490,7 @@ class TargetList:
 
     @property
     def held_bytes(self) -> int:
-        """What the runs cost."""
+        """Return the bytes that the runs cost."""
         return self.returned.held_bytes + self.references.held_bytes
 
     def _check(self) -> None:
@@ -766,7 +769,7 @@ class Source(Protocol):
 def values_of(
     area: Source, message: StoredMessage, fields: Set[str], names: frozenset[str] | None = None
 ) -> dict[str, HeaderValue]:
-    """What a selector may ask a message for: these of its own fields, and its headers of these names, or all.
+    """Return what a selector may ask a message for: these of its own fields, and its headers of these names, or all.
 
     RecordDamaged where that is no text.
     """
@@ -791,23 +794,23 @@ class LaneStore(Protocol):
 
     @property
     def timetable(self) -> LaneDueTimes:
-        """What finds the messages whose time has come."""
+        """Return what finds the messages whose time has come."""
 
     def remove(self, lane: Any, first: int, last: int) -> int:
-        """Acknowledge a run; returns how many were pending. REQUIRES: the lock."""
+        """Acknowledge a run; returns how many were pending. Requires: the lock."""
 
     def remove_one(self, lane: Any, sequence: int) -> int:
-        """As remove, for one."""
+        """Remove one message."""
 
     def plan(self, lane: Any, runs: Sequence[tuple[int, int]]) -> list[Any]:
-        """How to read these pending sequences, each run inside one block. REQUIRES: the lock."""
+        """How to read these pending sequences, each run inside one block. Requires: the lock."""
 
     def read(self, regions: Sequence[Any]) -> tuple[list[StoredMessage], list[tuple[int, str]]]:
-        """(messages in order, [(sequence, problem)] of those that can't be read). REQUIRES: no lock."""
+        """(messages in order, [(sequence, problem)] of those that can't be read). Requires: no lock."""
 
 
 class LaneDueTimes(Protocol):
-    """As DueTimes. Every method REQUIRES the lock."""
+    """As DueTimes. Every method requires the lock."""
 
     def release(self, lane: Any, now_ms: int, most_blocks: int) -> list[tuple[int, int]]: ...
 
@@ -898,7 +901,7 @@ class LaneState:
         """Become a lane without messages: the queue is deleted, or the subscription has ended."""
 
     def settled(self, first: int, last: int) -> None:
-        """These are gone, and with them what was counted of them. Nothing to do where `attempts` is None."""
+        """Forget the counted attempts of messages that are gone. Nothing to do where `attempts` is None."""
         counts = self.queue.target_area.store.index.attempts
         counts.settle(self.lane, first, last)
         self.attempts = counts.find(self.lane.number)
@@ -910,7 +913,7 @@ class LaneState:
         self.attempts = store.index.attempts.find(self.lane.number)
 
     def record_returns(self, runs: Sequence[Returned], now_ms: int) -> None:
-        """As record_attempts, of runs some of which are offered again later."""
+        """Record the attempts of runs some of which are offered again later."""
         store = self.queue.target_area.store
         store.record_returns(self.lane.number, runs, now_ms)
         self.attempts = store.index.attempts.find(self.lane.number)
@@ -966,17 +969,17 @@ class LaneState:
         """RAM lets go of these: the journal has them."""
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
-        """As keep, for memory that is wanted at once."""
+        """Keep the messages as keep does, for memory that is wanted at once."""
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """As keep, for what others must find on disk at once."""
+        """Keep the messages as keep does, where others must find them on disk at once."""
 
     def unload(self, message: StoredMessage) -> bool:
         """Whether the body may leave RAM now, because it can be read again."""
         return True
 
     def give_up(self, sequence: int) -> None:
-        """It can't be read, and a list has passed it."""
+        """Give up a message that can't be read and that a list has passed."""
         raise NotImplementedError
 
     def drop_copies(self, sequence: int) -> None:
@@ -996,7 +999,7 @@ class LaneState:
         return ()
 
     def read_one(self, sequence: int) -> StoredMessage:
-        """Read one pending message into the caller's own memory. REQUIRES: the lock is not held."""
+        """Read one pending message into the caller's own memory. Requires: the lock is not held."""
         monitor = self.queue.monitor
         with monitor.lock:
             self.queue.target_area.store.raise_if_closed()
@@ -1158,7 +1161,7 @@ class QueueArea(LimitedDestination):
         self.non_persistent_lanes = [None] * PRIORITIES
 
     def lane_areas(self) -> Iterator[LaneState]:
-        """Those that exist, highest priority first."""
+        """Yield the lanes that exist, highest priority first."""
         both = zip(reversed(self.areas), reversed(self.non_persistent_lanes), strict=True)
         return (area for pair in both for area in pair if area is not None)
 
@@ -1258,7 +1261,7 @@ def pair(consumer_group: ConsumerGroup) -> None:
 
 
 def turn(target: TargetList) -> tuple[TargetList, int]:
-    """Which of a list and its twin goes first, and before which of its own sequences the other one is due.
+    """Return which of a list and its twin goes first, and before which of its own sequences the other one is due.
 
     Where only one has something, that one, as far as it goes. O(log turns).
     """

@@ -87,7 +87,7 @@ class SpillingLane(NonPersistentLaneState):
         return sequence
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """As add, of a message that is due later, or expires, or both. Until it is due no list has it."""
+        """Add a message that is due later, or expires, or both. Until it is due no list has it."""
         lane = self.store_lane
         lane.admit_times()
         if not times.due_at:
@@ -126,7 +126,7 @@ class SpillingLane(NonPersistentLaneState):
             self.overflow.take_in(self.store_lane, message)
 
     def arrive(self, message: StoredMessage) -> None:
-        """There is more than one list, or none. REQUIRES: the message was admitted."""
+        """Let the message arrive where there is more than one list, or none. Requires: the message was admitted."""
         sequence, lane, target_area = message[0], self.store_lane, self.queue.target_area
         self.published = sequence + 1
         if target_area.arrive(self, message) or lane.is_spilled(sequence):
@@ -145,12 +145,15 @@ class SpillingLane(NonPersistentLaneState):
         self.overflow.keep(self.store_lane, messages)
 
     def give_back(self, messages: Sequence[StoredMessage]) -> None:
-        """As keep, for memory that is wanted: written at once where that frees some."""
+        """Keep the messages as keep does, for memory that is wanted: written at once where that frees some."""
         self.overflow.keep(self.store_lane, messages)
         self.overflow.free(self.store_lane)
 
     def spill(self, messages: Sequence[StoredMessage]) -> None:
-        """As keep, for what others must find in tmp-storage: written at once if it takes it."""
+        """Keep the messages as keep does, where others must find them.
+
+        They are written to tmp-storage at once if it takes them.
+        """
         self.overflow.keep(self.store_lane, messages)
         self.overflow.write(self.store_lane)
 
@@ -173,7 +176,10 @@ class SpillingLane(NonPersistentLaneState):
             self.overflow.remove(self.store_lane, sequence, sequence)
 
     def drop_copies(self, sequence: int) -> None:
-        """They may be the only ones that others find, until somebody holds the message."""
+        """Drop the copies in tmp-storage.
+
+        They may be the only ones that others find, until somebody holds the message.
+        """
 
     def hold(self, sequence: int) -> None:
         for cache in self.caches:
@@ -196,7 +202,7 @@ class SpillingLane(NonPersistentLaneState):
         return next((message for message in found if message is not None), None)
 
     def settle_load(self, load: Load) -> Sequence[int]:
-        """What a load has chosen and can't read, because only a delivery has it.
+        """Return what a load has chosen and can't read, because only a delivery has it.
 
         Where another list is just loading the only copy, the load ends before it.
         """

@@ -45,7 +45,7 @@ class Redelivery:
         self._wake_maintenance()
 
     def take_back(self, deliveries: Sequence[Delivery], delay: float) -> bool:
-        """They failed: each has its place again, after delay seconds or what its policy says.
+        """Return failed deliveries to their places, after delay seconds or what their policy says.
 
         What had its last attempt is a dead letter. Return whether something may have been put off.
         """
@@ -87,7 +87,7 @@ class Redelivery:
                 self._delayed.schedule(area, first, first + messages - 1, due)
 
     def return_held(self, deliveries: Sequence[Delivery], processed: Set[Delivery] | None = None) -> None:
-        """Their consumer has closed: each has its place again, at once.
+        """Return the deliveries of a closed consumer to their places, at once.
 
         What it had looked at had an attempt, which may have been the last one, and the rest had none, if the policy
         does not say otherwise. processed: what had one instead, whatever was looked at and the policy says.
@@ -145,7 +145,7 @@ class Redelivery:
             area.queue.dealer.make_way()
 
     def count(self, deliveries: Sequence[Delivery]) -> None:
-        """They may have to be delivered again, by a process that knows nothing of these objects."""
+        """Record the attempts, for a process that knows nothing of these objects."""
         for area, held in _by_area(deliveries).items():
             self._count(area, held)
 

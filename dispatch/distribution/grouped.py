@@ -72,7 +72,7 @@ class UnassignedMessages(ConsumerGroup):
         return any(consumer.consumer_group.is_awaited for consumer in self.consumers)
 
     def wake(self, ready: list[Callable[[], None]]) -> None:
-        """What has an owner is dealt at once; for the rest everybody is woken who found nothing."""
+        """Assign what has an owner at once; for the rest wake everybody who found nothing."""
         self.dealer.deal_owned(self)
         if self._hungry and any(target.direct or target.has_supply for target in self.lists):
             for priority in sorted(self._hungry, reverse=True):
@@ -91,12 +91,15 @@ class UnassignedMessages(ConsumerGroup):
             consumer.consumer_group.wake(ready)
 
     def is_hungry(self, consumer: Taker) -> None:
-        """It has found nothing. A closed one is not asked again, though a transaction may still give it credit."""
+        """Note that the consumer found nothing.
+
+        A closed one is not asked again, though a transaction may still give it credit.
+        """
         if consumer in self.dealer.hands:
             self._hungry.setdefault(consumer.priority, {})[consumer] = None
 
     def is_fed(self, consumer: Taker) -> None:
-        """It has got something, or wants nothing more."""
+        """Note that the consumer has got something, or wants nothing more."""
         if self._hungry:
             self._hungry.get(consumer.priority, {}).pop(consumer, None)
 
@@ -109,7 +112,7 @@ class UnassignedMessages(ConsumerGroup):
     # ------------------------------------------------------------------ what was passed, and is looked at again
 
     def offer(self, area: LaneState, runs: Iterable[tuple[int, int]]) -> None:
-        """These are to be dealt, of those before the front."""
+        """Offer these messages again, of those before the front."""
         target = self.list_over(area)
         front = target.front
         for first, last in runs:
@@ -119,7 +122,7 @@ class UnassignedMessages(ConsumerGroup):
         self.dealer.targets.wake(self)
 
     def withhold(self, owner: Taker, area: LaneState, first: int, last: int) -> None:
-        """These are in its groups."""
+        """Withhold messages that are in the groups of this owner."""
         put_aside(area, self.withheld.setdefault(owner, {}).setdefault(area, SequenceSet()), first, last)
 
     def leave(self, consumer: Taker, group: str | None, area: LaneState, sequence: int) -> None:
@@ -136,7 +139,7 @@ class UnassignedMessages(ConsumerGroup):
         return promise is not None
 
     def end_promise(self, bucket: int) -> None:
-        """Who waited behind it looks again."""
+        """End the promise: who waited behind it looks again."""
         promise = self.promises.pop(bucket, None)
         if promise is not None:
             self._offer_lanes(promise.waiting)
@@ -186,7 +189,7 @@ class AssignedMessages(ConsumerGroup):
         return (target for pair in zip(self.lists, self.stock.lists, strict=False) for target in pair)
 
     def wants(self, area: LaneState, message: StoredMessage) -> bool:
-        """What lies between its own messages is loaded with them, and is for others."""
+        """Want everything: what lies between a consumer's own messages is loaded with them, and is for others."""
         group = self.stock.dealer.group_of(area, message)
         return (group is None or self.stock.dealer.groups.owner(group) is self.owner) and super().wants(area, message)
 
@@ -267,7 +270,10 @@ class GroupAssigner(Distribution):
         self.targets.adopt(target)
 
     def leave(self, consumer: Taker) -> None:
-        """It is closed: others may have what it was not handed. What it was handed is given back after this."""
+        """Leave the distribution: others may have what this consumer was not handed.
+
+        What it was handed is given back after this.
+        """
         hand = self.hands[consumer]
         stock = hand.stock
         for delivery in consumer.held_in_transactions() if consumer.in_flight else ():
@@ -300,7 +306,7 @@ class GroupAssigner(Distribution):
             self._highest, self._lowest = (self._priorities[0], self._priorities[-1]) if self._ranks else (0, 0)
 
     def stand_back(self, consumer: Taker) -> None:
-        """It is slow, or another is exclusive: what is in its hand goes back.
+        """Give back what is assigned to a consumer that is slow, or is not the exclusive one.
 
         Of its groups it keeps those that it holds messages of, or all, if the policy says so and nobody is exclusive.
         """
@@ -310,7 +316,7 @@ class GroupAssigner(Distribution):
             self._empty(self.hands[consumer])
 
     def woken(self) -> None:
-        """Who was passed over may have something now."""
+        """Wake who was passed over and may have something now."""
         for consumer in {consumer for stock in self._stocks() for consumer in (*stock.withheld, *stock.left)}:
             if consumer.is_slow or credit(self.queue, consumer) <= 0:
                 self._offer_withheld(consumer)
@@ -320,7 +326,7 @@ class GroupAssigner(Distribution):
     # ------------------------------------------------------------------ dealing
 
     def collect(self, consumer: Taker, most: int, max_bytes: int | None) -> list[Delivery]:
-        """As TargetArea.collect: from the consumer's hand, and from the stock by way of it."""
+        """Collect from the consumer's assigned messages, and from the unassigned ones by way of these."""
         deliveries: list[Delivery] = []
         hand = self.hands[consumer]
         if hand.stock.left:
@@ -407,7 +413,7 @@ class GroupAssigner(Distribution):
         return dealt > 0
 
     def deal_owned(self, stock: UnassignedMessages) -> None:
-        """What comes first in the stock and has an owner, as far as that goes."""
+        """Assign what comes first among the unassigned messages and has an owner, as far as that goes."""
         for target in stock.lists:
             while (source := _next(target)) is not None:
                 message = source.direct[0]
@@ -572,7 +578,7 @@ class GroupAssigner(Distribution):
         return available
 
     def _wanted_above(self, hand: AssignedMessages, area: LaneState, message: StoredMessage) -> Taker | None:
-        """Who of another consumer group comes first and wants it."""
+        """Return who of another consumer group comes first and wants the message."""
         if hand.owner.priority == self._highest or len(self.queue.consumer_groups) < 2:
             return None
         for other in self._above(hand.owner.priority):
@@ -589,7 +595,7 @@ class GroupAssigner(Distribution):
             return False
 
     def _neediest(self, hand: AssignedMessages) -> Taker:
-        """Who gets a group: of the one who asks and those who found nothing, whoever owns least."""
+        """Choose who gets a group: of the one who asks and those who found nothing, whoever owns least."""
         best, fewest = hand.owner, self.groups.owned(hand.owner)
         for other in hand.stock.consumers:
             if other.priority == best.priority and self.hands[other].is_hungry and not other.is_slow:
@@ -599,7 +605,10 @@ class GroupAssigner(Distribution):
         return best
 
     def _level(self, hand: AssignedMessages) -> bool:
-        """It has nothing to do: where others own more than their part, what they can give is free again."""
+        """Level the ownership for a consumer that has nothing to do.
+
+        What owners of more than their part can give is free again.
+        """
         if not self.queue.rebalances_groups or not self.groups.has_owners:
             return False
         consumers = [other for other in hand.stock.consumers if not self.queue.holds_up(other)]
@@ -659,7 +668,7 @@ class GroupAssigner(Distribution):
             self._empty(self.hands[consumer])
 
     def _offer_withheld(self, consumer: Taker) -> None:
-        """What stocks passed because of it they look at again."""
+        """Offer again what was passed because of this owner."""
         for stock in self._stocks():
             stock.offer_withheld(consumer)
 
@@ -671,7 +680,7 @@ class GroupAssigner(Distribution):
         ]
 
     def offer_again(self, area: LaneState, message: StoredMessage) -> None:
-        """As TargetArea.offer_again, of a message that is pending, and in the caches if they have room for it."""
+        """Offer a pending message again, and keep it in the caches if they have room for it."""
         sequence = message[0]
         group = self.groups.delayed.get((area, sequence)) or self.group_of(area, message)
         self._go_on(area, sequence, group)
@@ -716,11 +725,11 @@ class GroupAssigner(Distribution):
             return None
 
     def note(self, area: LaneState, message: StoredMessage) -> None:
-        """The group of a message of which the body stays on disk. REQUIRES: nothing, not even the lock."""
+        """The group of a message of which the body stays on disk. Requires: nothing, not even the lock."""
         self._known[area, message[0]] = self.group_of(area, message)
 
     def _is_forgotten(self, area: LaneState, message: StoredMessage) -> bool:
-        """Its body is on disk, and it was handed out and came back since somebody has read its group there."""
+        """Tell whether the message's body is on disk and it came back since somebody has read its group there."""
         return message[2] is None and (area, message[0]) not in self._known
 
     def _group_in_flight(self, delivery: Delivery) -> str | None:
@@ -746,7 +755,7 @@ class GroupAssigner(Distribution):
             self._go_on(other, sequence, self.groups.delayed[other, sequence])
 
     def forget(self, area: LaneState, gone: SequenceSet) -> None:
-        """These were removed, and none of them is in flight. O(messages that are put off or not in RAM)."""
+        """Forget messages that were removed and are not in flight. O(messages that are put off or not in RAM)."""
         for consumer in [promise.consumer for stock in self._stocks() for promise in stock.promises.values()]:
             self._offer_withheld(consumer)
         for key in [key for key in list(self._known) if key[0] is area and key[1] in gone]:

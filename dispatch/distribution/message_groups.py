@@ -36,7 +36,7 @@ def put_aside(area: LaneState, runs: SequenceSet, first: int, last: int) -> None
 
 
 def _place(area: LaneState, sequence: int) -> tuple[int, int, int]:
-    """What orders messages of one priority, persistent and not, by arrival. O(log turns)."""
+    """Return what orders messages of one priority, persistent and not, by arrival. O(log turns)."""
     if area.is_persistent:
         return sequence, 1, 0
     return cast("NonPersistentLaneState", area).store_lane.before(sequence), 0, sequence
@@ -78,7 +78,7 @@ class Groups:
         return bool(self._owned)
 
     def owners(self) -> Collection[Taker]:
-        """Who owns something."""
+        """Return the consumers that own something."""
         return self._owned.keys()
 
     def give(self, group: str, consumer: Taker) -> None:
@@ -93,7 +93,7 @@ class Groups:
         return self._owned.get(consumer, 0)
 
     def buckets(self, consumer: Taker) -> list[int]:
-        """Its own. O(BUCKETS)."""
+        """Return the buckets of this owner. O(BUCKETS)."""
         return [bucket for bucket, owner in enumerate(self._owners) if owner is consumer]
 
     def release(self, consumer: Taker, buckets: Sequence[int]) -> None:
@@ -107,7 +107,7 @@ class Groups:
             self._owners = []
 
     def dealt(self, area: LaneState, sequence: int, group: str) -> None:
-        """It goes to the hand of its owner, and with it all of the group that the stock had before it."""
+        """Note that a message is assigned to its owner, and with it all of the group that came before it."""
         bucket = bucket_of(group)
         owner = self._owners[bucket]
         assert owner is not None
@@ -128,13 +128,13 @@ class Groups:
         return dealt is not None and _place(area, sequence) <= dealt
 
     def deal_again(self, consumer: Taker) -> None:
-        """Its hand is empty: what was there is in the stock again, or taken."""
+        """Note that nothing is assigned to the owner: what was is unassigned again, or taken."""
         self._dealt.pop(consumer, None)
 
     # ------------------------------------------------------------------ what waits
 
     def halt(self, area: LaneState, sequence: int, group: str) -> None:
-        """This message comes back later: what is behind it in its group waits for it."""
+        """Halt the group of a message that comes back later: what is behind the message waits for it."""
         self.delayed[area, sequence] = group
         halt = self._halts.setdefault((group, area.lane.priority), _Halt())
         halt.places[area, sequence] = _place(area, sequence)
@@ -147,7 +147,7 @@ class Groups:
         return halt is not None and _place(area, sequence) > min(halt.places.values())
 
     def wait(self, area: LaneState, sequence: int, group: str) -> None:
-        """It is halted, and in no list."""
+        """Let a message of a halted group wait, in no list."""
         put_aside(
             area, self._halts[group, area.lane.priority].waiting.setdefault(area, SequenceSet()), sequence, sequence
         )

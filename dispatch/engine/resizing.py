@@ -79,7 +79,7 @@ class Resizing:
         self.is_under_way = False
 
     def resize(self, memory_limit: Any) -> ResizeReport:
-        """See Forebay.resize; Settings checks the limit. REQUIRES: no lock."""
+        """See Forebay.resize; Settings checks the limit. Requires: no lock."""
         self._monitor.raise_if_closed()
         began = self._monitor.monotonic()
         settings = dataclasses.replace(self.settings, memory_limit=memory_limit)
@@ -108,7 +108,7 @@ class Resizing:
         )
 
     def go_on(self) -> bool:
-        """Look again whether all has come free; whether it has. REQUIRES: no lock."""
+        """Look again whether all has come free; whether it has. Requires: no lock."""
         self._fit_index()
         with self._monitor.lock, self._monitor.whole:
             is_settled = self._is_settled()
@@ -118,7 +118,7 @@ class Resizing:
         return is_settled
 
     def _settle(self) -> None:
-        """As far as it goes within a second: checkpoints, and the end of loads that are under way."""
+        """Settle as far as a second allows: checkpoints, and the end of loads that are under way."""
         checkpoints = pauses = 0
         while not self.go_on():
             with self._monitor.lock, self._monitor.whole:
@@ -135,7 +135,7 @@ class Resizing:
                 return
 
     def _fit_index(self) -> None:
-        """Index and metadata store as large as they should be, if they can be. REQUIRES: no lock."""
+        """Index and metadata store as large as they should be, if they can be. Requires: no lock."""
         require_outside(self._monitor.lock, self._store.journal.sync_lock)
         with self._store.checkpoint_lock:
             with self._monitor.lock, self._monitor.whole:
@@ -162,12 +162,12 @@ class Resizing:
                 budget.follow()
 
     def _take(self, wanted_bytes: int) -> bool:
-        """Whether so many bytes are free, or were given back for it. REQUIRES: the lock."""
+        """Whether so many bytes are free, or were given back for it. Requires: the lock."""
         self._targets.make_room(wanted_bytes, None)
         return self._budget.free_bytes >= wanted_bytes
 
     def _is_settled(self) -> bool:
-        """REQUIRES: the lock."""
+        """Requires: the lock."""
         budget = self._budget
         budget.follow()
         self.is_under_way = budget.limit_bytes > budget.target_bytes or any(self._misfits().values())
@@ -182,7 +182,7 @@ class Resizing:
         }
 
     def _awaited(self) -> dict[str, int]:
-        """REQUIRES: the lock."""
+        """Requires: the lock."""
         budget, misfits = self._budget, self._misfits()
         holders = budget.holders
         names = {name for name, more_bytes in misfits.items() if more_bytes > 0}

@@ -87,7 +87,7 @@ class Statistics:
 
 
 def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None) -> DestinationStatistics:
-    """REQUIRES: the lock. O(consumers)."""
+    """Requires: the lock. O(consumers)."""
     areas = list(queue.lane_areas())
     depth, in_flight = queue.depth, sum(len(area.in_flight) for area in areas)
     put_off = sum(area.parked.count + area.lane.put_off_messages + area.dead.count for area in areas)
@@ -115,7 +115,7 @@ def destination_statistics(queue: QueueArea, oldest_seconds: float | None = None
 
 
 def statistics_of_topic(topic: TopicState) -> TopicStatistics:
-    """REQUIRES: the lock. O(subscriptions)."""
+    """Requires: the lock. O(subscriptions)."""
     return TopicStatistics(
         enqueued=topic.enqueued,
         dropped=topic.dropped,

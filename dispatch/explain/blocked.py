@@ -42,7 +42,7 @@ class _Holder(NamedTuple):
 def explain_blocked(engine: Engine, queue: QueueArea | None = None) -> list[tuple[Cause, str]]:
     """Of each send to it that waits, in order, the cause and a clause; None: to any destination.
 
-    REQUIRES: no lock. While something waits: as much as explaining the whole store.
+    Requires: no lock. While something waits: as much as explaining the whole store.
     """
     with engine.monitor.lock:
         of_own = list(_at_admissions(engine, queue))
@@ -88,13 +88,13 @@ def _in_line(engine: Engine, line: SpaceLine, queue: QueueArea | None) -> Iterat
 
 
 def _journal_causes(engine: Engine) -> list[Cause]:
-    """Who has pending messages, whoever keeps most of the journal first."""
+    """Return who has pending messages, whoever keeps most of the journal first."""
     whole = explain_whole(engine.store.sizes(), engine.store.retention_reasons().all(), engine.monitor.clock_ms())
     return [cause for cause in whole.causes if cause.reason == PENDING_MESSAGE]
 
 
 def _most_spilled(engine: Engine) -> _Holder | None:
-    """REQUIRES: the lock."""
+    """Requires: the lock."""
     held: Counter[str] = Counter()
     subscriptions = chain.from_iterable(topic.subscriptions() for topic in engine.topics.areas.values())
     names = {area.number: destination_text(area) for area in (*engine.destinations.queues.values(), *subscriptions)}
@@ -107,7 +107,7 @@ def _most_spilled(engine: Engine) -> _Holder | None:
 
 
 def destination_text(queue: LimitedDestination) -> str:
-    """As other explanations name it: "0:orders", "1:prices/audit"."""
+    """Name the destination as other explanations do: "0:orders", "1:prices/audit"."""
     if isinstance(queue, SubscriptionState) and queue.is_durable:
         return f"{TOPIC}:{queue.name}/{queue.subscriber.facts.name}"
     is_topic = isinstance(queue, TopicState | SubscriptionState)

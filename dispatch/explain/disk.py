@@ -70,7 +70,10 @@ def explain_whole(
     memory: MemoryStatistics | None = None,
     could_give: Sequence[tuple[str, int]] = (),
 ) -> Explanation:
-    """What holds the disk, and who holds memory. pins: of each data log. could_give: see TargetArea.reclaim_order."""
+    """Explain what holds the disk, and who holds memory.
+
+    pins: of each data log. could_give: see TargetArea.reclaim_order.
+    """
     kept: dict[tuple[str, str], list[int]] = {}
     """By (reason, holder), the data logs that it keeps; those kept for acks count for whom they are kept."""
     parts: dict[tuple[str, str], list[RetentionReason]] = {}
@@ -102,7 +105,7 @@ def explain_whole(
 
 
 def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
-    """Who gives memory back next, and who then."""
+    """Say who gives memory back next, and who then."""
     if not could_give:
         return "nobody could give any back"
     said = [f"{name} ({size_text(size_bytes)})" for name, size_bytes in could_give]
@@ -110,7 +113,7 @@ def _turn_text(could_give: Sequence[tuple[str, int]]) -> str:
 
 
 def memory_causes(memory: MemoryStatistics) -> list[Cause]:
-    """Who holds memory, most first."""
+    """Return who holds memory, most first."""
     return [
         Cause(MEMORY, holder, 0, held_bytes, None, _FREES_MEMORY.get(holder, "its own end"))
         for holder, held_bytes in sorted(memory.holders.items(), key=lambda found: -found[1])

@@ -23,7 +23,7 @@ def exclusive_cause(queue: QueueArea, messages: int) -> Cause:
 
 
 def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
-    """What of so many free messages others come first for. REQUIRES: the lock; nothing is within its reach."""
+    """Say how many of the free messages others come first for. Requires: the lock; nothing is within its reach."""
     dealer = consumer.queue.dealer
     if not isinstance(dealer, GroupAssigner):
         return []
@@ -49,7 +49,7 @@ def dealt_causes(consumer: Consumer, free: int) -> list[Cause]:
 
 
 def waiting_messages(queue: QueueArea) -> int:
-    """Those behind a message of their group that comes back later."""
+    """Count the messages behind one of their group that comes back later."""
     dealer = queue.dealer
     if not isinstance(dealer, GroupAssigner):
         return 0

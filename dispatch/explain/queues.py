@@ -101,7 +101,7 @@ class _Places:
 
 
 def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
-    """See Forebay.explain. REQUIRES: no lock."""
+    """See Forebay.explain. Requires: no lock."""
     engine.monitor.raise_if_closed()
     if subject.monitor is not engine.monitor:
         raise SettingsError(f"the {type(subject).__name__.lower()} belongs to another store: ask that one")
@@ -109,7 +109,7 @@ def explain_subject(engine: Engine, subject: Queue | Consumer) -> Explanation:
 
 
 def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
-    """Why it gets nothing, or that it would get something. REQUIRES: no lock."""
+    """Why it gets nothing, or that it would get something. Requires: no lock."""
     with engine.monitor.lock:
         engine.due.release()
         causes = tuple(_consumer_causes(engine, consumer))
@@ -123,7 +123,7 @@ def explain_consumer(engine: Engine, consumer: Consumer) -> Explanation:
 
 
 def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
-    """Who holds its messages, and what senders wait for. REQUIRES: no lock."""
+    """Explain who holds the queue's messages, and what senders wait for. Requires: no lock."""
     with engine.monitor.lock:
         engine.due.release()
         places = _places(engine, queue)
@@ -138,7 +138,7 @@ def explain_queue(engine: Engine, queue: QueueArea) -> Explanation:
     return Explanation(f"{sentence}: {'; '.join(said)}.", (*causes, *(cause for cause, _ in blocked)))
 
 
-# ---------------------------------------------------------------------- where messages are. REQUIRES: the lock
+# ---------------------------------------------------------------------- where messages are. Requires: the lock
 
 
 def _places(engine: Engine, queue: QueueArea) -> _Places:
@@ -196,7 +196,7 @@ def _count(part: _Part, area: LaneState, runs: Iterable[tuple[int, int]]) -> Non
             at = end + 1
 
 
-# ---------------------------------------------------------------------- a consumer. REQUIRES: the lock
+# ---------------------------------------------------------------------- a consumer. Requires: the lock
 
 
 def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
@@ -286,7 +286,7 @@ def _is_held(area: LaneState, sequence: int) -> bool:
 
 
 def _is_late(area: LaneState, sequence: int) -> bool:
-    """It has expired."""
+    """Tell whether the message has expired."""
     now_ms = area.queue.target_area.store.steady.now_ms
     return area.is_timed and 0 < area.lane.times_of(sequence).expires_at <= now_ms()
 
@@ -326,7 +326,7 @@ def _prefetch_causes(engine: Engine, consumer: Consumer, places: _Places) -> lis
 
 
 def _in_flight_memory(engine: Engine) -> list[Cause]:
-    """Who has what is handed out, most first."""
+    """Return who has what is handed out, most first."""
     parts: dict[str, _Part] = {}
     for area in {target.area for target in engine.targets.lists}:
         for delivery in area.in_flight.values():
@@ -374,11 +374,11 @@ def _may_match(consumer: Consumer, delivery: Delivery) -> bool:
         return False
 
 
-# ---------------------------------------------------------------------- a queue. REQUIRES: the lock
+# ---------------------------------------------------------------------- a queue. Requires: the lock
 
 
 def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[Cause]:
-    """Who has messages that nobody else can get, as seen by a consumer, or by nobody."""
+    """Return who has messages that nobody else can get, as seen by a consumer, or by nobody."""
     causes = []
     others = [part for holder, part in places.in_flight.items() if holder is not asking]
     groups = [("this consumer", [part for holder, part in places.in_flight.items() if holder is asking])]
@@ -409,7 +409,7 @@ def _holders(engine: Engine, places: _Places, asking: Consumer | None) -> list[C
 
 
 def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Cause]:
-    """What the messages that nobody has wait for."""
+    """Return what the messages that nobody has wait for."""
     free, name = places.free, destination_text(queue)
     if not free:
         return []

@@ -46,7 +46,7 @@ class EagerLoader:
         self.loads = 0
 
     def step(self) -> bool:
-        """Load for the list that is nearest to starving. REQUIRES: no lock."""
+        """Load for the list that is nearest to starving. Requires: no lock."""
         load: Load | None = None
         try:
             with self._area.lock, self._area.whole:
@@ -62,7 +62,7 @@ class EagerLoader:
         return True
 
     def finish(self, load: Load) -> None:
-        """Read and install. REQUIRES: no lock."""
+        """Read and install. Requires: no lock."""
         try:
             self.read(load)
             with self._area.lock, self._area.whole:
@@ -72,7 +72,7 @@ class EagerLoader:
             raise
 
     def give_up(self, load: Load) -> None:
-        """Let a load that was interrupted be as if it had never begun, if it has not ended yet. REQUIRES: no lock."""
+        """Let a load that was interrupted be as if it had never begun, if it has not ended yet. Requires: no lock."""
         with suppress(StoreFailed), self._area.lock, self._area.whole:  # what was raised counts
             if load.target.load is load:
                 self._abandon(load)
@@ -109,7 +109,7 @@ class EagerLoader:
 
         What is chosen stays where it was, returned, reference or behind the
         frontier, until install: nobody passes it meanwhile. is_needed: somebody
-        waits, so what memory can't hold becomes lazy. REQUIRES: the lock.
+        waits, so what memory can't hold becomes lazy. Requires: the lock.
         """
         assert not target.is_loading
         load = self._choose(target)
@@ -188,7 +188,7 @@ class EagerLoader:
         return chosen
 
     def _cut_to_cached(self, load: Load) -> None:
-        """Who waits gets what the caches have of the front at once, where that is a batch; the rest is another load.
+        """Hand over what the caches have of the front at once, where that is a batch; the rest is another load.
 
         O(that much).
         """
@@ -370,7 +370,7 @@ class EagerLoader:
         return self._area.overflow.account.lend(self._area.targets, OVERHEAD_BYTES, kept_bytes)
 
     def _abandon(self, load: Load) -> None:
-        """Give back what was reserved: the run stays where it is. REQUIRES: the lock."""
+        """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
         load.target.load = None
         self._reading.release(load.buffer_bytes)
@@ -387,7 +387,7 @@ class EagerLoader:
     # ------------------------------------------------------------------ read and install
 
     def read(self, load: Load) -> None:
-        """Read what is missing and evaluate the selector. REQUIRES: no lock."""
+        """Read what is missing and evaluate the selector. Requires: no lock."""
         consumer_group, area = load.target.consumer_group, load.target.area
         if load.is_plain:
             load.messages, load.unreadable = area.store.read(load.regions)
@@ -424,7 +424,7 @@ class EagerLoader:
                     load.unwanted.add(sequence)
 
     def install(self, load: Load) -> None:
-        """Put what was loaded into the list. REQUIRES: the lock."""
+        """Put what was loaded into the list. Requires: the lock."""
         self.loads += 1
         area, target = self._area, load.target
         if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
@@ -475,7 +475,7 @@ class EagerLoader:
             area.loads.feed(target)
 
     def _let_go(self, load: Load, kept: set[int]) -> None:
-        """What came from the caches and did not get into the list."""
+        """Let go of what came from the caches and did not get into the list."""
         area = load.target.area
         dropped: list[StoredMessage] = []
         for sequence in sorted(load.from_cache - kept):
@@ -488,7 +488,7 @@ class EagerLoader:
         area.keep(dropped)
 
     def _kept(self, load: Load, is_alive: bool) -> tuple[list[StoredMessage], int]:
-        """What of a load belongs into its list, in order, and the charge of that."""
+        """Return what of a load belongs into its list, in order, and the charge of that."""
         target, lane = load.target, load.target.area.lane
         is_doubtful = target.is_shared or load.is_stale
         load.held.update((message[0], message) for message in load.messages)

@@ -56,7 +56,7 @@ class CacheWarmer:
         """Charged to the cache for messages that are being read."""
 
     def begin(self, area: LaneState) -> None:
-        """Not all of this lane is in RAM: fill its head if it is a queue's that nobody reads. REQUIRES: the lock.
+        """Not all of this lane is in RAM: fill its head if it is a queue's that nobody reads. Requires: the lock.
 
         Not for what is not persistent: what RAM had no room for is in tmp-storage for that reason.
         """
@@ -68,13 +68,13 @@ class CacheWarmer:
         self._area.loads.wake_loader()
 
     def forget(self, area: LaneState) -> None:
-        """Its queue is deleted, or its subscription has ended. REQUIRES: the lock."""
+        """Forget a lane whose queue is deleted or whose subscription has ended. Requires: the lock."""
         self._lanes.pop(area, None)
 
     def look(self) -> None:
         """Go on where it ended for want of room, and where the cache gave back, if there is plenty now.
 
-        O(lanes whose head is not whole), where there is plenty. REQUIRES: the lock.
+        O(lanes whose head is not whole), where there is plenty. Requires: the lock.
         """
         targets, cache = self._area, self._area.head_queue_cache
         is_plenty = targets.budget.free_bytes >= targets.shares.available_bytes * PLENTY_SHARE
@@ -90,7 +90,7 @@ class CacheWarmer:
             targets.loads.wake_loader()
 
     def step(self) -> bool:
-        """REQUIRES: no lock."""
+        """Requires: no lock."""
         if self._is_full or not self._lanes:
             return False
         load: _HeadLoad | None = None
@@ -176,7 +176,7 @@ class CacheWarmer:
         return runs, total, begin
 
     def _install(self, load: _HeadLoad, messages: list[StoredMessage]) -> None:
-        """Put what was read into the cache, unless somebody came who reads it himself. REQUIRES: the lock."""
+        """Put what was read into the cache, unless somebody came who reads it himself. Requires: the lock."""
         area, cache = load.area, self._area.head_queue_cache
         self._reading.release(load.buffer_bytes)
         cache.holder.release(load.charge)

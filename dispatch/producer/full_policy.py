@@ -60,7 +60,7 @@ class _Oldest:
 def drop_oldest(removals: Removals, queue: QueueArea, messages: int, size_bytes: int) -> int:
     """Remove at least so many messages, and of so many bytes, as far as there are; how many.
 
-    REQUIRES: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
+    Requires: the lock. One record for each run. StoreFull, StoreFailed: what is gone is gone.
     """
     removed = 0
     for persistent, volatile in zip_longest(queue.areas, queue.non_persistent_lanes):
@@ -105,7 +105,7 @@ def dead_letter_on_overflow(
     """Store it in the dead-letter queue of that destination: its id. None: there is no such queue, so it is lost.
 
     What is written is not synced yet. StoreFull: nothing is stored, the disk takes no dead letters either.
-    REQUIRES: no lock.
+    Requires: no lock.
     """
     store = producers.store
     to = producers.policies.redelivery(area.name).dead_letter_queue

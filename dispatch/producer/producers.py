@@ -11,7 +11,7 @@ from typing import Any
 from ...store.errors import SettingsError
 from ...store.format.identity import Identity
 from ...store.format.record import SLICE_MESSAGES_MAX
-from ...store.format.times import Times, has_times, times_of
+from ...store.format.times import Times, has_times, times_of, times_of_each
 from ...store.message_store import MessageStore
 from ..admission.deduplication import DuplicateWindows, identity_of
 from ..config.checks import check_seconds
@@ -132,8 +132,8 @@ class Producers:
         part: list[tuple[bytes, bytes]],
         identities: list[Identity],
     ) -> int:
-        """Store them and let them arrive; returns the first sequence. REQUIRES: the lock."""
-        times = [times_of(properties) for properties, _ in part] if has_times(part[0][0]) else []
+        """Store them and let them arrive; returns the first sequence. Requires: the lock."""
+        times = times_of_each(part) if has_times(part[0][0]) else []
         first = self.store.append_slice(area.index_lane, timestamp, part, times, identities)
         if times:
             self.arrive_timed(area, timestamp, first, part, times)
@@ -150,7 +150,7 @@ class Producers:
         own_ids: Sequence[str | None],
         ids: list[str],
     ) -> None:
-        """As store_once, of non-persistent messages. What no crash leaves, no id outlives. REQUIRES: the lock."""
+        """Store non-persistent messages once each. What no crash leaves, no id outlives. Requires: the lock."""
         for (properties, body), own_id in zip(batch, own_ids, strict=True):
             found = identity_of(area.queue.number, properties)
             if found is not None and own_id is not None and self.windows.is_stored(found):
@@ -180,7 +180,7 @@ class Producers:
             timestamp = self.store.steady.now_ms()
             while begin < len(batch):
                 part = list(batch[begin : begin + area.index_lane.slice_room])
-                times = [times_of(properties) for properties, _ in part]
+                times = times_of_each(part)
                 first = self.store.append_slice(area.index_lane, timestamp, part, times)
                 self.arrive_timed(area, timestamp, first, part, times)
                 behind = begin + len(part)
@@ -189,12 +189,14 @@ class Producers:
                 ]
                 begin = behind
 
-    def expires_at(self, expires_in: Any) -> int:
-        """Return when a message that is sent now expires, in ms. SettingsError for a lifetime that cannot be."""
+    def expires_at(self, expires_in: Any, now_ms: int) -> int:
+        """Return when a message that is sent at that moment expires, in ms. SettingsError for a lifetime that cannot
+        be.
+        """
         check_seconds("expires_in", expires_in)
         if not expires_in:
             raise SettingsError("expires_in must be above 0 seconds: leave it out, and the message never expires")
-        return self.store.steady.now_ms() + max(int(expires_in * 1000), 1)
+        return now_ms + max(int(expires_in * 1000), 1)
 
     def add_expiring(
         self, area: PersistentLaneState, properties: bytes, body: bytes, expires_at: int
@@ -216,7 +218,7 @@ class Producers:
         part: Sequence[tuple[bytes, bytes]],
         times: Sequence[Times],
     ) -> None:
-        """They are stored, the first with that sequence. REQUIRES: the lock."""
+        """Let timed messages arrive that are stored, the first with that sequence. Requires: the lock."""
         self.timed.note(area)
         if any(due_at for _, due_at in times):
             self.publisher.arrive(area, range(first, first + len(part)))

@@ -30,7 +30,7 @@ from .steps import Batch, Steps
 
 
 def encoded_properties(headers: object, message_id: object, group: object = None, producer: object = None) -> bytes:
-    """What lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
+    """Encode what lies before a body. SettingsError for headers, an id, a group or a producer that cannot be."""
     if headers is not None and not isinstance(headers, Mapping):
         raise ArgumentError(f"headers must be a mapping of names to values, not {type(headers).__name__}")
     if message_id is not None and (not isinstance(message_id, str) or not message_id):
@@ -67,6 +67,8 @@ class Sender:
         self._confirmer: Confirmer = confirmer if confirmer is not None else producers.publisher
         self._steps = Steps(producers, area, self._confirmer)
         self._limits = area.admission
+        self._times_made: tuple[tuple[object, ...], bytes] = ((), b"")
+        """What the times of the last message were made of, and their field: the next one often has the same."""
 
     @property
     def name(self) -> str:
@@ -117,7 +119,7 @@ class Sender:
                 return self._send_batch(self._one(priority, persistent, properties, body, message_id, None, timeout))
         else:
             properties = b""
-        expires_at = producers.expires_at(expires_in) if expires_in is not None else 0
+        expires_at = producers.expires_at(expires_in, producers.store.steady.now_ms()) if expires_in is not None else 0
         properties = encode_times(expires_at, 0) + properties if expires_at else properties
         size = len(body) + len(properties)
         if size > producers.max_message_bytes:
@@ -160,7 +162,7 @@ class Sender:
         return message_id if message_id is not None else f"{area.id_prefix}{sequence}"
 
     def _send_one(self, message: Message, transaction: object, deadline: float | None) -> Generator[Wait, None, str]:
-        """As send, in steps."""
+        """Send one message, in steps."""
         return self._steps.send(self._batch(message, transaction, deadline))
 
     def _one(
@@ -261,7 +263,7 @@ class Sender:
     def _send_all(
         self, messages: Iterable[Message], ids: list[str], transaction: object, deadline: float | None
     ) -> Generator[Wait, None, None]:
-        """As send_many, in steps; ids gets those of what is in."""
+        """Send many messages, in steps; ids gets those of what is in."""
         producers = self.producers
         before = len(ids)
         batch: list[tuple[bytes, bytes]] = []
@@ -363,13 +365,19 @@ class Sender:
         return properties, body
 
     def _times(self, message: Message, is_relative: bool) -> bytes:
-        """What its properties begin with. SettingsError for times that cannot be."""
+        """Encode what the message's properties begin with. SettingsError for times that cannot be."""
         expires_in, delay = message.expires_in, message.delay
-        check_seconds("delay", delay)
         now_ms = self.producers.store.steady.now_ms()
-        expires_at = 0 if expires_in is None else self.producers.expires_at(expires_in)
+        made_of = (now_ms, is_relative, type(expires_in), expires_in, type(delay), delay)
+        before, field = self._times_made
+        if made_of == before:
+            return field
+        check_seconds("delay", delay)
+        expires_at = 0 if expires_in is None else self.producers.expires_at(expires_in, now_ms)
         delay_ms = ceil(delay * 1000)
-        return encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
+        field = encode_times(expires_at, -delay_ms if is_relative or not delay_ms else now_ms + delay_ms)
+        self._times_made = made_of, field
+        return field
 
     def _use_groups(self) -> None:
         """Prepare the queue for its first message with a group."""

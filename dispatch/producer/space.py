@@ -43,7 +43,7 @@ class Space:
         return self.journal if persistent else self.tmp_storage
 
     def free(self) -> None:
-        """Do what may make room, or have it done. REQUIRES: no lock."""
+        """Do what may make room, or have it done. Requires: no lock."""
         if not self._ask_for_cleanup():
             self._store.delete_unneeded()
             with self._monitor.lock, self._monitor.whole:
@@ -61,7 +61,7 @@ class Space:
     ) -> Generator[Wait, None, None]:
         """Try again until attempt raises no StoreFull, and wait in line before each time.
 
-        REQUIRES: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
+        Requires: no lock. Raises full when the time is up or the policy does not wait at all, Closed.
         """
         gives_up_at = line.deadline(area, full, deadline)
         # Published first: who waits may wait for its own messages to be acknowledged.
@@ -84,11 +84,11 @@ class Space:
                 line.leave(waiting)
 
     def room_came(self) -> None:
-        """REQUIRES: the lock."""
+        """Requires: the lock."""
         self.journal.room_came()
         self.tmp_storage.room_came()
 
     def close(self) -> None:
-        """REQUIRES: the lock."""
+        """Requires: the lock."""
         self.journal.close()
         self.tmp_storage.close()

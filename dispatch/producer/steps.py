@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from ...store.errors import Closed, StoreFailed, StoreFull, argument_error
-from ...store.format.times import has_times, times_of
+from ...store.format.times import has_times, times_of_each
 from ..admission.limits import DestinationLimits, Reservation, Wait
 from ..core.model import NonPersistentLaneState, PersistentLaneState, QueueArea
 from ..core.publisher import Confirmer
@@ -80,7 +80,7 @@ class Steps:
         return self.sent(batch)
 
     def send_later(self, batch: Batch, full: StoreFull) -> Generator[Wait, None, str]:
-        """As send, of a message for which there was just no room on the disk."""
+        """Send a message for which there was just no room on the disk."""
         yield from self._store_later(batch, full)
         return self.sent(batch)
 
@@ -249,10 +249,10 @@ class Steps:
             if self._area.is_watched:
                 producers.keep_once(area, timestamp, batch.contents, batch.own_ids, ids)
                 return
-            is_timed = has_times(batch.contents[0][0])
-            for (properties, body), own in zip(batch.contents, batch.own_ids, strict=True):
-                if is_timed:
-                    sequence = area.add_timed(timestamp, properties, body, times_of(properties))
+            times = times_of_each(batch.contents) if has_times(batch.contents[0][0]) else []
+            for at, ((properties, body), own) in enumerate(zip(batch.contents, batch.own_ids, strict=True)):
+                if times:
+                    sequence = area.add_timed(timestamp, properties, body, times[at])
                 else:
                     sequence = area.add(timestamp, properties, body)
                 ids.append(own if own is not None else f"{prefix}{sequence}")

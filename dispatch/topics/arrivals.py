@@ -28,7 +28,7 @@ class ArrivalOrder:
         self._tidy_at = SPARE_RUNS
 
     def note(self, area: LaneState, first: int, last: int) -> None:
-        """These have come, and may be dispatched. O(1), and now and then O(runs)."""
+        """Note messages that have come and may be dispatched. O(1), and now and then O(runs)."""
         if self._runs and self._runs[-1][0] is area:
             self._runs[-1] = area, self._runs[-1][1], last
             return
@@ -38,7 +38,7 @@ class ArrivalOrder:
             self._tidy_at = 2 * len(self._runs) + SPARE_RUNS
 
     def waiting(self, *, by_priority: bool) -> Iterator[Run]:
-        """What is pending and in nobody's hands, in order; by_priority: the lowest first.
+        """Yield what is pending and in nobody's hands, in order; by_priority: the lowest first.
 
         What was handed out last may be removed meanwhile.
         """

@@ -49,7 +49,7 @@ class Evictor(EvictionRule):
         return max(self._max_messages - self._waiting(subscription), 0)
 
     def given(self, areas: Iterable[NonPersistentLaneState], message: StoredMessage) -> None:
-        """These have just got a message that is not persistent."""
+        """Note the subscribers that have just got a message that is not persistent."""
         key = key_of(self._key_name, message[1]) if self._eviction == "latest_per_key" else None
         for area in areas:
             subscription = area.queue
@@ -66,7 +66,7 @@ class Evictor(EvictionRule):
     def note_keys(
         self, lane: TopicLaneState, areas: Iterable[SubscriptionLaneState], messages: Sequence[StoredMessage]
     ) -> None:
-        """These arrive: for each subscriber that wants one it is the newest of its key."""
+        """Note the keys of arriving messages: for each subscriber that wants one it is the newest of its key."""
         if self._eviction != "latest_per_key":
             return
         verdicts = lane.topic.verdicts
@@ -118,7 +118,7 @@ class Evictor(EvictionRule):
             self._removals.forget(area, runs)
 
     def _candidates(self, subscription: SubscriptionState, arrivals: ArrivalOrder) -> Iterator[Run]:
-        """What waits, as consecutive ones of a lane, in the order in which it goes."""
+        """Yield what waits, as consecutive ones of a lane, in the order in which it goes."""
         latest = subscription.latest
         while latest is not None and (older := latest.next_older()) is not None:
             yield *older, older[1]

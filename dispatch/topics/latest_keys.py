@@ -50,7 +50,7 @@ class NewestPerKey:
             self._tidy_at = 2 * (len(self._newest) + len(self._older)) + SPARE_PLACES
 
     def next_older(self) -> Place | None:
-        """One that waits, and of which key a newer one has come; None: there is none. It is forgotten here."""
+        """Return one that waits and of whose key a newer one has come; None: there is none. It is forgotten here."""
         while self._older:
             place = self._older.popleft()
             if _waits(place):

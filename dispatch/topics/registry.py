@@ -69,7 +69,7 @@ class Topics(SubscriptionKeeper):
         self.areas: dict[str, TopicState] = {}
 
     def restore(self) -> None:
-        """Take over what opening found. REQUIRES: the lock."""
+        """Take over what opening found. Requires: the lock."""
         store = self._message_store
         by_number: dict[int, TopicState] = {}
         for destination in store.destinations.values():
@@ -283,5 +283,5 @@ class Topics(SubscriptionKeeper):
     # ------------------------------------------------------------------ background
 
     def sift(self) -> bool:
-        """Let the sweeper do some of what there is; whether there is more. REQUIRES: no lock."""
+        """Let the sweeper do some of what there is; whether there is more. Requires: no lock."""
         return all(self.unmatched_sweeper.step() for _ in range(SIEVE_STEPS))

@@ -66,15 +66,15 @@ class Verdicts:
         self._matches.clear()
 
     def end(self) -> None:
-        """There is none for now."""
+        """End the state: there is no subscriber for now."""
         self.begin(NOBODY, NOBODY)
 
     def is_about(self, area: LaneState, message: StoredMessage) -> bool:
-        """Whether it is the message, and persistent: of those that are not nobody asks. REQUIRES: the lock."""
+        """Whether it is the message, and persistent: of those that are not nobody asks. Requires: the lock."""
         return area.is_persistent and message[0] == self._sequence and area.lane.priority == self._priority
 
     def matches(self, selector: Selector, area: Source, message: StoredMessage) -> bool:
-        """REQUIRES: it is the message; the lock."""
+        """Requires: it is the message; the lock."""
         found = self._matches.get(selector.text)
         if found is None:
             if self._values is None:
@@ -99,7 +99,7 @@ class SubscriptionGroup(ConsumerGroup):
     def verdict(self, area: LaneState, message: StoredMessage) -> bool | None:
         """See ConsumerGroup. A message that is just arriving is judged together with all others who want to know.
 
-        REQUIRES: the lock.
+        Requires: the lock.
         """
         if self.selector is None or not self._verdicts.is_about(area, message):
             return super().verdict(area, message)
@@ -145,7 +145,7 @@ class SubscriptionKeeper(ABC):
 
     @abstractmethod
     def leave(self, area: SubscriptionState) -> None:
-        """The consumer of a subscription is closed. REQUIRES: the lock."""
+        """The consumer of a subscription is closed. Requires: the lock."""
 
 
 class TopicState(QueueArea):
@@ -187,7 +187,7 @@ class TopicState(QueueArea):
         self.target_area.store.subscriptions.sweep(SWEEP_BLOCKS)
 
     def durable_area(self, name: str) -> SubscriptionState:
-        """That of a durable subscription; a new one if it is not kept."""
+        """Return the state of a durable subscription; a new one if it is not kept."""
         return self.kept.get(name) or SubscriptionState(self, self.durable[name], None)
 
     def durable_areas(self) -> Iterator[tuple[str, SubscriptionState]]:
@@ -200,7 +200,7 @@ class TopicState(QueueArea):
         self.durable, self.kept, self.fan_outs = {}, {}, {}
 
     def subscriptions(self) -> set[SubscriptionState]:
-        """Those that are read, or of which there is something to remember."""
+        """Return the subscriptions that are read, or of which there is something to remember."""
         return {*self.kept.values(), *self.online}
 
     @property
@@ -209,7 +209,7 @@ class TopicState(QueueArea):
 
     @property
     def depth(self) -> int:
-        """What any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
+        """Return what any subscription needs. Of non-persistent messages what the slowest has, of each priority."""
         return super().depth + self._slowest(lambda area: area.lane.pending_messages)
 
     @property
@@ -404,7 +404,7 @@ class SubscriptionState(QueueArea):
         return self.subscriber.is_durable
 
     def lane_area(self, topic_area: LaneState) -> SubscriptionLaneState:
-        """Its part of a lane of the topic; made on first use."""
+        """Return the subscription's part of a lane of the topic; made on first use."""
         priority = topic_area.lane.priority
         area = self.areas[priority]
         if area is None:
@@ -426,7 +426,7 @@ class SubscriptionState(QueueArea):
             yield area
 
     def forget(self) -> None:
-        """It has ended: no cache keeps anything for it."""
+        """Forget a subscription that has ended: no cache keeps anything for it."""
         self.forget_heads()
         caches = self.target_area.pending_cache, self.target_area.head_queue_cache
         for lane in filter(None, self.subscriber.lanes):
@@ -502,7 +502,7 @@ class FanOut:
         return self._give(timestamp, properties, body, None)
 
     def add_timed(self, timestamp: int, properties: bytes, body: bytes, times: Times) -> int:
-        """As add, of a message that is due later, or expires, or both."""
+        """Add a message that is due later, or expires, or both."""
         return self._give(timestamp, properties, body, times)
 
     def _give(self, timestamp: int, properties: bytes, body: bytes, times: Times | None) -> int:
@@ -551,5 +551,5 @@ class FanOut:
         return area
 
     def _take_back(self, area: NonPersistentLaneState, sequence: int) -> None:
-        """One that somebody else found no room for: all get it, or nobody."""
+        """Take back a message that somebody else found no room for: all get it, or nobody."""
         self._removals.remove(area, ((sequence, sequence),))

@@ -46,7 +46,7 @@ class UnmatchedSweeper:
         """Those with a selector, least lately examined first."""
 
     def step(self) -> bool:
-        """REQUIRES: no lock."""
+        """Requires: no lock."""
         if not self.subscriptions:
             return False
         with self._target_area.monitor.lock, self._target_area.monitor.whole:
@@ -105,7 +105,7 @@ class UnmatchedSweeper:
         return _Run(subscription, area, first, last, regions, charge) if self._reading.reserve(charge) else None
 
     def _read(self, run: _Run) -> list[StoredMessage]:
-        """What can't be read stays where it is: the loader tells of it."""
+        """Read the messages. What can't be read stays where it is: the loader tells of it."""
         if run.regions:
             return self._target_area.store.read(run.regions)[0]
         try:

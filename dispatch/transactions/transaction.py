@@ -97,7 +97,7 @@ class Transaction:
     """
 
     def __init__(self, registry: TransactionRegistry, branch: Branch) -> None:
-        """REQUIRES: the lock, and the charge of an empty branch."""
+        """Requires: the lock, and the charge of an empty branch."""
         self.registry = registry
         self._monitor = registry.monitor
         self._store = registry.store
@@ -240,7 +240,10 @@ class Transaction:
     # ------------------------------------------------------------------ acknowledging
 
     def hold(self, deliveries: Sequence[Delivery]) -> None:
-        """They are acknowledged with the commit, and in flight until then. REQUIRES: the lock; they are in flight."""
+        """Hold deliveries that are acknowledged with the commit, and in flight until then.
+
+        Requires: the lock; they are in flight.
+        """
         self._require(OPEN)
         self.registry.charge(HELD_CHARGE_BYTES * len(deliveries))
         for delivery in deliveries:
@@ -251,18 +254,18 @@ class Transaction:
             self._branch.acknowledge(area.lane.number, sequence, sequence)
 
     def holds(self, delivery: Delivery) -> bool:
-        """Whether its outcome decides about this delivery. REQUIRES: the lock."""
+        """Whether its outcome decides about this delivery. Requires: the lock."""
         runs = self._branch.acks.get(delivery._area.lane.number)
         return runs is not None and delivery.sequence in runs
 
     def concerns(self, destination: int) -> bool:
-        """Whether it sent there, or acknowledged there. O(slices). REQUIRES: the lock."""
+        """Whether it sent there, or acknowledged there. O(slices). Requires: the lock."""
         lanes = {area.lane.number for area in self._gathered}
         lanes.update(self._branch.acks, (placed.lane for placed in self._branch))
         return any(lane >> LANE_SHIFT == destination for lane in lanes)
 
     def _take_back(self, delivery: Delivery) -> None:
-        """It is in flight as if nothing had been."""
+        """Take a delivery back: it is in flight as if nothing had been."""
         delivery._area.parked.remove(delivery.sequence, delivery.sequence)
         delivery._area.in_flight[delivery.sequence] = delivery
 
@@ -329,7 +332,10 @@ class Transaction:
         self._end(COMMITTED)
 
     def _arrive(self) -> None:
-        """Its messages may be dispatched: those still in RAM as if just sent, the others as places in the journal."""
+        """Let the transaction's messages be dispatched.
+
+        Those still in RAM arrive as if just sent, the others as places in the journal.
+        """
         written = {gathered.position: gathered for gathered in self._written}
         unloaded: dict[LaneState, range] = {}
         area: LaneState | None = None
@@ -387,7 +393,7 @@ class Transaction:
         self._monitor.run_deferred()
 
     def rollback_open(self) -> None:
-        """REQUIRES: the lock; it is not prepared."""
+        """Requires: the lock; it is not prepared."""
         branch = self._branch
         try:
             if len(branch):
@@ -438,7 +444,7 @@ class Transaction:
         self._publisher.confirm(position)
 
     def _require(self, *states: str) -> None:
-        """REQUIRES: the lock."""
+        """Requires: the lock."""
         if self._monitor.is_closed:
             raise Closed("the store")
         if self._state not in states:
@@ -459,19 +465,22 @@ class Transaction:
 
     @property
     def charge_bytes(self) -> int:
-        """What it holds of the budget, but for what is in flight. O(runs acknowledged). REQUIRES: the lock."""
+        """Return what the transaction holds of the budget, but for what is in flight. O(runs acknowledged).
+
+        Requires: the lock.
+        """
         branch = self._branch
         parts = SLICE_CHARGE_BYTES * len(branch) + IDENTITY_CHARGE_BYTES * len(branch.identities)
         return BRANCH_CHARGE_BYTES + parts + HELD_CHARGE_BYTES * branch.acknowledged + self._gathered_bytes
 
     @property
     def gathered(self) -> list[tuple[bytes, bytes]]:
-        """(properties, body) of all that is in RAM. REQUIRES: the lock."""
+        """(properties, body) of all that is in RAM. Requires: the lock."""
         return [content for found in [*self._gathered.values(), *self._written] for content in found.contents]
 
     @property
     def held(self) -> list[Delivery]:
-        """In flight for as long as it is open. REQUIRES: the lock."""
+        """In flight for as long as it is open. Requires: the lock."""
         return [delivery for held in self._held.values() for delivery in held.values()]
 
     @property
@@ -563,7 +572,7 @@ class TransactionRegistry:
         return self.holder.reserve(charge_bytes)
 
     def charge(self, charge_bytes: int) -> None:
-        """As reserve, or StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
+        """Reserve, or raise StoreFull. Also while the limit falls: what is in flight may end with a transaction."""
         if not self.reserve(charge_bytes) and not self.holder.reserve_last(charge_bytes):
             raise StoreFull(charge_bytes, max(self.targets.budget.free_bytes, 0), "memory_limit")
 

@@ -42,7 +42,7 @@ if sys.platform == "darwin":
     import fcntl
 
     def _flush(descriptor: int) -> None:
-        """There, fsync leaves the bytes in the drive's own cache."""
+        """Sync with F_FULLFSYNC on macOS. There, fsync leaves the bytes in the drive's own cache."""
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
 
 else:

@@ -170,7 +170,7 @@ class Branch:
             nexts[lane] = first + messages
 
     def committed(self) -> Iterator[CommittedSlice]:
-        """Yield the slices with their sequences. REQUIRES: give_sequences."""
+        """Yield the slices with their sequences. Requires: give_sequences."""
         timed = map(self.timed.__contains__, self._positions)
         return map(CommittedSlice, self._lanes, self._firsts, self._positions, self._counts, timed)
 
@@ -228,7 +228,7 @@ def _runs(runs: Iterable[LaneRun]) -> bytes:
 
 
 def encode_commit(branch: Branch, time_ms: int = 0) -> bytes:
-    """Encode a commit record. REQUIRES: its messages have their sequences."""
+    """Encode a commit record. Requires: its messages have their sequences."""
     return b"".join(
         (
             _NUMBER.pack(branch.number),

@@ -167,7 +167,7 @@ def _decoder(names: frozenset[str] | None) -> Reader:
 
 
 def _read_all_first(data: bytes) -> dict[str, HeaderValue]:
-    """As _encode_first, the other way."""
+    """Decode what _encode_first encodes."""
     global _read_all
     _read_all = _decoder(None)
     return _read_all(data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ..disk.disk import File
@@ -65,6 +66,18 @@ def times_of(properties: bytes) -> Times:
     return Times(expires_at, due_at) if expires_at >= 0 else NO_TIMES
 
 
+def times_of_each(contents: Sequence[tuple[bytes, bytes]]) -> list[Times]:
+    """Return the times of each (properties, body). Those that say the same as the one before are not decoded again."""
+    each: list[Times] = []
+    field, times = b"", NO_TIMES
+    for properties, _ in contents:
+        if not field or not properties.startswith(field):
+            field = properties[:TIMES_BYTES]
+            times = times_of(properties)
+        each.append(times)
+    return each
+
+
 def split_times(properties: bytes) -> tuple[bytes, bytes]:
     """Split properties into the field, empty where there is none, and the rest."""
     behind = TIMES_BYTES if has_times(properties) else 0
@@ -118,6 +131,19 @@ class BlockTimes:
         self.waiting &= ~(1 << index)
         if times.due_at > 0:
             self.waiting |= 1 << index
+
+    def put_each(self, index: int, each: Sequence[Times]) -> None:
+        """Set the times of the messages from this index on. O(messages)."""
+        column = self.columns[EXPIRY]
+        expiries = [expires_at for expires_at, due_at in each if due_at == 0 < expires_at]
+        if len(expiries) < len(each) or len(column) > index or len(self.columns[DUE]) > index:
+            for at, times in enumerate(each, index):
+                self.put(at, times)
+            return
+        # Only lifetimes, behind all that is there: where neither column reaches, no bit waits either.
+        column.extend([0] * (index - len(column)))
+        column.extend(array("q", expiries))
+        self.earliest[EXPIRY] = min(self.earliest[EXPIRY], min(expiries))
 
     def put_expiry(self, index: int, expires_at: int) -> None:
         """Set when the message with this index expires: the last one, of which nothing is known yet. O(1)."""

@@ -337,7 +337,7 @@ class PutOffBlock(Block):
         self.times = BlockTimes()
 
     def pack(self) -> bytes:
-        """Pack the block as one of which nothing but times is known. REQUIRES: something waits."""
+        """Pack the block as one of which nothing but times is known. Requires: something waits."""
         assert self.times is not None
         head = _PACKED.pack(BLOCK_MESSAGES, 0, 0, _HAS_TIMES, 0, bytes(64))
         return head + self.times.pack(BLOCK_MESSAGES, 0)

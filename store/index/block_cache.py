@@ -129,7 +129,7 @@ class BlockCache:
         return self._resident_blocks * BLOCK_CHARGE_BYTES + self._packed_bytes
 
     def resize(self, cache_bytes: int) -> bool:
-        """Set another capacity; clean blocks above it leave at once. REQUIRES: no checkpoint is under way.
+        """Set another capacity; clean blocks above it leave at once. Requires: no checkpoint is under way.
 
         Return False where a checkpoint must come before all that is here fits.
         """

@@ -148,7 +148,7 @@ class Deduplication:
         return [piece for _, piece in pieces]
 
     def restore(self, windows: Iterable[WindowIds]) -> None:
-        """Replace all windows by these. REQUIRES: their destinations are registered."""
+        """Replace all windows by these. Requires: their destinations are registered."""
         for key in list(self._windows):
             self._drop(key)
         for destination, producer, ids in windows:

@@ -226,7 +226,7 @@ class Index:
         return self.cache.has_room_for(blocks)
 
     def resize(self, cache_bytes: int) -> bool:
-        """Set another capacity of the block cache. REQUIRES: no checkpoint is under way.
+        """Set another capacity of the block cache. Requires: no checkpoint is under way.
 
         Return False where a checkpoint must come before all that is here fits.
         """

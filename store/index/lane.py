@@ -79,7 +79,7 @@ class Lane(BlockHolder):
     def add_singles(self, data_log: int, offsets: array[int], lengths: array[int], use: DataLogUse) -> None:
         """Give the next sequences to messages that are a record each, block by block.
 
-        REQUIRES: there is room for the blocks (`Index.is_crowded`).
+        Requires: there is room for the blocks (`Index.is_crowded`).
         """
         begin = 0
         while begin < len(offsets):
@@ -293,8 +293,7 @@ class Lane(BlockHolder):
         if block.times is None:
             self.cache.widen_for_times(block)
         assert block.times is not None
-        for at, found in enumerate(times, first & BLOCK_MASK):
-            block.times.put(at, found)
+        block.times.put_each(first & BLOCK_MASK, times)
         self.expect(block)
 
     def put_expiry(self, sequence: int, expires_at: int) -> None:

@@ -153,7 +153,7 @@ class Subscriptions:
     def apply(self, state: State) -> None:
         """Keep the subscriptions that a state names, and no others.
 
-        REQUIRES: its destinations are registered, its lanes skipped to.
+        Requires: its destinations are registered, its lanes skipped to.
         """
         named = {facts.number for facts in state.subscriptions}
         for number in [number for number in self.by_number if number not in named]:

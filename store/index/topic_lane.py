@@ -49,7 +49,7 @@ class TopicLane(Lane):
         """Blocks of which something may not be needed any more."""
 
     def replace(self, lane: Lane) -> None:
-        """Become that lane, which was not known to be a topic's. REQUIRES: no subscriptions yet."""
+        """Become that lane, which was not known to be a topic's. Requires: no subscriptions yet."""
         for slot in (*PENDING_SLOTS, *LANE_SLOTS):
             setattr(self, slot, getattr(lane, slot))
         self.touch_all()

@@ -68,7 +68,7 @@ def open_and_ingest(
 def ingest_sets(
     disk: Disk, store: MessageStore, state_lock: OwnedLock, account: Account, *, message_bytes_max: int
 ) -> tuple[ImportReport, ...]:
-    """Ingest all sets that are published. REQUIRES: the store is open and serves nobody yet; no lock held.
+    """Ingest all sets that are published. Requires: the store is open and serves nobody yet; no lock held.
 
     account: pays for one record at a time. message_bytes_max: a set with a larger message is refused. A set that cannot
     be taken is named, and does not keep the others. StoreFailed: the journal failed.
@@ -221,7 +221,7 @@ class _Ingestion:
             return store.index.lane(number, priority)
 
     def _append_slice(self, lane: Lane, timestamp: int, contents: list[tuple[bytes, bytes]]) -> None:
-        """Append messages that count as taken from this load. REQUIRES: state lock."""
+        """Append messages that count as taken from this load. Requires: state lock."""
         store = self._store
         if store.journal.is_write_stalled:
             raise _Waits(_BUSY)

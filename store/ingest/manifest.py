@@ -121,7 +121,7 @@ def find_load(disk: Disk, load_id: str) -> tuple[str, Manifest] | None:
 
 
 def publish(disk: Disk, manifest: Manifest) -> None:
-    """Make the set exist. REQUIRES: the lock of import/, and find_load found nothing.
+    """Make the set exist. Requires: the lock of import/, and find_load found nothing.
 
     RecordDamaged where a part is not there as its writer said.
     """
@@ -184,7 +184,7 @@ def forget_taken(disk: Disk, remembered: frozenset[str]) -> None:
 def sweep(disk: Disk, own_set_id: bytes, now_ms: int) -> int:
     """Remove parts that no manifest names: those of the own set, and others' that are older than the lease.
 
-    REQUIRES: the lock of import/. Returns how many.
+    Requires: the lock of import/. Returns how many.
     """
     named: set[str] = set()
     names = disk.list(IMPORT)

@@ -165,12 +165,12 @@ class Journal:
 
     @property
     def end(self) -> int:
-        """Position behind the newest record. REQUIRES: state lock."""
+        """Position behind the newest record. Requires: state lock."""
         return self.data_log << OFFSET_BITS | self.offset
 
     @property
     def next_sequence(self) -> int:
-        """Log sequence of the next record. REQUIRES: state lock."""
+        """Log sequence of the next record. Requires: state lock."""
         return self._word >> 16
 
     # ---------------------------------------------------------------- appending
@@ -178,7 +178,7 @@ class Journal:
     def append_one(
         self, priority: int, destination: int, sequence: int, timestamp: int, properties: bytes, body: bytes
     ) -> int:
-        """Append a slice of one message; return its offset in `data_log`. REQUIRES: state lock. One write."""
+        """Append a slice of one message; return its offset in `data_log`. Requires: state lock. One write."""
         if not destination:
             raise Closed("the queue")
         size = _ONE_BYTES + len(properties) + len(body)
@@ -204,7 +204,7 @@ class Journal:
     ) -> tuple[int, list[int]]:
         """Append (properties, body) pairs as one slice; return its offset and the content length of each.
 
-        A message above SLICE_CONTENT_BYTES_MAX comes alone. REQUIRES: state lock. One write.
+        A message above SLICE_CONTENT_BYTES_MAX comes alone. Requires: state lock. One write.
         """
         if len(contents) == 1:
             ((properties, body),) = contents
@@ -220,7 +220,7 @@ class Journal:
         return self._append(encode_slice(*head, priority, destination, sequence, timestamp, contents, lengths)), lengths
 
     def append_ack(self, priority: int, destination: int, first: int, count: int) -> None:
-        """Append an ack of one run. REQUIRES: state lock. One write."""
+        """Append an ack of one run. Requires: state lock. One write."""
         if not destination:
             raise Closed("the queue")
         if self.offset + _ACK_BYTES > self._limit:
@@ -236,7 +236,7 @@ class Journal:
         self.offset = offset + _ACK_BYTES
 
     def append(self, kind: int, flags: int, count: int, payload: bytes) -> int:
-        """Append a record of any kind but a slice; return its offset in `data_log`. REQUIRES: state lock."""
+        """Append a record of any kind but a slice; return its offset in `data_log`. Requires: state lock."""
         size = HEADER_BYTES + len(payload)
         with self.whole:
             if self.offset + size > self._limit:
@@ -248,7 +248,7 @@ class Journal:
     def keep_together(self, size: int, records: int) -> None:
         """Make room for that many records of `size` bytes in all, so that one data log holds the copies they are.
 
-        REQUIRES: state lock.
+        Requires: state lock.
         """
         if len(self._offsets) + records > RECORDS_MAX and len(self._offsets) > 1:
             self.roll(size)
@@ -299,7 +299,7 @@ class Journal:
         self.failure = self.failure or failure
 
     def stop(self) -> None:
-        """Refuse every later append. REQUIRES: state lock."""
+        """Refuse every later append. Requires: state lock."""
         self._limit = -1
 
     # ------------------------------------------------------------------ rolling
@@ -330,7 +330,7 @@ class Journal:
             self._set_limit(size)
 
     def set_write_stall(self, limit: str | None) -> None:
-        """Refuse new messages with StoreFull, which names that limit; None: admit them again. REQUIRES: state lock.
+        """Refuse new messages with StoreFull, which names that limit; None: admit them again. Requires: state lock.
 
         Relocated copies and dead letters go on, because each takes the place of another message, and so does
         everything that is no message. While the stall lasts every append takes the slow path; without one none pays.
@@ -392,7 +392,7 @@ class Journal:
     def refill(self) -> bool:
         """Make the reserve whole again and leave a makeshift data log. False: the disk is still full.
 
-        REQUIRES: state lock.
+        Requires: state lock.
         """
         if self.is_full and self._limit >= 0:
             try:
@@ -411,7 +411,7 @@ class Journal:
     def lend(self) -> bool:
         """Give a part of the reserve to the index, which finds no space. False: there is none left.
 
-        REQUIRES: no state lock held.
+        Requires: no state lock held.
         """
         with self._state_lock:
             try:
@@ -433,7 +433,7 @@ class Journal:
     # ------------------------------------------------------------------ beginning and ending data logs
 
     def roll(self, size: int = 0, *, is_adding: bool = True) -> None:
-        """Seal the newest data log and begin the next one. StoreFull: neither was done. REQUIRES: state lock.
+        """Seal the newest data log and begin the next one. StoreFull: neither was done. Requires: state lock.
 
         is_adding: what it is for is refused rather than given space of the reserve.
         """
@@ -461,7 +461,7 @@ class Journal:
             raise self.fail(f"the next data log could not be begun ({error.strerror})") from error
 
     def seal(self) -> None:
-        """End the newest data log with its directory, so that nothing follows. REQUIRES: state lock.
+        """End the newest data log with its directory, so that nothing follows. Requires: state lock.
 
         Where the disk has no space for it the data log ends with its last record, as one that recovery has cut.
         """
@@ -565,7 +565,7 @@ class Journal:
         self._directory.sync()
 
     def sync(self, position: int | None = None) -> None:
-        """Return when everything up to position (None: up to now) is on the device. REQUIRES: no state lock held.
+        """Return when everything up to position (None: up to now) is on the device. Requires: no state lock held.
 
         One caller syncs for all that appended before; the others find it done.
         """
@@ -599,7 +599,7 @@ class Journal:
                 self.durable = max(self.durable, end)
 
     def sync_at_standstill(self) -> None:
-        """Make everything durable up to now. REQUIRES: sync lock and state lock."""
+        """Make everything durable up to now. Requires: sync lock and state lock."""
         if self.failure is not None:
             raise self.failure
         assert self._file is not None
@@ -622,7 +622,7 @@ class Journal:
     def reader(self, data_log: int) -> tuple[File, int]:
         """Return an open file of the data log and its salt. It stays readable though cleanup removes the name.
 
-        REQUIRES: state lock.
+        Requires: state lock.
         """
         found = self._readers.get(data_log)
         if found is None:
@@ -645,7 +645,7 @@ class Journal:
 
     def _with_descriptor(self, call: Callable[[], T]) -> T:
         """Return what the call does. For want of a descriptor it is called again when data logs that were only open for
-        their sync are synced. REQUIRES: state lock.
+        their sync are synced. Requires: state lock.
         """
         try:
             return call()
@@ -666,29 +666,29 @@ class Journal:
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of all data logs up to the end of the newest record. REQUIRES: state lock."""
+        """Bytes of all data logs up to the end of the newest record. Requires: state lock."""
         return sum(self.sizes.values()) + self.offset
 
     @property
     def appended_bytes(self) -> int:
-        """Bytes written since it was opened. REQUIRES: state lock."""
+        """Bytes written since it was opened. Requires: state lock."""
         return self._sealed_bytes + self.offset
 
     def remove(self, data_logs: list[int]) -> None:
-        """Unlink data logs, and make that durable. REQUIRES: a drop record that names them is synced."""
+        """Unlink data logs, and make that durable. Requires: a drop record that names them is synced."""
         for data_log in data_logs:
             with suppress(FileNotFoundError):  # an earlier attempt failed at another one
                 self._disk.remove(data_log_name(data_log))
         self.sync_directory()
 
     def forget(self, data_logs: list[int]) -> None:
-        """Forget data logs that are gone. REQUIRES: state lock."""
+        """Forget data logs that are gone. Requires: state lock."""
         for data_log in data_logs:
             self._readers.pop(data_log, None)
             self.sizes.pop(data_log, None)
 
     def close(self) -> None:
-        """Close the files. What was not synced before is left to the operating system. REQUIRES: state lock."""
+        """Close the files. What was not synced before is left to the operating system. Requires: state lock."""
         self._limit = -1
         for file in [*(file for file, _ in self._readers.values()), *self._unsynced, self._file]:
             if file is not None:

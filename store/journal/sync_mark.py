@@ -34,7 +34,7 @@ _SLOT: Final = struct.Struct("<QI4x")
 
 
 class SyncMark:
-    """The sync mark of the life that begins. REQUIRES for all of it: one thread at a time."""
+    """The sync mark of the life that begins. Requires, for all of it: one thread at a time."""
 
     def __init__(self, disk: Disk, store_id: bytes, epoch: int) -> None:
         """epoch: the one that the marker is about to get; the sync of the directory is left to that."""
@@ -49,7 +49,7 @@ class SyncMark:
         self._begin_again()
 
     def note(self, position: int) -> None:
-        """Write down that the journal is on the device up to there. REQUIRES: its syncs have returned.
+        """Write down that the journal is on the device up to there. Requires: its syncs have returned.
 
         Where that fails it is counted, and logged once for each cause: an older position is true as well.
         """

@@ -77,12 +77,12 @@ class Cleaner:
         """Callback for when data logs are gone, called under the state lock."""
 
     def sealed(self) -> set[int]:
-        """Return the data logs that are neither written to nor needed for replay, nor leased. REQUIRES: state lock."""
+        """Return the data logs that are neither written to nor needed for replay, nor leased. Requires: state lock."""
         newest = min(self._replayed_data_log, self._leased_from)
         return {data_log for data_log in self._journal.sizes if data_log < newest} - self.dropped
 
     def delete_unneeded(self) -> CleanupReport:
-        """Delete or archive the data logs that nothing needs as they are. REQUIRES: no lock.
+        """Delete or archive the data logs that nothing needs as they are. Requires: no lock.
 
         A drop record that names them is synced before the first is unlinked,
         so no crash can turn a deletion into a loss or a redelivery. What the
@@ -125,11 +125,11 @@ class Cleaner:
 
     @property
     def _replayed_data_log(self) -> int:
-        """Id of the data log from which the next open replays; it may be written to. REQUIRES: state lock."""
+        """Id of the data log from which the next open replays; it may be written to. Requires: state lock."""
         return min(self._journal.data_log, self._replay_position() >> OFFSET_BITS)
 
     def _leased(self, leases: Sequence[Lease]) -> set[int]:
-        """Return the data logs that a reader has not come to the end of. REQUIRES: state lock."""
+        """Return the data logs that a reader has not come to the end of. Requires: state lock."""
         return {data_log for data_log in self._index.uses for lease in leases if data_log >= lease.data_log}
 
     def _copy_ahead(self, leases: Sequence[Lease]) -> list[int] | None:
@@ -152,7 +152,7 @@ class Cleaner:
         return ready
 
     def discard(self, data_logs: list[int]) -> bool:
-        """Take data logs out of the journal. REQUIRES: a drop record that names them is synced.
+        """Take data logs out of the journal. Requires: a drop record that names them is synced.
 
         False: the disk refused; they are tried again by the next cleanup, or the next open.
         """

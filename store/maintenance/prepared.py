@@ -88,7 +88,7 @@ class PreparedMoving:
         return MoveReport(messages, appended_bytes, "")
 
     def _waits(self, branch: Branch) -> bool:
-        """Return whether the branch still waits for its outcome. REQUIRES: state lock."""
+        """Return whether the branch still waits for its outcome. Requires: state lock."""
         return self._branches.find(branch.number) is branch
 
     def _copy(self, branch: Branch, placed: PlacedSlice, file: File, salt: int) -> int | None:

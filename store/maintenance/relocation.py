@@ -175,7 +175,7 @@ class Relocation:
     # ------------------------------------------------------------------ what to do
 
     def bounds(self) -> Bounds:
-        """Return the sizes that decide. REQUIRES: state lock. O(data logs)."""
+        """Return the sizes that decide. Requires: state lock. O(data logs)."""
         uses, sizes = self._index.uses, self._journal.sizes
         doomed = self._removable()
         # The newest one has its space already.
@@ -204,7 +204,7 @@ class Relocation:
     def run(self, checkpoint: Callable[[], bool]) -> int:
         """Relocate all that is worth it, whatever the traffic; what fills meanwhile is left to the next round.
 
-        REQUIRES: no lock. Return how many messages were copied.
+        Requires: no lock. Return how many messages were copied.
         """
         before = self.messages
         with self._lock:
@@ -219,7 +219,7 @@ class Relocation:
         return self.messages - before
 
     def run_due(self, now: float, checkpoint: Callable[[], bool]) -> int:
-        """Relocate as much as the traffic leaves room for; return how many steps were done. REQUIRES: no lock."""
+        """Relocate as much as the traffic leaves room for; return how many steps were done. Requires: no lock."""
         with self._lock:
             if now - self._sampled_at >= SAMPLE_SECONDS:
                 self._sampled_at = now
@@ -253,11 +253,11 @@ class Relocation:
         self.wants_cleanup = bounds.has_removable and bounds.journal_and_removable > bounds.target
 
     def _begin_round(self) -> None:
-        """Try again what found no memory. REQUIRES: state lock."""
+        """Try again what found no memory. Requires: state lock."""
         self._waiting.clear()
 
     def _choose(self) -> _Source | None:
-        """Return the data log that gives most for what it takes; None: none is worth it. REQUIRES: state lock."""
+        """Return the data log that gives most for what it takes; None: none is worth it. Requires: state lock."""
         bounds = self.bounds()
         is_above = bounds.journal > bounds.target
         if not is_above and not (self._is_under_way and bounds.journal > bounds.low_target):
@@ -279,7 +279,7 @@ class Relocation:
         return self._opened(*choice) if choice is not None else None
 
     def _soon_empty(self) -> set[int]:
-        """Return the data logs to leave to their consumers: none where a whole round was asked for. REQUIRES:
+        """Return the data logs to leave to their consumers: none where a whole round was asked for. Requires:
         state lock.
         """
         return self._draining.soon_empty if self._round_end is None else set()
@@ -313,7 +313,7 @@ class Relocation:
     # ------------------------------------------------------------------ doing it
 
     def step(self) -> bool:
-        """Look through a part of a data log and copy what is live there. REQUIRES: no lock. False: nothing was done.
+        """Look through a part of a data log and copy what is live there. Requires: no lock. False: nothing was done.
 
         Raises StoreFailed. Where the index is crowded a checkpoint must come first.
         """
@@ -346,7 +346,7 @@ class Relocation:
             return True
 
     def _move_prepared(self, source: _Source) -> None:
-        """Move the slices of prepared transactions, once nothing else in it is live. REQUIRES: no lock."""
+        """Move the slices of prepared transactions, once nothing else in it is live. Requires: no lock."""
         with self._lock:
             use = self._index.uses.get(source.data_log)
             if use is not None and use.pending_messages:
@@ -360,7 +360,7 @@ class Relocation:
             self._keep(source.data_log, moved.problem, logging.DEBUG)
 
     def _release(self, source: _Source) -> None:
-        """Give back the memory of a source and be done with it. REQUIRES: state lock."""
+        """Give back the memory of a source and be done with it. Requires: state lock."""
         self._account.release(source.charge_bytes)
         self._source = None
 
@@ -396,7 +396,7 @@ class Relocation:
         return False
 
     def _live(self, source: _Source, piece: Piece) -> list[Live]:
-        """Return what of a piece is live there, slices of transactions left out. REQUIRES: state lock."""
+        """Return what of a piece is live there, slices of transactions left out. Requires: state lock."""
         source.has_transactional |= piece.has_transactional
         found: list[Live] = []
         for (number, _), (first, last) in piece.sequences.items():
@@ -407,7 +407,7 @@ class Relocation:
         return found
 
     def _live_in_index(self, source: _Source) -> list[Live]:
-        """Return what some blocks of the index have in that data log. REQUIRES: state lock, lanes left."""
+        """Return what some blocks of the index have in that data log. Requires: state lock, lanes left."""
         assert source.lanes
         found: list[Live] = []
         for _ in range(SCAN_BLOCKS):
@@ -425,7 +425,7 @@ class Relocation:
         return found
 
     def _finish(self, source: _Source, use: DataLogUse | None) -> bool:
-        """End with a data log that was looked through, or has nothing live any more; return True. REQUIRES: state
+        """End with a data log that was looked through, or has nothing live any more; return True. Requires: state
         lock.
         """
         if use is not None and source.is_naming:
@@ -460,7 +460,7 @@ class Relocation:
                 self._account.release(charge_bytes)
 
     def _append(self, source: _Source, records: list[Live], messages: list[StoredMessage]) -> bool:
-        """Append what is still pending, in slices as long as may be. REQUIRES: state lock. False: not all of it."""
+        """Append what is still pending, in slices as long as may be. Requires: state lock. False: not all of it."""
         gathered: list[StoredMessage] = []
         lane, size, at = records[0].lane, 0, 0
         for live in records:
@@ -533,7 +533,7 @@ class Relocation:
     # ------------------------------------------------------------------ survivors
 
     def _note(self, source: _Source, found: list[Live]) -> bool:
-        """Remember what is live. REQUIRES: state lock. False: too many runs for one record, or for memory."""
+        """Remember what is live. Requires: state lock. False: too many runs for one record, or for memory."""
         for lane, extent in found:
             runs = source.survivors.setdefault(lane.number, SequenceSet())
             runs.add(extent.first_sequence, extent.first_sequence + extent.messages - 1)
@@ -547,7 +547,7 @@ class Relocation:
         return is_noted
 
     def _append_survivors(self, source: _Source, use: DataLogUse) -> None:
-        """Append the survivors record. REQUIRES: state lock, so that nothing is acknowledged between the last look
+        """Append the survivors record. Requires: state lock, so that nothing is acknowledged between the last look
         and it.
         """
         ranges = [

@@ -256,7 +256,7 @@ class RetentionReasons:
     def _count_blocks(
         self, number: int, at: int, found: dict[int, dict[int, _Held]], left: dict[int, int]
     ) -> int | None:
-        """Count some of a lane's blocks, from that number on; returns where to go on. REQUIRES: the lock."""
+        """Count some of a lane's blocks, from that number on; returns where to go on. Requires: the lock."""
         lane = self._index.lanes.get(number)
         subscriptions = len(lane.subscribers) if isinstance(lane, TopicLane) else 0
         for _ in range(max(BLOCKS_AT_ONCE * SUBSCRIPTIONS_A_BLOCK // (SUBSCRIPTIONS_A_BLOCK + subscriptions), 1)):

@@ -83,7 +83,7 @@ class _Stretch:
 
 
 class Repair:
-    """A repair of one directory. REQUIRES: nobody else uses the disk."""
+    """A repair of one directory. Requires: nobody else uses the disk."""
 
     def __init__(self, disk: Disk, store_id: bytes, durable: int, random_salt: Callable[[], int]) -> None:
         """durable: the greatest position that index or marker knew to be durable."""

@@ -243,7 +243,7 @@ class Replay:
             self.checkpoint(position, epoch, next_sequence)
 
     def checkpoint(self, position: int, epoch: int, next_log_sequence: int) -> None:
-        """Store the index as it is now. REQUIRES: the journal is synced up to there."""
+        """Store the index as it is now. Requires: the journal is synced up to there."""
         state = State(
             list(self.destinations.values()),
             data_logs=sorted(self.expected),

@@ -65,7 +65,7 @@ class TmpFiles:
         max_file_bytes: int,
         random_salt: Callable[[], int],
     ) -> None:
-        """Delete what an earlier process left. REQUIRES: the directory's lock. StoreFailed: it can't be looked at."""
+        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be looked at."""
         assert max_file_bytes < 1 << 31, "offsets are 32 bits"
         self._disk = disk
         self._account = account
@@ -124,7 +124,7 @@ class TmpFiles:
     def write(self, batches: Sequence[Batch]) -> list[tuple[TmpFile, int]]:
         """File and offset of each batch. On an error (OSError; StoreFull for memory) nothing of any of them is left.
 
-        REQUIRES: all of them fit the limit.
+        Requires: all of them fit the limit.
         """
         places: list[tuple[TmpFile, int]] = []
         touched: dict[TmpFile, tuple[int, File]] = {}

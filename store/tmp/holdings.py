@@ -38,7 +38,7 @@ class TmpOwner:
 
     @property
     def last(self) -> Share:
-        """The share with the highest sequences. REQUIRES: there is one."""
+        """The share with the highest sequences. Requires: there is one."""
         return self._share(-1)
 
     def grows(self, chunk: Chunk | None) -> bool:
@@ -100,7 +100,7 @@ class TmpOwner:
         return pieces, splits
 
     def insert(self, share: Share) -> None:
-        """Take a share in. REQUIRES: it is one of the pieces that fit."""
+        """Take a share in. Requires: it is one of the pieces that fit."""
         sequence, last_sequence = share.first_sequence, share.last_sequence
         at = self._find(sequence)
         if at < len(self._keys):

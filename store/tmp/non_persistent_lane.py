@@ -10,7 +10,6 @@ by arrival. That costs something only where one kind follows the other.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final
@@ -23,14 +22,13 @@ from ..index.pending_lane import PendingLane
 from ..journal.reading import StoredMessage
 from ..numbering import BLOCK_MASK, BLOCK_MESSAGES, BLOCK_SHIFT, LANE_SHIFT, NOWHERE, VOLATILE
 from ..sequence_set import SequenceSet
+from .turns import Turns
 
 BLOCK_CHARGE_BYTES: Final = 2816
 """Memory of 512 lengths with the growth reserve of array, two bitmaps, and the objects around them."""
 TIMES_CHARGE_BYTES: Final = 9_472
 """Memory of two columns of 512 numbers of 8 bytes with the growth reserve of array, and the objects around them."""
-TURN_CHARGE_BYTES: Final = 20
 _ALL_GONE: Final = (1 << BLOCK_MESSAGES) - 1
-_TURNS_KEPT: Final = 64
 
 
 class NonPersistentBlock:
@@ -59,7 +57,6 @@ class NonPersistentLane(PendingLane):
         "_numbers",
         "_tail",
         "_turns",
-        "_turn_sequences",
         "_is_closed",
         "_has_times_ahead",
     )
@@ -81,9 +78,8 @@ class NonPersistentLane(PendingLane):
         """Numbers of the blocks."""
         self._tail = array("I")
         """Lengths in the block that grows."""
-        self._turns = array("q")
-        self._turn_sequences = array("q")
-        """Sequences from which on messages come before the persistent one in the same place of _turns."""
+        self._turns: Turns | None = None
+        """Before which persistent messages these come; None while none has come between persistent ones."""
         self._is_closed = False
 
     # ------------------------------------------------------------------ adding
@@ -139,11 +135,17 @@ class NonPersistentLane(PendingLane):
         self._has_times_ahead = True
 
     def put_times(self, sequence: int, times: Times) -> None:
-        """Set the times of the message that was added last. REQUIRES: admit_times before that."""
+        """Set the times of the message that was added last. Requires: admit_times before that."""
         block = self._blocks[sequence >> BLOCK_SHIFT]
         if block.times is None:
             block.times = BlockTimes()
             self._has_times_ahead = False
+        expires_at, due_at = times
+        if due_at == 0 < expires_at:
+            block.times.put_expiry(sequence & BLOCK_MASK, expires_at)
+            if expires_at < self.earliest[EXPIRY]:
+                self.earliest[EXPIRY] = expires_at
+            return
         block.times.put(sequence & BLOCK_MASK, times)
         for kind in (DUE, EXPIRY):
             self.earliest[kind] = min(self.earliest[kind], block.times.earliest[kind])
@@ -223,7 +225,7 @@ class NonPersistentLane(PendingLane):
         self.earliest = [NEVER, NEVER]
         self._blocks.clear()
         self._numbers.clear()
-        self._turns, self._turn_sequences = array("q"), array("q")
+        self._turns = None
         self.pending_messages = self.pending_bytes = 0
         self._is_closed = True
         self.next_sequence = (self.next_sequence | BLOCK_MASK) + 1  # so that the next one would begin a block
@@ -318,28 +320,31 @@ class NonPersistentLane(PendingLane):
 
     def take_turn(self, persistent_sequence: int) -> None:
         """Let messages from now on come before that one of the persistent lane. StoreFull: no memory to note it."""
-        self._charge(TURN_CHARGE_BYTES)
-        self._turns.append(persistent_sequence)
-        self._turn_sequences.append(self.next_sequence)
+        turns = self._turns
+        if turns is None:
+            turns = Turns()
+            self._charge(turns.charge_bytes + turns.cost(persistent_sequence, self.next_sequence))
+            self._turns = turns
+        else:
+            self._charge(turns.cost(persistent_sequence, self.next_sequence))
+        turns.add(persistent_sequence, self.next_sequence)
         self.newest_turn = persistent_sequence
 
     def before(self, sequence: int) -> int:
         """Return the persistent sequence before which this message comes. O(log turns)."""
-        at = bisect_right(self._turn_sequences, sequence) - 1
-        return self._turns[at] if at >= 0 else 0
+        return 0 if self._turns is None else self._turns.before(sequence)
 
     def behind(self, persistent_sequence: int) -> int:
         """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
-        at = bisect_right(self._turns, persistent_sequence)
-        return self._turn_sequences[at] if at < len(self._turns) else NOWHERE
+        return NOWHERE if self._turns is None else self._turns.behind(persistent_sequence)
 
     def _forget_turns(self) -> None:
         """Forget the turns of messages before the first block."""
-        first = self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
-        count = bisect_right(self._turn_sequences, first) - 1
-        if count >= _TURNS_KEPT:
-            del self._turns[:count], self._turn_sequences[:count]
-            self._account.release(TURN_CHARGE_BYTES * count)
+        if self._turns is not None:
+            first = self._numbers.first << BLOCK_SHIFT if self._numbers else self.next_sequence
+            released_bytes = self._turns.forget(first)
+            if released_bytes:
+                self._account.release(released_bytes)
 
     # ------------------------------------------------------------------ checking
 
@@ -348,7 +353,7 @@ class NonPersistentLane(PendingLane):
         """Memory that is held of the account, recomputed from what is there."""
         timed = sum(block.times is not None for block in self._blocks.values()) + self._has_times_ahead
         blocks_bytes = BLOCK_CHARGE_BYTES * len(self._blocks) + TIMES_CHARGE_BYTES * timed
-        return blocks_bytes + TURN_CHARGE_BYTES * len(self._turns)
+        return blocks_bytes + (0 if self._turns is None else self._turns.charge_bytes)
 
     def _check(self) -> None:
         messages = content_bytes = 0
@@ -361,8 +366,8 @@ class NonPersistentLane(PendingLane):
             content_bytes += sum(length for at, length in enumerate(block.lengths) if not block.gone >> at & 1)
         assert (messages, content_bytes) == (self.pending_messages, self.pending_bytes)
         assert sorted(self._blocks) == [number for low, high in self._numbers for number in range(low, high + 1)]
-        assert list(self._turns) == sorted(set(self._turns))
-        assert list(self._turn_sequences) == sorted(self._turn_sequences)
+        if self._turns is not None:
+            self._turns._check()
 
 
 class NonPersistentDueTimes:

@@ -79,7 +79,7 @@ class TmpStorage:
         random_salt: Callable[[], int],
         paid_buffer_bytes: int = 0,
     ) -> None:
-        """Delete what an earlier process left. REQUIRES: the directory's lock. StoreFailed: it can't be looked at.
+        """Delete what an earlier process left. Requires: the directory's lock. StoreFailed: it can't be looked at.
 
         paid_buffer_bytes: so much of the buffer of a write is charged elsewhere, whether it is in use or not. What a
         write needs beyond it comes from the account.

@@ -27,7 +27,7 @@ def body(number: int, size: int = LARGE_BYTES) -> bytes:
 
 
 def number_of(delivery: Delivery) -> int:
-    """REQUIRES: its body is one of these."""
+    """Requires: its body is one of these."""
     content = delivery.body
     number = int.from_bytes(content[:4], "little")
     assert content == body(number, len(content))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,6 +25,41 @@ def test_a_lifetime_adds_three_tenths_to_a_send_at_most() -> None:
         return min(opcodes(lambda: queue.send(b"x" * 1024, headers=headers, **fields)) for _ in range(5))
 
     assert cost(expires_in=60.0) <= 1.3 * cost()
+
+
+@interpreted("counts the interpreter's instructions")
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_lifetime_adds_four_tenths_to_a_send_of_many_at_most(persistent: bool) -> None:
+    queue = SimulatedBay(sync="never").queue()
+
+    def cost(**fields: Any) -> int:
+        messages = [Message(b"x" * 1024, headers={"region": "eu"}, persistent=persistent, **fields) for _ in range(50)]
+        queue.send_many(messages)
+        return min(opcodes(lambda: queue.send_many(messages)) for _ in range(5))
+
+    assert cost(expires_in=60.0) <= 1.4 * cost()
+
+
+def test_each_of_many_has_the_lifetime_it_was_sent_with() -> None:
+    bay = SimulatedBay()
+    queue, lifetimes = bay.queue(), [10.0, 10.0, 15, 15.0, 10.0, 60.0, 60.0, 17.5]
+
+    def messages() -> Iterator[Message]:
+        for lifetime in lifetimes:
+            yield Message(b"x", expires_in=lifetime)
+            bay.clock.advance(1.0)
+
+    queue.send_many(messages())
+    delays = [Message(b"x", delay=1.0, expires_in=60.0), Message(b"x", delay=0.0, expires_in=60.0)]
+    queue.send_many(delays)
+    found = [delivery.expires_at for delivery in queue.subscribe(prefetch=0).take(8)]
+    begin = found[0]
+    assert begin is not None
+    expected = [begin + round(1000 * (at + lifetime - 10.0)) for at, lifetime in enumerate(lifetimes)]
+    assert found == expected
+    with pytest.raises(SettingsError):
+        queue.send_many([Message(b"x", expires_in=1), Message(b"x", expires_in=True)])
+    bay.check()
 
 
 @pytest.mark.parametrize("sync", ["never", "always"])

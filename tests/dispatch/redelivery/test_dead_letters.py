@@ -26,7 +26,7 @@ def failing(max_attempts: int | None = 2, **fields: Any) -> SimulatedBay:
 
 
 def give_up(queue: Queue, count: int = 1, attempts: int = 2) -> None:
-    """Let count messages of a queue have their last attempt. REQUIRES: no more are pending."""
+    """Let count messages of a queue have their last attempt. Requires: no more are pending."""
     with queue.subscribe(prefetch=0) as consumer:
         for _ in range(attempts):
             batch: list[Delivery] = []

@@ -26,6 +26,7 @@ from forebay.store.format.times import (
     has_times,
     split_times,
     times_of,
+    times_of_each,
 )
 from forebay.store.index.block import Block, BlockDamaged, packed_earliest
 from forebay.store.metadata.memory import MemoryMetadataStore
@@ -43,6 +44,28 @@ def test_times_come_before_other_properties_and_leave_them_as_they_are() -> None
     assert decode_properties(properties) == ({"kg": 1}, "mine")
     assert split_times(properties) == (properties[:TIMES_BYTES], rest)
     assert times_of(rest) == times_of(b"") == NO_TIMES and split_times(rest) == (b"", rest)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_times_put_together_are_those_put_one_by_one(seed: int) -> None:
+    random, together, one_by_one = Random(seed), BlockTimes(), BlockTimes()
+    kinds = random.choice(([Times(NOW, 0)], [Times(NOW, 0), Times(NOW + 5, 0)], [NO_TIMES, Times(NOW, 0), Times(0, 9)]))
+    at = 0
+    while at < BLOCK_MESSAGES - 40:
+        at = max(at + random.choice((-3, 0, 0, 7)), 0)
+        each = [random.choice(kinds) for _ in range(random.randrange(1, 30))]
+        together.put_each(at, each)
+        for times in each:
+            one_by_one.put(at, times)
+            at += 1
+        assert [together.of(index) for index in range(at)] == [one_by_one.of(index) for index in range(at)]
+        assert (together.waiting, together.earliest) == (one_by_one.waiting, one_by_one.earliest)
+
+
+def test_times_of_each_are_those_of_one() -> None:
+    fields = [encode_times(NOW, 0), encode_times(NOW, 5), encode_times(NOW + 1, 0), b"", encode_times(NOW, 0)[:-1]]
+    contents = [(field + b"rest", b"") for field in fields for _ in range(3)]
+    assert times_of_each(contents) == [times_of(properties) for properties, _ in contents]
 
 
 def test_delay_of_a_transaction_begins_with_its_commit() -> None:

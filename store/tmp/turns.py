@@ -1,0 +1,142 @@
+"""Turns: how the non-persistent messages of a lane lie between the persistent ones of the same priority.
+
+A turn is where one kind follows the other: the sequence of a non-persistent message, and the persistent sequence before
+which it comes. Turns lie in groups of up to 32: a group has the numbers of its first turn, and of each further one what
+it adds to the turn before it, in two bytes. Where both kinds alternate message by message that is 3 bytes a turn. A
+turn that adds too much for a byte begins a group, which is 24 bytes for 256 messages or more.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from typing import Final
+
+from ..numbering import NOWHERE
+
+TURNS_CHARGE_BYTES: Final = 1024
+"""Memory of an object without a turn: five arrays, each with the room for eight numbers that it grows by at first."""
+GROUP_TURNS: Final = 32
+_GROUP_CHARGE_BYTES: Final = 26
+"""Memory of three numbers of 8 bytes, with the growth reserve of array."""
+_STEP_CHARGE_EIGHTHS: Final = 17
+"""Memory of two bytes, with the growth reserve of array, in eighths of a byte."""
+_STEP_MAX: Final = 255
+_GROUPS_FORGOTTEN: Final = 16
+"""An array gives memory back only where so many numbers go at once."""
+
+
+class Turns:
+    """The turns of one lane, in order. The state lock guards it."""
+
+    __slots__ = ("_firsts", "_first_sequences", "_begins", "_steps", "_sequence_steps", "_forgotten", "_last")
+
+    def __init__(self) -> None:
+        self._firsts = array("q")
+        """Persistent sequence of the first turn of each group."""
+        self._first_sequences = array("q")
+        """Non-persistent sequence of the first turn of each group."""
+        self._begins = array("q")
+        """Index of the first step of each group, counted from the first that there ever was."""
+        self._steps = array("B")
+        """What each further turn of a group adds to the persistent sequence of the turn before it."""
+        self._sequence_steps = array("B")
+        """The same of the non-persistent sequence."""
+        self._forgotten = 0
+        """Steps that are not there any more."""
+        self._last = (0, 0)
+        """The newest turn."""
+
+    def __len__(self) -> int:
+        return len(self._firsts) + len(self._steps)
+
+    def cost(self, turn: int, sequence: int) -> int:
+        """Return the bytes by which the charge grows when this turn is added."""
+        is_step = self._is_step(turn, sequence)
+        return _charge(len(self._firsts) + (not is_step), len(self._steps) + is_step) - self.charge_bytes
+
+    def add(self, turn: int, sequence: int) -> None:
+        """Let messages from that sequence on come before the persistent one `turn`, which is above all before it."""
+        if self._is_step(turn, sequence):
+            self._steps.append(turn - self._last[0])
+            self._sequence_steps.append(sequence - self._last[1])
+        else:
+            self._firsts.append(turn)
+            self._first_sequences.append(sequence)
+            self._begins.append(self._forgotten + len(self._steps))
+        self._last = turn, sequence
+
+    def _is_step(self, turn: int, sequence: int) -> bool:
+        """Whether the newest group takes this turn."""
+        if not self._firsts or self._forgotten + len(self._steps) - self._begins[-1] >= GROUP_TURNS - 1:
+            return False
+        return turn - self._last[0] <= _STEP_MAX and sequence - self._last[1] <= _STEP_MAX
+
+    def before(self, sequence: int) -> int:
+        """Return the persistent sequence before which this message comes; 0 before the first turn. O(log turns)."""
+        group = bisect_right(self._first_sequences, sequence) - 1
+        if group < 0:
+            return 0
+        turn, at = self._firsts[group], self._first_sequences[group]
+        for step in range(*self._range(group)):
+            at += self._sequence_steps[step]
+            if at > sequence:
+                break
+            turn += self._steps[step]
+        return turn
+
+    def behind(self, persistent_sequence: int) -> int:
+        """Return the first sequence of a message that comes behind that persistent one. O(log turns)."""
+        group = bisect_right(self._firsts, persistent_sequence)
+        if group:
+            turn, at = self._firsts[group - 1], self._first_sequences[group - 1]
+            for step in range(*self._range(group - 1)):
+                turn += self._steps[step]
+                at += self._sequence_steps[step]
+                if turn > persistent_sequence:
+                    return at
+        return self._first_sequences[group] if group < len(self._firsts) else NOWHERE
+
+    def forget(self, sequence: int) -> int:
+        """Forget what only messages before this one need; return the bytes by which the charge shrinks."""
+        groups = bisect_right(self._first_sequences, sequence) - 1
+        if groups < _GROUPS_FORGOTTEN:
+            return 0
+        before = self.charge_bytes
+        steps = self._begins[groups] - self._forgotten
+        del self._firsts[:groups], self._first_sequences[:groups], self._begins[:groups]
+        del self._steps[:steps], self._sequence_steps[:steps]
+        self._forgotten += steps
+        return before - self.charge_bytes
+
+    def _range(self, group: int) -> tuple[int, int]:
+        """Return where the steps of a group begin and end."""
+        begins = self._begins
+        end = begins[group + 1] - self._forgotten if group + 1 < len(begins) else len(self._steps)
+        return begins[group] - self._forgotten, end
+
+    @property
+    def charge_bytes(self) -> int:
+        """Memory of what is there."""
+        return _charge(len(self._firsts), len(self._steps))
+
+    def _check(self) -> None:
+        assert len(self._firsts) == len(self._first_sequences) == len(self._begins)
+        assert len(self._steps) == len(self._sequence_steps)
+        turns: list[tuple[int, int]] = []
+        for group, first in enumerate(zip(self._firsts, self._first_sequences, strict=True)):
+            begin, end = self._range(group)
+            assert 0 <= begin <= end <= len(self._steps) and end - begin < GROUP_TURNS
+            turn, sequence = first
+            turns.append(first)
+            for step in range(begin, end):
+                turn, sequence = turn + self._steps[step], sequence + self._sequence_steps[step]
+                turns.append((turn, sequence))
+        assert len(turns) == len(self)
+        assert not turns or turns[-1] == self._last
+        assert [turn for turn, _ in turns] == sorted({turn for turn, _ in turns})
+        assert [sequence for _, sequence in turns] == sorted(sequence for _, sequence in turns)
+
+
+def _charge(groups: int, steps: int) -> int:
+    return TURNS_CHARGE_BYTES + _GROUP_CHARGE_BYTES * groups + (_STEP_CHARGE_EIGHTHS * steps + 7) // 8
