@@ -82,8 +82,11 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     plan.add_argument("--svg", metavar="FILE", help="draw the curve (needs forebay[tools])")
     plan.add_argument("--json", action="store_true", help="print one JSON object")
     plan.set_defaults(run=_plan)
-    settings = commands.add_parser("settings", help="say what becomes of each property of an activemq.xml")
-    settings.add_argument("file", metavar="FILE", help="the configuration of an ActiveMQ broker")
+    settings = commands.add_parser("settings", help="print all settings, or those that a file asks for")
+    settings.add_argument(
+        "file", metavar="FILE", nargs="?", help="a .toml, or an activemq.xml (the defaults and the environment)"
+    )
+    settings.add_argument("--json", action="store_true", help="print one JSON object (not of an activemq.xml)")
     settings.set_defaults(run=_settings)
     return parser
 
@@ -174,7 +177,7 @@ def _plan(arguments: Namespace) -> int:
 
 
 def _settings(arguments: Namespace) -> int:
-    from forebay.dispatch.config.activemq_command import settings_command
+    from forebay.dispatch.config.settings_command import settings_command
 
     return settings_command(arguments, print)
 

@@ -29,6 +29,7 @@ INTERPRETED = (
     "admin/*.py",  # what follows is done seldom, or for many messages at a time: compiling it made nothing faster
     "config/activemq_*.py",
     "config/memory_plan.py",
+    "config/settings_*.py",
     "config/sizes.py",
     "dispatch/offline.py",
     "engine/duties.py",

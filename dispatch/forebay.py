@@ -252,7 +252,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         if chosen.record_trace is not None:
             from .planning.recorder import new_trace  # for those who plan
 
-            trace = new_trace(chosen.record_trace)
+            trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         status = StatusFile(root)
         engine = Engine(disk, metadata, chosen, SystemClock(), _why_stuck, archive_disk, trace, guard, status)

@@ -139,9 +139,9 @@ class Mover:
                         gone.add(sequence, sequence)
             except ForebayError as error:
                 error.stored = gone.count  # type: ignore[attr-defined]
-                raise
-            finally:
                 self._removals.forget(area, gone)
+                raise
+            self._removals.forget(area, gone)
         self._publisher.confirm(0)
         return gone.count
 

@@ -115,11 +115,11 @@ class Settings:
     """Whether data logs that nothing needs are moved to the archive instead of being deleted.
     True: they can be looked at later; their disk is free again when somebody empties the archive."""
 
-    archive_directory: str | None = None
+    archive_directory: PathArgument | None = None
     """Directory in which the archive is a folder of the broker's name; None: `archive/` in the store's folder.
     Another one may be of another file system: each data log is copied, not renamed."""
 
-    record_trace: str | None = None
+    record_trace: PathArgument | None = None
     """File in which traffic is recorded for `forebay plan`, without names, headers or bodies; None: it is not.
     A file: a message that passes alone writes 13 bytes and costs 5 µs of CPU; in batches a tenth. It ends at 4 GiB."""
 
@@ -198,8 +198,8 @@ class Settings:
             "archive_data_logs",
         ):
             _check_choice(name, getattr(self, name), (True, False))
-        _check_path("archive_directory", self.archive_directory)
-        _check_path("record_trace", self.record_trace)
+        for name in ("archive_directory", "record_trace"):
+            object.__setattr__(self, name, _path(name, getattr(self, name)))  # frozen for everybody else
         _check_seconds("lock_wait_seconds", self.lock_wait_seconds, minimum=0.0)
         _check_seconds("sync_interval_seconds", self.sync_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
         _check_seconds("checkpoint_interval_seconds", self.checkpoint_interval_seconds, minimum=_MIN_INTERVAL_SECONDS)
@@ -257,6 +257,43 @@ class Settings:
                 warnings.warn(text + finding.problem, SettingsWarning, stacklevel=2)
         return Settings(**fields)
 
+    @classmethod
+    def from_toml(cls, path: PathArgument) -> Settings:
+        """Return the settings of a TOML file: fields at its top, and a table `[policies."orders.>"]` for each policy.
+
+        "none" is None where another value is the default. The file is at most 1 MiB. SettingsError, with the file's
+        name, for what is no TOML, no field, or no value that Settings admits.
+
+            memory_limit = "256MiB"
+
+            [policies."orders.>"]
+            max_messages = 100_000
+        """
+        from .settings_file import read_toml  # its parser is for those who have such a file
+
+        fields = read_toml(path, cls)
+        try:
+            return cls(**fields)
+        except SettingsError as error:
+            raise SettingsError(f"{path!s}: {error}") from error
+
+    @classmethod
+    def from_env(cls, prefix: str = "FOREBAY_", environment: Mapping[str, str] | None = None) -> Settings:
+        """Return the settings that variables of the environment give: FOREBAY_MEMORY_LIMIT=64MiB is memory_limit.
+
+        "none" is None; true, yes, on and 1 are True. environment: instead of the process's own. Other variables with
+        the prefix are passed over. SettingsError for a slip in a name, and for a value that Settings refuses.
+        """
+        from .settings_file import read_environment
+
+        return cls(**read_environment(prefix, environment, cls))
+
+    def to_toml(self) -> str:
+        """Return a TOML file of which `from_toml` makes equal settings: all fields with their values."""
+        from .settings_file import write_toml
+
+        return write_toml(self)
+
 
 def _settings_of(fields: dict[str, Any]) -> Settings:
     return Settings(**fields)
@@ -286,10 +323,13 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
         raise argument_error(f"{name}={reprlib.repr(value)} must be {allowed}", value, *map(type, choices))
 
 
-def _check_path(name: str, value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not value or "\0" in value):
-        problem = f"{name}={reprlib.repr(value)} must be None or a non-empty str path without NUL characters"
-        raise argument_error(problem, value, str)
+def _path(name: str, value: Any) -> str | None:
+    """Return a path as text."""
+    path = value.__fspath__() if hasattr(type(value), "__fspath__") else value
+    if path is not None and (not isinstance(path, str) or not path or "\0" in path):
+        problem = f"{name}={reprlib.repr(value)} must be None or a non-empty path without NUL characters"
+        raise argument_error(problem, path, str)
+    return path
 
 
 def _check_seconds(name: str, value: object, *, minimum: float) -> None:

@@ -1,8 +1,9 @@
 """Sizes: a number of bytes, given as an int or as a string such as "64MiB".
 
-kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s. What is not
-certainly a size is refused, never guessed: "512k", "64" and 1.5 are
-SettingsError. Nothing here is stored.
+kB, MB and GB count in thousands, KiB, MiB and GiB in 1,024s, and a letter
+alone, as in "64M", too, as in systemd and a JVM. Capitals and small letters
+mean the same. What is not certainly a size is refused, never guessed: "64" and
+1.5 are SettingsError. Nothing here is stored.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ KIB = 2**10
 MIB = 2**20
 GIB = 2**30
 
-_UNIT_BYTES = {"B": 1, "kB": 10**3, "KB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
+_UNIT_BYTES = {"B": 1, "kB": 10**3, "KiB": KIB, "MB": 10**6, "MiB": MIB, "GB": 10**9, "GiB": GIB}
+_BYTES_OF = {unit.lower(): size for unit, size in _UNIT_BYTES.items()} | {"k": KIB, "m": MIB, "g": GIB}
 
 # Bounded digits: int() of a longer string is slow, and above 4,300 digits an error of its own.
-_SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_UNIT_BYTES)})")
+_SIZE = re.compile(rf"([0-9]{{1,18}})(?:\.([0-9]{{1,18}}))? ?({'|'.join(_BYTES_OF)})", re.IGNORECASE | re.ASCII)
 _PERCENT = re.compile(r"([0-9]{1,3})%")
 
 
@@ -74,7 +76,7 @@ def _to_bytes(value: object) -> int | None:
         return value
     if not isinstance(value, str) or (match := _SIZE.fullmatch(value)) is None:
         return None
-    whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3)
+    whole, fraction, unit = match.group(1), match.group(2) or "", match.group(3).lower()
     # In integers, because a float would make "2.01MB" 2,009,999 bytes.
     scale: int = 10 ** len(fraction)
-    return int(whole + fraction) * _UNIT_BYTES[unit] // scale
+    return int(whole + fraction) * _BYTES_OF[unit] // scale

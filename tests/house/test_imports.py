@@ -42,6 +42,7 @@ LATE = (
     "forebay.pipeline",
     "forebay.dispatch.aio",
     "forebay.dispatch.config.activemq_importer",
+    "forebay.dispatch.config.settings_file",
     "forebay.dispatch.explain.blocked",
     "forebay.dispatch.explain.disk",
     "forebay.dispatch.explain.queues",

@@ -33,6 +33,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "store/disk/write_window.py",
     "store/disk/user_file.py",
     "cache/process/memory.py",
+    "dispatch/config/settings_file.py",
 }
 
 # Calls that change nothing. mypyc may compute the bounds of a slice twice.

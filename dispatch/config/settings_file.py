@@ -1,0 +1,156 @@
+"""Settings without code: from a TOML file, from the environment, and back to TOML.
+
+A file has the fields of Settings at its top, and a table for each policy:
+
+    memory_limit = "256MiB"
+    sync = "interval"
+
+    [policies."orders.>"]
+    max_messages = 100_000
+
+A variable of the environment is a field's name in capitals behind a prefix. TOML has no null: the text "none" is None
+where a field admits None and its default is another value; elsewhere a field that is left out is None by default.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from ...store.disk.layout import PathArgument
+from ...store.disk.user_file import read_user_file
+from ...store.errors import SettingsError
+from .policy import DestinationPolicy
+
+FILE_BYTES_MAX: Final = 1 << 20
+NONE: Final = "none"
+_TRUTHS: Final = {
+    "true": True,
+    "1": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "0": False,
+    "no": False,
+    "off": False,
+}
+
+
+def read_toml(path: PathArgument, settings: type[Any]) -> dict[str, Any]:
+    """Return the fields that a TOML file gives. SettingsError, with the file's name, where it is none or unknown."""
+    data = read_user_file(path, FILE_BYTES_MAX)
+    try:
+        table = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError(f"{path!s} is not TOML: {error}") from error
+    policies = table.pop("policies", {})
+    if not isinstance(policies, dict) or not all(isinstance(policy, dict) for policy in policies.values()):
+        raise SettingsError(f'{path!s}: policies must be tables such as [policies."orders.>"]')
+    fields = _checked(f"{path!s}", table, settings)
+    if policies:
+        fields["policies"] = {
+            name: _policy(f"{path!s}, policies.{json.dumps(name)}", policy) for name, policy in policies.items()
+        }
+    return fields
+
+
+def _policy(where: str, table: Mapping[str, Any]) -> DestinationPolicy:
+    try:
+        return DestinationPolicy(**_checked(where, table, DestinationPolicy))
+    except SettingsError as error:
+        text = str(error)
+        raise error if text.startswith(where) else SettingsError(f"{where}: {text}") from error
+
+
+def read_environment(prefix: str, environment: Mapping[str, str] | None, settings: type[Any]) -> dict[str, Any]:
+    """Return the fields that variables with this prefix give.
+
+    A variable that is no field is passed over, unless its name is that of a field but for a slip: SettingsError.
+    """
+    import difflib  # only here
+
+    by_name = {prefix + name.upper(): name for name in _fields(settings) if name != "policies"}
+    fields: dict[str, Any] = {}
+    for variable, text in sorted((os.environ if environment is None else environment).items()):
+        if variable == prefix + "POLICIES":
+            raise SettingsError(f"{variable}: policies come from a file (Settings.from_toml), not from the environment")
+        name = by_name.get(variable)
+        if name is not None:
+            fields[name] = _parsed(variable, text, _fields(settings)[name])
+        elif variable.startswith(prefix) and (close := difflib.get_close_matches(variable, by_name, 1, 0.9)):
+            raise SettingsError(f"there is no setting {variable}: did you mean {close[0]}?")
+    return fields
+
+
+def write_toml(settings: Any) -> str:
+    """Return a file from which `read_toml` makes equal settings. All fields are in it but those that are None."""
+    lines = list(_lines(settings))
+    for name in settings.policies:
+        lines += ["", f"[policies.{_quoted(name)}]", *_lines(settings.policies[name])]
+    return "\n".join(lines) + "\n"
+
+
+def _lines(record: Any) -> Iterator[str]:
+    for name, field in _fields(type(record)).items():
+        value = getattr(record, name)
+        if name == "policies" or (value is None and field.default is None):
+            continue
+        yield f"{name} = {_value(NONE if value is None else value)}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """Return a basic string of TOML, which escapes as JSON does, and DEL besides."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _fields(record: type[Any]) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(record) if field.init}
+
+
+def _checked(where: str, table: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
+    """Return the table with None for NONE. SettingsError for a name that is no field."""
+    known = _fields(record)
+    for name in table:
+        if name not in known:
+            import difflib  # only for a mistake
+
+            close = difflib.get_close_matches(name, known, 1)
+            advice = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(known)}"
+            raise SettingsError(f"{where}: there is no setting {name!r}: {advice}")
+    return {name: None if _is_none(value, known[name]) else value for name, value in table.items()}
+
+
+def _is_none(value: object, field: dataclasses.Field[Any]) -> bool:
+    return value == NONE and field.default is not None and "None" in str(field.type)
+
+
+def _parsed(variable: str, text: str, field: dataclasses.Field[Any]) -> object:
+    """Return the value that a text stands for, by the type of its field."""
+    admitted = str(field.type)
+    if "None" in admitted and text.lower() == NONE:
+        return None
+    if admitted == "bool":
+        if text.lower() not in _TRUTHS:
+            raise SettingsError(f'{variable}="{text}" must be one of {", ".join(_TRUTHS)}')
+        return _TRUTHS[text.lower()]
+    kinds: list[Callable[[str], object]] = []
+    if "int" in admitted.split(" | "):
+        kinds.append(int)
+    if "float" in admitted.split(" | "):
+        kinds.append(float)
+    for kind in kinds:
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

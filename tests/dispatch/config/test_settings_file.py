@@ -1,0 +1,175 @@
+"""Settings without code: from a TOML file and the environment, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay import DestinationPolicy, Settings, SettingsError
+from forebay.__main__ import main
+
+SEED = 11
+
+CHOSEN = Settings(
+    broker_name="north",
+    memory_limit="64MiB",
+    sync="interval",
+    status_interval_seconds=None,
+    archive_directory='/var/"odd" \\ name \x7f \u00e9',
+    background=False,
+    policies={
+        "orders.>": DestinationPolicy(max_messages=100, max_attempts=None, when_full="fail"),
+        'a "quoted" name': DestinationPolicy(dead_letter_queue=None, slow_consumer_seconds=0.5),
+    },
+)
+
+
+def written(directory: Path, text: str) -> Path:
+    path = directory / "forebay.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("settings", [Settings(), CHOSEN], ids=["defaults", "chosen"])
+def test_a_file_that_settings_write_is_read_back_as_equal_settings(tmp_path: Path, settings: Settings) -> None:
+    assert Settings.from_toml(written(tmp_path, settings.to_toml())) == settings
+
+
+def test_what_a_file_leaves_out_is_the_default(tmp_path: Path) -> None:
+    found = Settings.from_toml(str(written(tmp_path, 'sync = "never"')))
+    assert found == Settings(sync="never")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sync = ", "is not TOML"),
+        ("sync = 'sometimes'", "sync="),
+        ("memory_limits = 1", "did you mean 'memory_limit'"),
+        ("memory_limit_bytes = 1", "there is no setting"),
+        ("policies = 1", "policies must be tables"),
+        ("policies.orders = 1", "policies must be tables"),
+        ("[policies.orders]\nmax_message = 1", "did you mean 'max_messages'"),
+        ("[policies.orders]\nmax_messages = 0", 'policies."orders": max_messages=0'),
+        ("memory_limit = 1979-05-27", "memory_limit="),
+        ("background = 'none'", "background="),
+        ("a = " + "[" * 100_000, "is not TOML"),
+        ("#" * (1 << 20) + "#", "has more than"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_file_that_is_none_of_settings_is_refused_by_its_name_and_the_reason(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(SettingsError) as refusal:
+        Settings.from_toml(path)
+    assert said in str(refusal.value) and str(path) in str(refusal.value)
+    assert len(str(refusal.value)) < 1_000 + len(str(path))
+
+
+def test_a_file_that_is_not_there_is_a_settings_error(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="can't be read"):
+        Settings.from_toml(tmp_path / "none.toml")
+
+
+def test_random_bytes_are_settings_or_a_settings_error(tmp_path: Path) -> None:
+    chosen, good = random.Random(SEED), CHOSEN.to_toml().encode()
+    path = tmp_path / "forebay.toml"
+    for _ in range(2_000):
+        data = bytearray(good)
+        for _ in range(chosen.randrange(1, 4)):
+            at = chosen.randrange(len(data))
+            data[at : at + chosen.randrange(3)] = chosen.randbytes(chosen.randrange(3))
+        path.write_bytes(data)
+        try:
+            Settings.from_toml(path)
+        except SettingsError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("FOREBAY_MEMORY_LIMIT", "64MiB", "memory_limit", "64MiB"),
+        ("FOREBAY_MEMORY_LIMIT", "67108864", "memory_limit", 67_108_864),
+        ("FOREBAY_MEMORY_LIMIT", "none", "memory_limit", None),
+        ("FOREBAY_SYNC", "never", "sync", "never"),
+        ("FOREBAY_BACKGROUND", "False", "background", False),
+        ("FOREBAY_BACKGROUND", "1", "background", True),
+        ("FOREBAY_MAX_CHECKPOINT_ADDS", "1000", "max_checkpoint_adds", 1000),
+        ("FOREBAY_STATUS_INTERVAL_SECONDS", "none", "status_interval_seconds", None),
+        ("FOREBAY_STATUS_INTERVAL_SECONDS", "2.5", "status_interval_seconds", 2.5),
+        ("FOREBAY_ARCHIVE_DIRECTORY", "/archive", "archive_directory", "/archive"),
+        ("FOREBAY_BROKER_NAME", "7", "broker_name", "7"),
+    ],
+)
+def test_a_variable_is_a_field_in_capitals_behind_the_prefix(variable: str, text: str, name: str, value: Any) -> None:
+    found = Settings.from_env(environment={variable: text, "HOME": "/", "FOREBAY_SOMETHING_ELSE": "x"})
+    assert found == dataclasses.replace(Settings(), **{name: value})
+    assert Settings.from_env("OTHER_", {variable: text}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("FOREBAY_MEMORY_LIMITS", "64MiB", "did you mean FOREBAY_MEMORY_LIMIT?"),
+        ("FOREBAY_BACKGROUND", "perhaps", "must be one of true"),
+        ("FOREBAY_MEMORY_LIMIT", "much", "memory_limit='much'"),
+        ("FOREBAY_MAX_CHECKPOINT_ADDS", "many", "max_checkpoint_adds='many'"),
+        ("FOREBAY_POLICIES", "{}", "from_toml"),
+    ],
+)
+def test_a_variable_that_cannot_be_honoured_is_refused(variable: str, text: str, said: str) -> None:
+    with pytest.raises(SettingsError) as refusal:
+        Settings.from_env(environment={variable: text})
+    assert said in str(refusal.value)
+
+
+def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_TEST_SYNC", "never")
+    assert Settings.from_env("FOREBAY_TEST_").sync == "never"
+
+
+def test_a_path_is_taken_where_a_path_is_wanted(tmp_path: Path) -> None:
+    settings = Settings(archive_directory=tmp_path / "archive", record_trace=tmp_path / "trace")
+    assert settings == Settings(archive_directory=str(tmp_path / "archive"), record_trace=str(tmp_path / "trace"))
+    assert isinstance(settings.archive_directory, str)
+
+
+def test_the_command_prints_every_setting_with_its_default_its_value_and_what_a_size_means(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_MEMORY_LIMIT", "64M")
+    assert main(["settings"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [field.name for field in dataclasses.fields(Settings) if field.init and field.name != "policies"]
+    assert lines[0].split() == ["setting", "default", "value", "means"]
+    assert [line.split()[0] for line in lines[1:]] == names
+    assert next(line.split() for line in lines if line.startswith("memory_limit ")) == [
+        "memory_limit",
+        "None",
+        '"64M"',
+        "64MiB",
+    ]
+
+
+def test_the_command_prints_what_a_file_gives_also_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, CHOSEN.to_toml())
+    assert main(["settings", str(path)]) == 0
+    assert "DestinationPolicy(max_messages=100" in capsys.readouterr().out
+    assert main(["settings", str(path), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["memory_limit"] == {"default": None, "value": "64MiB", "means": "64MiB"}
+    assert printed["policies"]["orders.>"]["max_messages"] == 100
+
+
+def test_a_wrong_file_ends_the_command_with_2_and_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", str(written(tmp_path, "sync = 1"))]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("forebay: ")
