@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
@@ -207,6 +208,31 @@ def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
     return why_stuck(engine, consumer)
 
 
+_USED_LATER: Final = (
+    "hashlib",
+    "json",
+    "msgspec.msgpack",
+    "psutil",
+    "socket",
+    "forebay.dispatch.explain.queues",
+    "forebay.dispatch.explain.stuck",
+    "forebay.dispatch.explain.whole",
+    "forebay.store.maintenance.retention",
+)
+"""Modules that an open store comes to need: where the process has no descriptor left by then, no import succeeds."""
+
+
+def _import_what_is_used_later() -> None:
+    """TooManyFiles where the process has no descriptor left already."""
+    try:
+        for name in _USED_LATER:
+            import_module(name)
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise
+
+
 def _warn_of_unclosed(what: str) -> None:
     problem = f"{what} was never closed: its directory stays held, and the next open replays"
     warnings.warn(problem, ResourceWarning, stacklevel=2)
@@ -219,6 +245,7 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
     SettingsError, StoreLocked, JournalCorrupt (nothing was changed), TooManyFiles (call again), StoreFailed.
     """
     chosen = settings_from(settings, fields)
+    _import_what_is_used_later()
     root = store_root(directory, chosen.broker_name)
     disk = OsDisk(root, maps=chosen.map_journal)
     elsewhere = chosen.archive_directory if chosen.archive_data_logs else None

@@ -70,7 +70,7 @@ from .late_log import LateLogger, emit_late
 from .locks import OwnedLock, require_outside
 from .maintenance.archive import Archive
 from .maintenance.cleaner import Cleaner, CleanupReport
-from .maintenance.leases import Lease, read_leases
+from .maintenance.leases import Lease, LeaseReader
 from .maintenance.relocation import Relocation
 from .message import id_prefix
 from .metadata.store import MetadataDamaged, MetadataFull, MetadataStore, commit_lending
@@ -148,6 +148,7 @@ class MessageStore:
         be stored again; None: there are none.
         """
         self._disk = disk
+        self._lease_reader = LeaseReader(disk)
         self._archive = archive
         self._make_metadata = metadata
         self._lock = state_lock
@@ -331,20 +332,25 @@ class MessageStore:
                 self.checkpoint(is_closing=True)
                 assert self._mark is not None
                 self._mark.sync()
+                self._close_files()  # the marker may find no other descriptor than theirs
                 leave_marker(self._disk, Marker(self._store_id, self.journal.epoch, self._checkpoint_end, True))
         except OSError as error:
             raise StoreFailed(f"the store could not be closed cleanly ({error.strerror})") from error
         finally:
-            if self._lock.failure is None:
-                with self._lock:
-                    self.journal.close()
-            else:
-                self.journal.close()  # nobody is let in any more
-            if self._mark is not None:
-                self._mark.close()
-            if self._metadata is not None:
-                self._metadata.close()
+            self._close_files()
             self._is_ended = True
+
+    def _close_files(self) -> None:
+        """Close journal, sync mark and index. Twice is once."""
+        if self._lock.failure is None:
+            with self._lock:
+                self.journal.close()
+        else:
+            self.journal.close()  # nobody is let in any more
+        if self._mark is not None:
+            self._mark.close()
+        if self._metadata is not None:
+            self._metadata.close()
 
     # ------------------------------------------------------------------ destinations
 
@@ -819,7 +825,7 @@ class MessageStore:
 
     def _leases(self) -> list[Lease]:
         """Return the leases of readers elsewhere that count."""
-        return [] if self.journal.is_short_of_room else read_leases(self._disk, self._clock.time_ms())
+        return [] if self.journal.is_short_of_room else self._lease_reader.read(self._clock.time_ms())
 
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each data log that exists, the newest up to its newest record. Requires: no lock."""

@@ -51,27 +51,43 @@ def validate_lease_name(name: str) -> None:
         raise SettingsError(f"lease={name!r} must be 1 to 64 letters, digits, '-', '_' and '.'")
 
 
-def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
-    """Return the leases that have not expired, by name. What cannot be read is none. A read each.
+class LeaseReader:
+    """Reads the leases of one store. What keeps it from that is logged once, until it is another thing."""
 
-    Where the directory itself cannot be read there may be any, so everything is kept.
-    """
-    found = []
-    try:
-        names = disk.list(LEASES)
-    except OSError as error:
-        logger.warning(
-            "leases/ cannot be read (%s): no data log is discarded", error.strerror, event="leases_unreadable"
-        )
-        return [Lease("unreadable", 1, 0, now_ms)]
-    for base_name in names[:LEASES_MAX]:
-        name = base_name.removeprefix(_PREFIX)
-        if name == base_name or not _NAME.fullmatch(name):
-            continue
-        lease = _read(disk, name)
-        if lease is not None and lease.expires_ms > now_ms:
-            found.append(lease)
-    return found
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._problem: int | None = None
+        """Why the directory could not be read the last time: an errno."""
+
+    def read(self, now_ms: int) -> list[Lease]:
+        """Return the leases that have not expired, by name. What cannot be read is none. A read each.
+
+        Where the directory itself cannot be read there may be any, so everything is kept.
+        """
+        try:
+            names = self._disk.list(LEASES)
+        except OSError as error:
+            if error.errno != self._problem:
+                self._problem = error.errno
+                logger.warning(
+                    "leases/ cannot be read (%s): no data log is discarded", error.strerror, event="leases_unreadable"
+                )
+            return [Lease("unreadable", 1, 0, now_ms)]
+        self._problem = None
+        found = []
+        for base_name in names[:LEASES_MAX]:
+            name = base_name.removeprefix(_PREFIX)
+            if name == base_name or not _NAME.fullmatch(name):
+                continue
+            lease = _read(self._disk, name)
+            if lease is not None and lease.expires_ms > now_ms:
+                found.append(lease)
+        return found
+
+
+def read_leases(disk: Disk, now_ms: int) -> list[Lease]:
+    """As LeaseReader.read, once."""
+    return LeaseReader(disk).read(now_ms)
 
 
 def _read(disk: Disk, name: str) -> Lease | None:

@@ -14,7 +14,7 @@ from compiled import interpreted
 from inside import open_forebay
 from loops import ByHand, Inline, LoopBay, ticks
 from manual_clock import ManualClock
-from simulated_disk import SimulatedDisk
+from simulated_disk import PowerCut, SimulatedDisk
 from simulated_metadata import SimulatedMetadataStore
 
 from forebay import Message, StoreFailed
@@ -290,7 +290,8 @@ def test_cancelled_sends_and_acks_hurt_nobody_and_nothing_confirmed_is_lost(seed
         assert all(task.done() for task in tasks)
         bay.check()
         assert confirmed <= sent and len(confirmed) > 100 and len(acked) > 50
-        for disk in (bay.disk.crash_process(), *bay.disk.every_power_cut()):
+        cuts = [bay.disk.crash_power(random, mode) for mode in PowerCut for _ in range(20)]
+        for disk in (bay.disk.crash_process(), *cuts):
             left = pending(bay, disk)
             assert len(left) == len(set(left)) and not acked & set(left)
             assert confirmed - settling <= set(left) <= sent

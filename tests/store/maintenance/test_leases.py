@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from errno import EACCES, EMFILE
 
 import pytest
 from simulated_bay import SimulatedBay
@@ -11,7 +13,7 @@ from staged_stores import newest, roll, send, settle, small_bay
 
 from forebay import Message, SettingsError
 from forebay.store.inspect.read_only import open_read_only
-from forebay.store.maintenance.leases import LEASES, Lease, end_lease, read_leases, write_lease
+from forebay.store.maintenance.leases import LEASES, Lease, LeaseReader, end_lease, read_leases, write_lease
 
 SECOND_MS = 1000
 
@@ -97,6 +99,25 @@ def test_kept_data_logs_are_not_relocated() -> None:
     end_lease(simulated.disk, "audit")
     simulated.bay.cleanup()
     assert len(remaining(simulated)) <= 4
+
+
+def test_why_leases_cannot_be_read_is_logged_once_a_cause(caplog: pytest.LogCaptureFixture) -> None:
+    causes: list[int | None] = [EMFILE, EMFILE, EACCES, EACCES, None, EACCES]
+
+    class Refusing(SimulatedDisk):
+        def list(self, name: str) -> list[str]:
+            if causes[0] is not None:
+                raise OSError(causes[0], os.strerror(causes[0]))
+            return super().list(name)
+
+    reader = LeaseReader(Refusing())
+    told: list[int] = []
+    while causes:
+        found = reader.read(0)
+        assert bool(found) == (causes[0] is not None), "all is kept where nothing can be read"
+        told.append(len(caplog.records))
+        causes.pop(0)
+    assert told == [1, 1, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 28, b"FBLEASE1" + bytes(20), bytes(1000)])
