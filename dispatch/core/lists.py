@@ -86,6 +86,8 @@ class TargetArea(ListKeeper):
         self.waits_for_memory: dict[Taker | TargetList, None] = {}
         """Consumers that can't take because others hold what was handed out, and lists that the loader gave up."""
         self.lists: dict[TargetList, None] = {}
+        self.leaving: dict[TargetList, None] = {}
+        """Lists that are gone, of which a load that was under way still holds memory."""
         self._measurements = 0
         """How often the rates of the lists were measured."""
         self._exhausted: tuple[int, int] | None = None
@@ -186,10 +188,7 @@ class TargetArea(ListKeeper):
         del queue.consumer_groups[key]
         queue.misses += consumer_group.misses
         for target in consumer_group.lists:
-            self.loads.forget(target)
-            self.waits_for_memory.pop(target, None)
-            del self.lists[target]
-            self.watch.end(target)
+            self.drop(target)
             self.targets.release(target.direct_bytes)
             lane = target.area.lane.number
             self.head_queue_cache.reopen(lane)
@@ -205,6 +204,25 @@ class TargetArea(ListKeeper):
         consumer_group.lists.clear()
         if len(queue.consumer_groups) <= 1:
             self.settle_consumer_groups(queue)
+
+    def drop(self, target: TargetList) -> None:
+        """End a list's share of memory. What a load of it reserved stays reserved until the load ends."""
+        self.loads.forget(target)
+        self.waits_for_memory.pop(target, None)
+        self.watch.end(target)
+        del self.lists[target]
+        if target.load is not None:
+            self.leaving[target] = None
+
+    def end_load(self, target: TargetList) -> None:
+        """Note that a list's load has ended, in whatever way; its memory is the caller's to give back."""
+        target.load = None
+        self.leaving.pop(target, None)
+
+    @property
+    def is_loading(self) -> bool:
+        """Tell whether a load is under way, be its list there or gone. O(lists)."""
+        return bool(self.leaving) or any(target.is_loading for target in self.lists)
 
     def measure(self, seconds: float) -> None:
         """Move every list's high watermark by what its consumers took in the last seconds. O(lists)."""
@@ -733,6 +751,7 @@ class TargetArea(ListKeeper):
 
         Those on their way are included.
         """
+        self.watch._check()
         in_flight: dict[int, Delivery] = {}
         for target in self.lists:
             for delivery in target.area.in_flight.values():
@@ -740,7 +759,7 @@ class TargetArea(ListKeeper):
         return {
             "target_lists": sum(
                 charges_bytes(target.direct) + (target.load.reserved_bytes if target.load is not None else 0)
-                for target in self.lists
+                for target in (*self.lists, *self.leaving)
             ),
             "head_queue_cache": self.head_queue_cache.audit(),
             "pending_cache": self.pending_cache.audit(),

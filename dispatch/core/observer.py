@@ -24,3 +24,6 @@ class ListObserver:
     def curve(self) -> Curve:
         """Return the hit ratio by memory limit, as far as it is known."""
         return Curve()
+
+    def _check(self) -> None:
+        """AssertionError where what is observed is not what is there. O(lists)."""

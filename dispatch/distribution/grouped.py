@@ -284,7 +284,7 @@ class GroupAssigner(Distribution):
             self.groups.release(consumer, self.groups.buckets(consumer))
         self._empty(hand)
         for target in hand.lists:
-            del self.targets.lists[target]
+            self.targets.drop(target)
         hand.lists.clear()
         self._offer_withheld(consumer)
         del self.hands[consumer]
@@ -649,8 +649,7 @@ class GroupAssigner(Distribution):
                 continue
             messages = list(own.direct)
             self.targets.targets.release(own.direct_bytes)
-            self.targets.loads.forget(own)
-            del self.targets.lists[own]
+            self.targets.drop(own)
             dealt = own.returned
             for first, last in own.references:
                 dealt.add(first, last)

@@ -124,7 +124,7 @@ class Resizing:
             with self._monitor.lock, self._monitor.whole:
                 self._monitor.raise_if_closed()
                 is_index_awaited = "index" in self._awaited()
-                is_read = any(target.is_loading for target in self._targets.lists)
+                is_read = self._targets.is_loading
             if is_index_awaited and checkpoints < CHECKPOINTS_MAX:
                 checkpoints += 1
                 self._store.checkpoint()

@@ -372,7 +372,7 @@ class EagerLoader:
     def _abandon(self, load: Load) -> None:
         """Give back what was reserved: the run stays where it is. Requires: the lock."""
         was_begun = load.target.load is load
-        load.target.load = None
+        self._area.end_load(load.target)
         self._reading.release(load.buffer_bytes)
         self._area.targets.release(load.reserved_bytes)
         area = load.target.area
@@ -430,7 +430,7 @@ class EagerLoader:
         if target.is_shared and not load.was_shared and load.from_cache and not target.area.is_persistent:
             self._abandon(load)  # it took the only copies, and others share them now
             return
-        target.load = None
+        area.end_load(target)
         if load.buffer_bytes:
             self._reading.release(load.buffer_bytes)
         is_alive = target in area.lists

@@ -76,6 +76,10 @@ class CurveWatch(ListObserver):
             self.look(target)
         return self._sampler.curve()
 
+    def _check(self) -> None:
+        """Each list has its track, and no other has one."""
+        assert self._tracks.keys() == self._targets.lists.keys(), "lists and tracks differ"
+
 
 def _shares_around(limit_bytes: int, shares_at: Callable[[int], Shares]) -> list[Shares]:
     found: list[Shares] = []

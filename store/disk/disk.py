@@ -167,16 +167,18 @@ class OsDisk:
             if len(path) <= len(self.root):
                 return
 
-    def _create_directory(self, path: str) -> None:
+    def _create_directory(self, path: str, *, has_parent: bool = False) -> None:
+        """Create a directory and missing parents, whoever else does so at the same time."""
         try:
             os.mkdir(path, 0o700)
         except FileNotFoundError:
-            parent = os.path.dirname(path)
-            if os.path.isdir(parent):
+            if has_parent:
                 raise  # a file system that takes no directory here, such as /proc, says so like this
-            self._create_directory(parent)
-            _sync_directory(os.path.dirname(parent))
-            self._create_directory(path)  # somebody else may be as quick
+            parent = os.path.dirname(path)
+            if not os.path.isdir(parent):
+                self._create_directory(parent)
+                _sync_directory(os.path.dirname(parent))
+            self._create_directory(path, has_parent=True)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise

@@ -5,6 +5,7 @@ One interleaving is one seed: the failure names it, and the same seed gives the 
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable
 from random import Random
@@ -62,10 +63,15 @@ def test_a_hundred_thousand_interleavings(number: int) -> None:
 
 @pytest.mark.parametrize("by_line", [False, True])
 def test_the_same_seed_gives_the_same_turns(by_line: bool) -> None:
+    def run_once(seed: int) -> InterleavedTraffic:
+        gc.collect()  # a store that nobody holds any more is still there until then, and a lock asks each of them
+        traffic = InterleavedTraffic(seed, by_line=by_line)
+        traffic.run()
+        return traffic
+
     for seed in range(5):
-        first, again = InterleavedTraffic(seed, by_line=by_line), InterleavedTraffic(seed, by_line=by_line)
-        first.run()
-        again.run()
+        run_once(seed)  # what a process does once only, such as filling the cache of selectors, is done
+        first, again = run_once(seed), run_once(seed)
         assert first.turns.order == again.turns.order and first.turns.steps == again.turns.steps
 
 

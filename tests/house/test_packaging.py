@@ -212,7 +212,7 @@ def test_workflow_holds_no_secret_and_no_host(workflow: Path) -> None:
 
 
 def test_demo_installs_the_library_and_what_shows_in_a_terminal_and_nothing_of_the_tests() -> None:
-    command = ["make", "--dry-run", "demo", "DEMO_VENV=.venv-of-nobody"]
+    command = ["make", "--no-print-directory", "--dry-run", "demo", "DEMO_VENV=.venv-of-nobody"]
     environment = {
         name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")
     }

@@ -81,6 +81,15 @@ def test_a_topic_hands_the_group_on(bay: SimulatedBay) -> None:
 # ---------------------------------------------------------------------- one consumer
 
 
+def test_consumers_that_come_and_go_leave_no_list_behind(bay: SimulatedBay, queue: Queue) -> None:
+    send(queue, *(f"{group}{number}" for group in "abc" for number in range(10)))
+    with queue.subscribe(prefetch=0):
+        for _ in range(3):
+            with queue.subscribe(prefetch=0) as consumer:
+                consumer.nack(consumer.take(4))
+            bay.check()  # the live curve follows the lists that are there, and no others
+
+
 def test_a_group_stays_with_the_consumer_that_began_it(queue: Queue) -> None:
     a, b = queue.subscribe(), queue.subscribe()
     send(queue, "g1", "g2")

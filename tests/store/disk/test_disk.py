@@ -339,6 +339,34 @@ def test_no_program_that_is_started_inherits_a_file(real: OsDisk, monkeypatch: p
     assert [os.get_inheritable(descriptor) for descriptor in opened] == [False, False]
 
 
+def test_a_directory_that_another_makes_at_the_same_time_is_there_for_both(
+    real: OsDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def made_by_another_first(path: str, mode: int = 0o777) -> None:
+        """Another thread makes the missing parent right after this one found it missing."""
+        try:
+            mkdir(path, mode)
+        except FileNotFoundError:
+            monkeypatch.setattr(os, "mkdir", mkdir)
+            os.makedirs(os.path.dirname(path))
+            raise
+
+    monkeypatch.setattr(os, "mkdir", made_by_another_first)
+    real.make_directory("kr-store/data")
+    assert real.list("kr-store/data") == []
+
+
+def test_a_file_system_that_takes_no_directory_says_so(real: OsDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: str, mode: int = 0o777) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    monkeypatch.setattr(os, "mkdir", refuses)
+    with pytest.raises(OSError):
+        real.make_directory("journal")
+
+
 def test_a_directory_is_durable_up_to_the_root_even_if_found_existing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
