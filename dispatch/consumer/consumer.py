@@ -47,12 +47,21 @@ Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatistics:
-    """A consumer and the TargetLists of its consumer group. Counts of messages; the watermarks in bytes."""
+    """A consumer and its part of the TargetLists that it shares with the consumers of the same selector.
+
+    Counts of messages; the watermarks in bytes.
+    """
 
     direct_entries: int
+    """Messages in RAM that the next `take` of this consumer, or of another of its group, finds."""
     references: int
+    """Messages behind the watermark that are known to be for them."""
     watermark_bytes: int
+    """This consumer's part of what is in RAM for its group, by how fast it takes beside the others."""
     high_watermark_bytes: int
+    """And of what the lists may hold: four seconds of its own rate, within its fair share of the limit."""
+    messages_per_second: float
+    """How fast this consumer took in the last second that was measured."""
     misses: int
     in_flight: int
     delivered: int
@@ -131,6 +140,7 @@ class Consumer(Taker):
         self.is_slow = False
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
+        self.messages_per_second = 0.0
         """What it had delivered and in flight when somebody last looked whether it is slow."""
         self.stuck_seen = (0, 0)
         self.stuck_since = self.moved_at
@@ -737,14 +747,21 @@ class Consumer(Taker):
             self._signal.close()
 
     def statistics(self) -> ConsumerStatistics:
-        """A snapshot. O(lists of the consumer group), no disk."""
+        """Return a snapshot. O(lists and consumers of the consumer group), no disk.
+
+        The watermarks of all consumers of a group add up to those of its lists.
+        """
         with self.monitor.lock:
             lists = list(self.consumer_group.in_turn())
+            parts = {group: group.part_of(self) for group in {target.consumer_group for target in lists}}
             return ConsumerStatistics(
                 direct_entries=sum(len(target.direct) for target in lists),
                 references=sum(target.references.count + target.returned.count for target in lists),
-                watermark_bytes=sum(target.direct_bytes for target in lists),
-                high_watermark_bytes=sum(target.high_watermark_bytes for target in lists),
+                watermark_bytes=int(sum(target.direct_bytes * parts[target.consumer_group] for target in lists)),
+                high_watermark_bytes=int(
+                    sum(target.high_watermark_bytes * parts[target.consumer_group] for target in lists)
+                ),
+                messages_per_second=self.messages_per_second,
                 misses=self.consumer_group.misses,
                 in_flight=self.in_flight,
                 delivered=self.delivered,

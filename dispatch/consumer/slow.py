@@ -18,11 +18,16 @@ from ..core.model import Taker
 logger = LateLogger("forebay.dispatch")
 
 
-def notice(targets: TargetArea, consumers: Iterable[Taker], now: float) -> int:
-    """Look at all of them; how many have become slow. Callbacks join those that are due. Requires: the lock."""
+def notice(targets: TargetArea, consumers: Iterable[Taker], now: float, seconds: float) -> int:
+    """Measure each consumer's rate and return how many have become slow. Requires: the lock.
+
+    seconds: since the last look. Callbacks join those that are due.
+    """
     noticed = 0
     for consumer in consumers:
-        if _is_at_rest(targets, consumer) or _has_moved(consumer):
+        consumer.messages_per_second = (consumer.delivered - consumer.seen[0]) / seconds
+        has_moved = _has_moved(consumer)
+        if has_moved or _is_at_rest(targets, consumer):
             consumer.moved_at = now
             consumer.is_slow = False
         elif not consumer.is_slow and consumer.slow_seconds is not None:

@@ -73,6 +73,8 @@ class Taker(ABC):
     """When it last was seen to have taken or settled something."""
     seen: tuple[int, int]
     """What it had delivered and in flight then."""
+    messages_per_second: float
+    """How fast it took in the last second that was measured."""
     on_slow: Callable[[Any], None] | None
     stuck_seen: tuple[int, int]
     """What it had delivered and in flight when somebody last looked whether it is stuck."""
@@ -247,6 +249,16 @@ class ConsumerGroup:
     def in_turn(self) -> Iterable[TargetList]:
         """The lists in the order in which a hand-out looks at them."""
         return self.lists
+
+    def part_of(self, consumer: Taker) -> float:
+        """Return a consumer's part of what the lists hold, by how fast it takes beside the others. O(consumers).
+
+        Equal parts while nobody takes.
+        """
+        if consumer not in self.consumers:
+            return 0.0
+        total = sum(other.messages_per_second for other in self.consumers)
+        return consumer.messages_per_second / total if total else 1.0 / len(self.consumers)
 
     def is_free(self, area: LaneState, message: StoredMessage) -> bool:
         """Whether a message that several lists may name can be handed out. Either way the caches need no copy."""

@@ -156,11 +156,12 @@ class Maintenance:
             done = self._due.release()
             self._browsers.settle()
             if now - self._measured_at >= MEASURE_SECONDS:
-                self._targets.measure(now - self._measured_at)
+                seconds = now - self._measured_at
+                self._targets.measure(seconds)
                 self._warmer.look()
                 self._measured_at = now
                 consumers = list(self._consumers())
-                done += notice(self._targets, consumers, now)
+                done += notice(self._targets, consumers, now, seconds)
                 self._stuck.look(consumers, now)
             return done + self._overflow.compact()
 

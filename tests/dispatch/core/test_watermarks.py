@@ -14,6 +14,7 @@ from watermark_traffic import MESSAGE_BYTES, RULES, TRAFFICS, miss_share
 
 import forebay
 from forebay import Message
+from forebay.cache.charge import OVERHEAD_BYTES
 from forebay.cache.shares import HIGH_WATERMARK_BYTES_MIN, TARGET_LISTS_SHARE, high_watermarks
 
 KIB = 1024
@@ -88,6 +89,29 @@ def test_the_pressure_of_another_consumer_lowers_the_watermark_and_its_end_raise
     bay.clock.advance(1.0)
     bay.bay.step()
     assert slow.statistics().high_watermark_bytes > alone // 2
+    bay.check()
+
+
+def test_consumers_that_share_a_list_have_watermarks_by_how_fast_each_takes() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    queue = bay.queue()
+    queue.send_many(Message(bytes(KIB)) for _ in range(4000))
+    slow, fast = queue.subscribe(prefetch=0), queue.subscribe(prefetch=0)
+    alone = bay.lists()[0].high_watermark_bytes
+    assert [consumer.statistics().high_watermark_bytes for consumer in (slow, fast)] == [alone // 2, alone // 2]
+    slow.ack(slow.take(100))
+    fast.ack(fast.take(300))
+    bay.clock.advance(1.0)
+    bay.housekeep()
+    (target,) = bay.lists()
+    few, many = slow.statistics(), fast.statistics()
+    assert (few.messages_per_second, many.messages_per_second) == (100, 300)
+    assert few.high_watermark_bytes == pytest.approx(target.high_watermark_bytes / 4, abs=1)
+    assert many.high_watermark_bytes == pytest.approx(4 * 300 * (KIB + OVERHEAD_BYTES), abs=1)
+    assert few.watermark_bytes + many.watermark_bytes == pytest.approx(target.direct_bytes, abs=2)
+    fast.close()
+    assert slow.statistics().high_watermark_bytes == target.high_watermark_bytes
+    assert fast.statistics().high_watermark_bytes == 0
     bay.check()
 
 
