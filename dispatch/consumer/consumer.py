@@ -140,8 +140,8 @@ class Consumer(Taker):
         self.is_slow = False
         self.moved_at = self.monitor.monotonic()
         self.seen = (0, 0)
-        self.messages_per_second = 0.0
         """What it had delivered and in flight when somebody last looked whether it is slow."""
+        self.messages_per_second = 0.0
         self.stuck_seen = (0, 0)
         self.stuck_since = self.moved_at
         self.tell_at = 0.0
