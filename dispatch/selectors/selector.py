@@ -61,6 +61,9 @@ CACHE_SELECTORS: Final = 1_024
 because a long one can hold 130 KiB."""
 
 
+_NO_NAMES: Final[frozenset[str]] = frozenset()
+
+
 @dataclass(frozen=True, slots=True)
 class Selector:
     """A compiled selector. Equal, and equally hashed, where the canonical texts are equal."""
@@ -91,8 +94,9 @@ class Selector:
 
     def __post_init__(self) -> None:
         """Part the names: each message that is examined asks for both parts."""
-        object.__setattr__(self, "field_names", self.names & FIELD_NAMES)
-        object.__setattr__(self, "header_names", self.names - FIELD_NAMES)
+        has_fields = not self.names.isdisjoint(FIELD_NAMES)
+        object.__setattr__(self, "field_names", self.names & FIELD_NAMES if has_fields else _NO_NAMES)
+        object.__setattr__(self, "header_names", self.names - FIELD_NAMES if has_fields else self.names)
 
 
 @cached(LRUCache(CACHE_SELECTORS, getsizeof=lambda selector: 1 + len(selector.text) // 64), lock=Lock())

@@ -11,6 +11,7 @@ from delivering import drain, ids, send_equal, take_all
 from simulated_bay import SimulatedBay
 
 from forebay import Closed, Consumer, Delivery, Message, Queue, SettingsError, StateError
+from forebay.store.locks import OwnedCondition
 
 KIB = 1024
 BODY = bytes(KIB)
@@ -488,10 +489,10 @@ def test_a_take_that_may_not_wait_does_not_wait_for_what_others_have_settled(
     with queue.subscribe() as one, queue.subscribe(selector="n >= 0") as other:
         assert len(drain(one)) == 5
 
-        def wait(seconds: float | None) -> None:
+        def wait(condition: OwnedCondition, seconds: float | None) -> None:
             pytest.fail(f"it waits {seconds} seconds")
 
-        monkeypatch.setattr(other.consumer_group.arrived, "wait", wait)
+        monkeypatch.setattr(OwnedCondition, "wait", wait)
         assert other.take() == []
 
 

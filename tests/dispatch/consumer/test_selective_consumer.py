@@ -7,6 +7,7 @@ from simulated_bay import SimulatedBay
 
 from forebay import Message
 from forebay.dispatch.loading.eager import LOAD_MESSAGES_MAX
+from forebay.store.locks import OwnedCondition
 
 DEPTH = 10 * LOAD_MESSAGES_MAX
 
@@ -64,5 +65,5 @@ def test_take_does_not_wait_for_a_load_of_what_others_have_settled(monkeypatch: 
     with queue.subscribe(selector="kind = 'rare'") as selective, queue.subscribe(prefetch=0) as plain:
         while batch := plain.take(1000):
             plain.ack(batch)
-        monkeypatch.setattr(selective.consumer_group.arrived, "wait", lambda timeout: pytest.fail("waited"))
+        monkeypatch.setattr(OwnedCondition, "wait", lambda condition, timeout: pytest.fail("waited"))
         assert selective.take() == []
