@@ -58,7 +58,7 @@ class OwnedLock(_RLock):
         """Why nobody is let in any more."""
         self._resting: dict[threading.Lock, None] = {}
         """What the threads wait for that have let the lock go until something happens."""
-        _all.append(ref(self, _all.remove))
+        _all[ref(self, _all.pop)] = None
 
     def __enter__(self) -> bool:
         """Wait for the lock. NestedCall: this thread has it. StoreFailed: it is broken."""
@@ -247,8 +247,12 @@ class Whole:
             self._lock.break_by(error)
 
 
-_all: list[ref[OwnedLock]] = []
-"""Those that somebody still has, of whatever store."""
+_all: dict[ref[OwnedLock], None] = {}
+"""Those that somebody still has, of whatever store.
+
+Not a list: a copy of it begins by allocating, where the garbage collector may run, find a lock to be garbage and shorten
+the list under the copy. In CPython 3.11 that ends the process.
+"""
 
 
 def require_outside(*locks: OwnedLock) -> None:
@@ -269,7 +273,7 @@ def condition_of(lock: OwnedLock) -> OwnedCondition:
 
 def owned_locks() -> list[OwnedLock]:
     """Return those that this thread has, of any store. O(stores), so not for hot paths."""
-    return [lock for known in tuple(_all) if (lock := known()) is not None and lock.is_owned()]
+    return [lock for known in list(_all) if (lock := known()) is not None and lock.is_owned()]
 
 
 def holds_one() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import logging
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -50,6 +51,29 @@ def test_a_lock_refuses_the_thread_that_has_it_and_no_other() -> None:
     thread.join()
     assert seen == [True] and not lock.is_owned() and lock.try_acquire()
     lock.release()
+
+
+COLLECTED_IN_A_LOOK = """
+import gc
+from forebay.store.locks import OwnedLock, holds_one
+
+def leave_garbage():
+    lock = OwnedLock()
+    lock.on_late = lock.is_owned  # a circle, which nobody but the garbage collector finds
+
+for attempt in range(300):
+    gc.disable()
+    gc.collect()
+    for _ in range(50):
+        leave_garbage()
+    gc.set_threshold(gc.get_count()[0] + attempt % 6, 1, 1)  # so that it runs at one of the next allocations
+    gc.enable()
+    assert not holds_one()
+"""
+
+
+def test_locks_may_be_collected_while_somebody_looks_at_all_of_them() -> None:
+    subprocess.run([sys.executable, "-P", "-X", "faulthandler", "-c", COLLECTED_IN_A_LOOK], check=True, timeout=60)
 
 
 def within_again(lock: OwnedLock) -> BaseException | None:
