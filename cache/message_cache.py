@@ -53,6 +53,11 @@ class MessageCache:
         self.keepers: dict[int, Callable[[list[StoredMessage]], None]] = {}
         """By lane, takes in what is given back: for lanes whose messages may be nowhere else."""
 
+    @property
+    def share_bytes(self) -> int:
+        """The most it may hold."""
+        return self._share_bytes
+
     def put(self, lane: int, message: StoredMessage) -> bool:
         """Keep the message and return whether there was room for it."""
         messages = self._lanes.get(lane)
@@ -149,6 +154,12 @@ class MessageCache:
         if messages is not None:
             self._leave(lane)
             self.holder.release(charges_bytes(list(messages.values())))
+
+    def drop_before(self, lane: int, sequence: int) -> None:
+        """Drop the messages before a sequence, up to the first in the order of coming that is not. O(dropped)."""
+        messages = self._lanes.get(lane)
+        while messages and (first := next(iter(messages))) < sequence:
+            self.take(lane, first)
 
     def forget_runs(self, lane: int, gone: SequenceSet) -> None:
         """Drop messages that are gone from the lane. O(messages of the lane here)."""

@@ -250,8 +250,8 @@ class Whole:
 _all: dict[ref[OwnedLock], None] = {}
 """Those that somebody still has, of whatever store.
 
-Not a list: a copy of it begins by allocating, where the garbage collector may run, find a lock to be garbage and shorten
-the list under the copy. In CPython 3.11 that ends the process.
+Not a list: a copy of it begins by allocating, where the garbage collector may run, find a lock to be garbage and
+shorten the list under the copy. In CPython 3.11 that ends the process.
 """
 
 

@@ -240,14 +240,25 @@ class TargetArea(ListKeeper):
         for target, watermark_bytes in zip(self.lists, high_watermarks(self.shares.limit_bytes, rates), strict=True):
             self._move_high_watermark(target, watermark_bytes)
 
+    def shorten(self, target: TargetList) -> None:
+        """See ListKeeper. The message that reaches over the high watermark stays, as a load brings one at least."""
+        target.move_high_watermark(target.high_watermark_bytes)
+        self._evict(
+            target, lambda: target.direct_bytes - charge_bytes(target.direct[-1]) >= target.high_watermark_bytes
+        )
+
     def _move_high_watermark(self, target: TargetList, watermark_bytes: int) -> None:
         """Move the watermark's bound; what is above it goes to the PendingCache where it fits."""
         target.move_high_watermark(watermark_bytes)
+        self._evict(target, lambda: target.direct_bytes > target.high_watermark_bytes)
+
+    def _evict(self, target: TargetList, is_too_long: Callable[[], bool]) -> None:
+        """Let a list give messages from its far end, but for the first, to its lane's cache where they fit."""
         evicted: list[StoredMessage] = []
-        while target.direct_bytes > target.high_watermark_bytes and len(target.direct) > 1:
+        while len(target.direct) > 1 and is_too_long():
             evicted.append(target.evict_last())
             self.targets.release(charge_bytes(evicted[-1]))
-        put, lane = self.pending_cache.put, target.area.lane.number
+        put, lane = target.area.pending_cache.put, target.area.lane.number
         target.area.keep(
             [message for message in reversed(evicted) if message[2] is not None and not put(lane, message)]
         )
@@ -266,7 +277,7 @@ class TargetArea(ListKeeper):
                 self.wake(sole.consumer_group)
                 return
         is_behind = sole is not None and sole.frontier < messages[0][0] and not sole.has_room_for_all
-        if is_behind and not self.pending_cache.has(area.lane.number):
+        if is_behind and not area.pending_cache.has(area.lane.number):
             area.published = messages[-1][0] + 1  # far behind what is loaded: they stay references
         else:
             area.arrive_each(messages)
@@ -339,7 +350,7 @@ class TargetArea(ListKeeper):
             is_behind = True
             if not is_kept:
                 is_near = target.frontier == sequence or (area.is_persistent and target.has_room_for_all)
-                is_kept = self.pending_cache.put_overflow(lane, message, is_near=is_near)
+                is_kept = area.pending_cache.put_overflow(lane, message, is_near=is_near)
             self.loads.feed(target)
             self.wake(consumer_group)
         return is_kept if is_behind else is_direct
@@ -597,7 +608,7 @@ class TargetArea(ListKeeper):
         sequence = message[0]
         if not area.lane.is_pending(sequence):
             return
-        if message[2] is not None and not self.pending_cache.put(area.lane.number, message):
+        if message[2] is not None and not area.pending_cache.put(area.lane.number, message):
             area.keep((message,))
         if area.queue.dealer is not None:
             area.queue.dealer.offer_again(area, message)
@@ -654,8 +665,8 @@ class TargetArea(ListKeeper):
             self.targets.release(target.forget(gone))
         if area.queue.dealer is not None:
             area.queue.dealer.forget(area, gone)
-        for cache in (self.pending_cache, self.head_queue_cache):
-            cache.forget_runs(area.lane.number, gone)
+        area.pending_cache.forget_runs(area.lane.number, gone)
+        self.head_queue_cache.forget_runs(area.lane.number, gone)
         self.head_queue_cache.reopen(area.lane.number)
         if self.waits_for_memory:
             self.relieve()

@@ -29,7 +29,6 @@ from typing import Any, ClassVar, Protocol
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
 from ...cache.head_queue_cache import HeadQueueCache
-from ...cache.message_cache import MessageCache
 from ...cache.pending_cache import PendingCache
 from ...cache.shares import BYTES_PER_SECOND_MIN, UNMEASURED_BYTES_PER_SECOND
 from ...store.errors import Closed, ForebayError, StateError, StoreFailed
@@ -395,6 +394,12 @@ class TargetList:
         return max(first, self.passed)
 
     @property
+    def first_to_load(self) -> int:
+        """No message before this sequence is loaded for the list."""
+        first = self.returned.first if self.returned else self.frontier
+        return min(first, self.references.first if self.references else self.frontier)
+
+    @property
     def is_ready(self) -> bool:
         """Tell whether what comes next is in RAM."""
         return bool(self.direct) and not (self.returned.count and self.returned.first < self.direct[0][0])
@@ -437,8 +442,9 @@ class TargetList:
         return sum(1 for _ in takewhile(lambda message: message[0] < sequence, islice(direct, most)))
 
     def move_high_watermark(self, high_watermark_bytes: int) -> None:
-        self.high_watermark_bytes = high_watermark_bytes
-        self.low_watermark_bytes = high_watermark_bytes // 2
+        """Move the bound of the watermark, as far as the lane lets lists hold so much."""
+        self.high_watermark_bytes = min(high_watermark_bytes, self.area.list_bytes_max)
+        self.low_watermark_bytes = self.high_watermark_bytes // 2
 
     def credit_came(self) -> None:
         """Memory came free. The loader had given the list up for want of it: let it try again, if it is enough now."""
@@ -755,6 +761,10 @@ class ListKeeper(ABC):
         """Remember a message that was passed over because it can't be read."""
 
     @abstractmethod
+    def shorten(self, target: TargetList) -> None:
+        """Let a list hold no more than its lane allows: the rest goes to the lane's cache."""
+
+    @abstractmethod
     def try_again(self, target: TargetList) -> None:
         """Load for a list that was given up for want of memory, if enough has come free."""
 
@@ -833,6 +843,32 @@ class LaneDueTimes(Protocol):
     def refresh_expiry(self, lane: Any) -> None: ...
 
 
+class LaneCache(Protocol):
+    """Where messages of a lane may be that are in RAM and in no list."""
+
+    served: int
+
+    def has(self, lane: int) -> bool: ...
+
+    def may_have(self, lane: int, last: int) -> bool: ...
+
+    def peek(self, lane: int, sequence: int) -> StoredMessage | None: ...
+
+    def take(self, lane: int, sequence: int) -> StoredMessage | None: ...
+
+    def is_shared(self, lane: int) -> bool: ...
+
+
+class OverflowCache(LaneCache, Protocol):
+    """The cache that takes what a list has no room for."""
+
+    def put(self, lane: int, message: StoredMessage) -> bool: ...
+
+    def put_overflow(self, lane: int, message: StoredMessage, *, is_near: bool) -> bool: ...
+
+    def forget_runs(self, lane: int, gone: SequenceSet) -> None: ...
+
+
 class LaneState:
     """One lane as the dispatch floor sees it. The state lock guards it."""
 
@@ -856,6 +892,7 @@ class LaneState:
         "expired",
         "syncs",
         "store",
+        "pending_cache",
         "caches",
     )
     is_persistent: ClassVar[bool] = True
@@ -893,7 +930,9 @@ class LaneState:
         """Acks are durable before they are confirmed."""
         self.store: LaneStore = target_area.store
         """What has the messages of this lane that RAM has no place for; acks go there."""
-        self.caches: tuple[MessageCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
+        self.pending_cache: OverflowCache = target_area.pending_cache
+        """Takes what a list has no room for."""
+        self.caches: tuple[LaneCache, ...] = (target_area.pending_cache, target_area.head_queue_cache)
         """Where a message may be that is in no list."""
 
     @property
@@ -903,6 +942,16 @@ class LaneState:
     def readers(self) -> Iterator[LaneState]:
         """Yield every lane whose consumers get the messages that arrive here, this lane first."""
         yield self
+
+    @property
+    def reads_for_others(self) -> bool:
+        """Tell whether what is read for one of its lists is what others are about to need."""
+        return False
+
+    @property
+    def list_bytes_max(self) -> int:
+        """The most that a list over it should hold directly."""
+        return NOWHERE
 
     @property
     def swept_lane(self) -> LaneState:
@@ -963,10 +1012,10 @@ class LaneState:
                 sole.direct_bytes += charge
                 sole.frontier = sequence + 1
             else:
-                target_area.pending_cache.put_overflow(self.lane.number, message, is_near=True)
+                self.pending_cache.put_overflow(self.lane.number, message, is_near=True)
         else:
             # Where there is room for all, the loader reads what it missed, and has caught up.
-            target_area.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
+            self.pending_cache.put_overflow(self.lane.number, message, is_near=sole.has_room_for_all)
         consumer_group = sole.consumer_group
         if consumer_group.waiting:
             consumer_group.arrived.notify()
@@ -1005,6 +1054,13 @@ class LaneState:
     def peek(self, sequence: int) -> StoredMessage | None:
         """A message that may be nowhere but in RAM."""
         return None
+
+    def load_room(self, list_bytes: int, first: int) -> int:
+        """Return how much a load from this sequence on may bring for a list that has room for so much."""
+        return list_bytes
+
+    def loaded(self, load: Load) -> None:
+        """A load was put into its list: others may need what it read."""
 
     def settle_load(self, load: Load) -> Sequence[int]:
         """A load has taken from the caches what they have: the rest of it can be read."""

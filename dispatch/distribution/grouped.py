@@ -495,7 +495,7 @@ class GroupAssigner(Distribution):
 
     def _keep(self, area: LaneState, message: StoredMessage) -> None:
         """RAM keeps it if it has room."""
-        if message[2] is not None and not self.targets.pending_cache.put(area.lane.number, message):
+        if message[2] is not None and not area.pending_cache.put(area.lane.number, message):
             area.keep((message,))
 
     def is_own(self, consumer: Taker, area: LaneState, message: StoredMessage) -> bool:

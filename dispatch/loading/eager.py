@@ -116,8 +116,10 @@ class EagerLoader:
         if load is None:
             return None
         load.was_shared = target.is_shared
-        if is_needed:
-            self._cut_to_cached(load)
+        if target.area.reads_for_others and load.last + 1 < target.area.published:
+            self._cut_to_cached(load, 1)  # so that the next load begins with a read, which serves the others best
+        elif is_needed:
+            self._cut_to_cached(load, CACHED_MESSAGES_MIN)
         self._take_from_caches(load, is_needed)
         for sequence in target.area.settle_load(load):
             if sequence <= load.last:
@@ -158,7 +160,10 @@ class EagerLoader:
         What is no longer pending, or not due yet, is taken out of runs.
         """
         lane = target.area.lane
-        room = min(self._area.shares.load_bytes_max, max(target.high_watermark_bytes - target.direct_bytes, 0))
+        room = max(target.high_watermark_bytes - target.direct_bytes, 0)
+        if runs:
+            room = target.area.load_room(room, runs.first)
+        room = min(room, self._area.shares.load_bytes_max)
         chosen: list[tuple[int, int]] = []
         at = 0
         while (run := runs.next_from(at)) is not None:
@@ -187,8 +192,8 @@ class EagerLoader:
                 break
         return chosen
 
-    def _cut_to_cached(self, load: Load) -> None:
-        """Hand over what the caches have of the front at once, where that is a batch; the rest is another load.
+    def _cut_to_cached(self, load: Load, least: int) -> None:
+        """Hand over what the caches have of the front at once, where there is so much; the rest is another load.
 
         O(that much).
         """
@@ -199,7 +204,7 @@ class EagerLoader:
         before = 0
         for sequence in chain.from_iterable(range(first, last + 1) for first, last in load.runs) if caches else ():
             if all(cache.peek(lane, sequence) is None for cache in caches):
-                if count >= CACHED_MESSAGES_MIN:
+                if count >= least:
                     load.last = before
                     load.runs = [(first, min(last, before)) for first, last in load.runs if first <= before]
                 return
@@ -221,6 +226,8 @@ class EagerLoader:
                 message = cache.take(lane, sequence)
                 if message is not None:
                     charge = charge_bytes(message)
+                    if is_needed and is_shared and self._area.budget.free_bytes < charge:
+                        self._area.make_room(charge, target)
                     if not reserve(charge):  # others need it too: it is spilled for all, and read
                         assert is_shared, "what was just released can be reserved again"
                         target.area.spill((message,))
@@ -379,7 +386,7 @@ class EagerLoader:
         dropped = [load.held[sequence] for sequence in sorted(load.from_cache)]
         if load.is_stale:
             dropped = [message for message in dropped if area.lane.is_pending(message[0])]
-        area.keep([message for message in dropped if not self._area.pending_cache.put(area.lane.number, message)])
+        area.keep([message for message in dropped if not area.pending_cache.put(area.lane.number, message)])
         if was_begun:
             load.target.consumer_group.load_ended(self._area.monitor.deferred)
             self._area.relieve()  # others may have found nothing because this load had it
@@ -460,6 +467,7 @@ class EagerLoader:
                 target.area.unwanted.add(sequence, sequence)
         if load.from_cache:
             self._let_go(load, {message[0] for message in kept})
+        target.area.loaded(load)
         for sequence, problem in load.unreadable:
             if is_alive and lane.is_pending(sequence):
                 target.area.unreadable += 1

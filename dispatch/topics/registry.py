@@ -162,9 +162,11 @@ class Topics(SubscriptionKeeper):
                     f"subscription {name!r} of topic {topic.name!r} was made with another selector: "
                     "subscribe with that one, or unsubscribe first and lose its backlog"
                 )
+            topic.online[area] = None
+            if len(topic.online) == 2:
+                topic.meet()
             for _ in area.open_lanes():
                 pass
-            topic.online[area] = None
             if name is not None:
                 topic.kept[name] = area
             consumer = self._consumers.attach(area, selector, prefetch, on_ready)

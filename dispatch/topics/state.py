@@ -12,6 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar, Final
 
+from ...cache.charge import OVERHEAD_BYTES
+from ...cache.shared_cache import SharedCache
 from ...cache.spill.overflow import Overflow
 from ...store.format.record import RecordDamaged
 from ...store.format.times import Times
@@ -22,7 +24,7 @@ from ...store.journal.reading import Region, StoredMessage
 from ...store.locks import OwnedLock
 from ...store.message import HeaderValue
 from ...store.message_store import SWEEP_BLOCKS, MessageStore
-from ...store.numbering import LANE_SHIFT, PRIORITIES, VOLATILE
+from ...store.numbering import LANE_SHIFT, NOWHERE, PRIORITIES, VOLATILE
 from ...store.sequence_set import SequenceSet
 from ..core.destinations import Destinations
 from ..core.model import (
@@ -31,6 +33,7 @@ from ..core.model import (
     LaneState,
     LaneStore,
     ListKeeper,
+    Load,
     NonPersistentLaneState,
     PersistentLaneState,
     QueueArea,
@@ -47,6 +50,8 @@ _NO_AREAS: Final[list[NonPersistentLaneState | None]] = [None] * PRIORITIES
 
 
 NOBODY: Final = -1
+SHARED_LIST_BYTES: Final = (32 * 1024, 128 * 1024)
+"""The bounds of what a list of a subscription holds directly, where other subscriptions of the topic are read too."""
 
 
 class Verdicts:
@@ -194,6 +199,13 @@ class TopicState(QueueArea):
         """All of them by name, in order."""
         return ((name, self.durable_area(name)) for name in sorted(self.durable))
 
+    def meet(self) -> None:
+        """Let the only subscription so far know that it is no longer alone. O(messages of its lists)."""
+        for subscription in self.online:
+            for area in subscription.areas:
+                if isinstance(area, SubscriptionLaneState):
+                    area.meet()
+
     def drop(self) -> None:
         """Know nothing any more: the topic is deleted. Requires: the lock."""
         self.drop_lanes()
@@ -244,6 +256,16 @@ class TopicLaneState(PersistentLaneState):
             reader = subscription.areas[self.lane.priority]
             if reader is not None:
                 yield reader
+
+    def fronts(self, *, but: LaneState) -> list[int]:
+        """Return where the lists of other subscriptions are to be loaded from. O(subscriptions that are read)."""
+        others = (subscription.areas[self.lane.priority] for subscription in self.topic.online)
+        return [
+            target.first_to_load
+            for area in others
+            if area is not None and area is not but
+            for target in area.queue.lists_over(area)
+        ]
 
     def arrive(self, message: StoredMessage) -> None:
         """Each subscription that is read gets it. O(those)."""
@@ -322,13 +344,27 @@ class TopicLaneState(PersistentLaneState):
 class SubscriptionLaneState(PersistentLaneState):
     """One lane of one subscription."""
 
-    __slots__ = ("examined", "subscription", "subscription_lane", "topic_area")
+    __slots__ = (
+        "examined",
+        "subscription",
+        "subscription_lane",
+        "topic_area",
+        "_shared",
+        "_is_followed",
+        "_has_neighbours",
+    )
 
-    def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: LaneState) -> None:
+    def __init__(self, subscription: SubscriptionState, lane: SubscriptionLane, topic_area: TopicLaneState) -> None:
         super().__init__(subscription, lane.topic, topic_area.id_prefix, lane)
         self.subscription = subscription
         self.subscription_lane = lane
         self.topic_area = topic_area
+        target_area = subscription.target_area
+        self._shared = SharedCache(target_area.pending_cache, lane.topic.number, self._first_of_others)
+        self.pending_cache = self._shared
+        self.caches = (self._shared, target_area.head_queue_cache)
+        self._is_followed = self._has_neighbours = len(topic_area.topic.online) > 1
+        """Others are close behind, or close by: what is read for one serves them too."""
         self.is_timed = topic_area.is_timed
         self.published = topic_area.published
         self.first_sequence = max(topic_area.first_sequence, lane.first_sequence)
@@ -339,6 +375,56 @@ class SubscriptionLaneState(PersistentLaneState):
         """The selector is known to match what is pending before this sequence."""
         if subscription.selector is not None:
             self.unwanted = SequenceSet()
+
+    def meet(self) -> None:
+        """Keep in RAM once, for others that have just come, what its list had for itself. O(its messages)."""
+        self._is_followed = self._has_neighbours = True
+        for target in self.queue.lists_over(self):
+            self.queue.target_area.shorten(target)
+
+    def _first_of_others(self) -> int:
+        """Return the first sequence that another subscription may look for in RAM."""
+        return min(self.topic_area.fronts(but=self), default=NOWHERE)
+
+    @property
+    def list_bytes_max(self) -> int:
+        """See LaneState. What several readers want lies better in the cache, where it is once."""
+        if not self._has_neighbours:
+            return NOWHERE
+        least, most = SHARED_LIST_BYTES
+        return max(least, min(most, self._shared.share_bytes // (2 * len(self.topic_area.topic.online))))
+
+    @property
+    def reads_for_others(self) -> bool:
+        """See LaneState."""
+        return self._is_followed
+
+    def load_room(self, list_bytes: int, first: int) -> int:
+        """See LaneState. A read brings what others need too, and records of many messages are read once."""
+        return NOWHERE if self._is_followed and self.peek(first) is None else list_bytes
+
+    def loaded(self, load: Load) -> None:
+        """See LaneState. What was read for one subscription is kept for those that are about to need it."""
+        topic_area, shared = self.topic_area, self._shared
+        mean_bytes = OVERHEAD_BYTES + topic_area.lane.pending_bytes / max(topic_area.lane.pending_messages, 1)
+        reach = int(shared.share_bytes / 2 / mean_bytes)  # what is farther off would be pushed out before its time
+        others = topic_area.fronts(but=self)
+        followers = [front for front in others if load.first - reach <= front <= load.last]
+        if load.regions and followers:
+            least = min(followers)
+            for message in load.messages or [load.held[sequence] for sequence in sorted(load.held)]:
+                if message[0] >= least and message[2] is not None and not shared.put(self.lane.number, message):
+                    break
+        at = load.target.first_to_load
+        self._is_followed = any(at - reach <= front <= at for front in others)
+        self._has_neighbours = any(abs(at - front) <= reach for front in others)
+        shared.drop_before(min([at, *others]))
+        if self._has_neighbours:
+            self.queue.target_area.shorten(load.target)
+
+    def peek(self, sequence: int) -> StoredMessage | None:
+        """See LaneState."""
+        return self._shared.peek(self.lane.number, sequence)
 
     @property
     def swept_lane(self) -> LaneState:
@@ -398,6 +484,9 @@ class SubscriptionState(QueueArea):
     def on_consumer_closed(self) -> None:
         """See QueueArea."""
         self.topic.keeper.leave(self)
+        if not self.topic.online:
+            for lane in self.topic.lane_areas():
+                self.target_area.pending_cache.forget(lane.lane.number)
 
     @property
     def is_durable(self) -> bool:
@@ -410,6 +499,7 @@ class SubscriptionState(QueueArea):
         if area is None:
             lane = self.subscriber.lanes[priority]
             assert lane is not None
+            assert isinstance(topic_area, TopicLaneState)
             area = self.areas[priority] = SubscriptionLaneState(self, lane, topic_area)
             volatile = self.non_persistent_lanes[priority]
             if volatile is not None:

@@ -117,7 +117,7 @@ class UnmatchedSweeper:
         assert area.unwanted is not None
         runs = list(area.unwanted)
         self._store.remove_runs(area.subscription_lane, runs, is_durable=is_durable)
-        for cache in (self._target_area.pending_cache, self._target_area.head_queue_cache):
+        for cache in area.caches:
             for first, last in runs if cache.has(area.lane.number) else ():
                 for sequence in range(first, last + 1):
                     cache.take(area.lane.number, sequence)

@@ -1,0 +1,132 @@
+"""Subscriptions that are near each other share what is in RAM and what is read: one copy, one read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay import Consumer, Message
+from forebay.cache.charge import OVERHEAD_BYTES
+
+KIB = 1024
+SEED = 7
+BACKLOG = 3000
+
+
+def lagging(subscriptions: int, memory_limit: str, selector: str | None = None) -> tuple[SimulatedBay, list[Consumer]]:
+    """Durable subscriptions of a topic that are all at the beginning of a backlog, with nothing in RAM."""
+    bay = SimulatedBay(memory_limit=memory_limit)
+    topic = bay.bay.topic("prices")
+    for number in range(subscriptions):
+        topic.subscribe(durable=f"s{number}", selector=selector).close()
+    for first in range(0, BACKLOG, 100):
+        topic.send_many(Message(bytes(KIB), {"n": n}) for n in range(first, first + 100))
+    bay.reopen()
+    topic = bay.bay.topic("prices")
+    return bay, [
+        topic.subscribe(durable=f"s{number}", selector=selector, prefetch=0) for number in range(subscriptions)
+    ]
+
+
+def read_all(bay: SimulatedBay, consumers: list[Consumer], random: Random | None = None) -> list[list[int]]:
+    """Take everything in turns, and let the background do its part; what each got."""
+    got: list[list[int]] = [[] for _ in consumers]
+    waiting = list(range(len(consumers)))
+    rounds = 0
+    while waiting:
+        for number in list(waiting):
+            deliveries = consumers[number].take(random.choice((1, 5, 20)) if random is not None else 10)
+            got[number] += [delivery.headers["n"] for delivery in deliveries]  # type: ignore[misc]
+            consumers[number].ack(deliveries)
+            if not deliveries:
+                waiting.remove(number)
+        rounds += 1
+        if rounds % 10 == 0:
+            bay.bay.step()
+        if rounds % 100 == 0:
+            bay.clock.advance(1.0)
+            bay.housekeep()
+    bay.check()
+    return got
+
+
+@pytest.mark.parametrize("memory_limit", ["4MiB", "8MiB", "64MiB"])
+def test_ten_subscriptions_side_by_side_read_what_one_reads(memory_limit: str) -> None:
+    reads = []
+    for subscriptions in (1, 10):
+        bay, consumers = lagging(subscriptions, memory_limit)
+        before = bay.reads
+        assert read_all(bay, consumers) == [list(range(BACKLOG))] * subscriptions
+        reads.append(bay.reads - before)
+    one, ten = reads
+    assert ten <= 1.1 * one
+
+
+def test_subscriptions_that_drift_apart_get_all_in_order() -> None:
+    print(f"seed {SEED}")
+    bay, consumers = lagging(7, "4MiB")
+    assert read_all(bay, consumers, Random(SEED)) == [list(range(BACKLOG))] * 7
+
+
+def test_what_one_does_not_want_is_kept_for_those_who_do() -> None:
+    bay, consumers = lagging(1, "8MiB")
+    bay.bay.topic("prices").subscribe(durable="odd", selector="n = 2999").close()
+    odd = bay.bay.topic("prices").subscribe(durable="odd", selector="n = 2999", prefetch=0)
+    bay.bay.topic("prices").send(bytes(KIB), headers={"n": 2999})
+    assert read_all(bay, [odd]) == [[2999]]
+    assert read_all(bay, consumers) == [[*range(BACKLOG), 2999]]
+
+
+@pytest.mark.parametrize("memory_limit", ["16MiB", "64MiB"])
+def test_what_fits_in_ram_stays_there_once_however_many_subscribe(memory_limit: str) -> None:
+    bay = SimulatedBay(memory_limit=memory_limit)
+    topic = bay.bay.topic("prices")
+    consumers = [topic.subscribe(prefetch=0) for _ in range(20)]
+    for n in range(5000):
+        topic.send(bytes(300), headers={"n": n})
+    once_bytes = 5000 * (300 + 10 + OVERHEAD_BYTES)
+    holders = bay.bay.statistics().memory.holders
+    lists_bytes = 20 * max(target.high_watermark_bytes for target in bay.lists())
+    assert holders["pending_cache"] <= once_bytes and holders["target_lists"] <= lists_bytes < once_bytes
+    before = bay.reads
+    assert read_all(bay, consumers) == [list(range(5000))] * 20
+    assert bay.reads == before
+    assert bay.bay.statistics().memory.holders["pending_cache"] == 0
+
+
+def test_a_second_subscriber_shortens_the_list_of_the_first() -> None:
+    bay = SimulatedBay(memory_limit="16MiB")
+    topic = bay.bay.topic("prices")
+    first = topic.subscribe(prefetch=0)
+    for n in range(2000):
+        topic.send(bytes(KIB), headers={"n": n})
+    (target,) = bay.lists()
+    alone_bytes = target.direct_bytes
+    second = topic.subscribe(prefetch=0)
+    assert target.direct_bytes < alone_bytes // 4
+    before = bay.reads
+    assert read_all(bay, [first]) == [list(range(2000))]
+    assert bay.reads == before, "what the list gave up is in the cache"
+    assert second.take() == []
+
+
+def test_nothing_is_kept_when_nobody_subscribes_any_more() -> None:
+    bay, consumers = lagging(3, "8MiB")
+    consumers[0].ack(consumers[0].take(500))
+    assert bay.bay.statistics().memory.holders["pending_cache"] > 0
+    for consumer in consumers:
+        consumer.close()
+    assert bay.bay.statistics().memory.holders["pending_cache"] == 0
+    bay.check()
+
+
+def test_a_message_that_comes_back_to_one_is_not_given_to_another_again() -> None:
+    bay, consumers = lagging(2, "8MiB")
+    one, other = consumers
+    deliveries = one.take(50)
+    other.ack(other.take(50))
+    one.nack(deliveries)
+    assert [delivery.headers["n"] for delivery in other.take(1)] == [50]
+    assert read_all(bay, [one]) == [list(range(BACKLOG))]
