@@ -114,7 +114,8 @@ class Background:
         try:
             loop()
         except StoreFailed:
-            pass
+            self._is_stopping = True
+            self._on_failure()
         if self._monitor.lock.failure is not None:
             self._monitor.run_last()
 
@@ -150,8 +151,7 @@ class Background:
         try:
             return work()
         except StoreFailed:
-            self._is_stopping = True
-            self._on_failure()
+            raise
         except ForebayError as error:
             logger.warning("background work: %s", error, event="background_work_failing")
         except Exception:

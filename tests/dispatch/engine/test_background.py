@@ -1,0 +1,35 @@
+"""Threads of a store that failed end, and whoever waits is told, wherever they find out."""
+
+from __future__ import annotations
+
+import pytest
+from simulated_bay import SimulatedBay
+
+from forebay.dispatch.engine.background import Background
+
+
+@pytest.mark.parametrize("finds_out", ["at its work", "behind its work"])
+def test_a_failed_store_is_told_of_by_the_thread_that_finds_out(finds_out: str) -> None:
+    bay = SimulatedBay().bay
+    engine = bay._engine
+    monitor, told = engine.monitor, [False]
+
+    def load() -> bool:
+        monitor.lock.break_by(KeyboardInterrupt())
+        monitor.deferred.append(lambda: None)
+        if finds_out == "at its work":
+            with monitor.lock:
+                pass
+        return False
+
+    def tell() -> None:
+        told[0] = True
+
+    background = Background(monitor, engine.store, engine.wakeups, engine.loads, load, lambda: 0, lambda: 3_600.0, tell)
+    background.start()
+    for thread in background._threads:
+        if thread.name == "forebay-loader":
+            thread.join(30.0)
+            assert not thread.is_alive()
+    background.stop(30.0)
+    assert told == [True] and not background.is_alive
