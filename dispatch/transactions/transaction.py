@@ -374,12 +374,13 @@ class Transaction:
         with self._monitor.lock, self._monitor.whole:
             self._require(OPEN, PREPARED)
             was_prepared = self._state == PREPARED
+            is_put_off = False
             if was_prepared:
                 self._store.transactions.rollback(self._branch)
                 self._state = ROLLED_BACK
                 position = self._store.journal.end
             else:
-                self.rollback_open()
+                is_put_off = self.rollback_open()
         if was_prepared:
             try:
                 # What comes back to the consumers must not be a transaction's again after a power cut.
@@ -390,10 +391,12 @@ class Transaction:
             except BaseException as error:
                 self._monitor.lock.break_between(error)
                 raise
+        elif is_put_off:
+            self._publisher.confirm(0)  # what waits for its time is in the index, which may want a checkpoint
         self._monitor.run_deferred()
 
-    def rollback_open(self) -> None:
-        """Requires: the lock; it is not prepared."""
+    def rollback_open(self) -> bool:
+        """Return whether something may have been put off. Requires: the lock; it is not prepared."""
         branch = self._branch
         try:
             if len(branch):
@@ -406,10 +409,11 @@ class Transaction:
         returned = self.held
         for delivery in returned:
             self._take_back(delivery)
-        self._redelivery.take_back(returned, 0.0)
+        is_put_off = self._redelivery.take_back(returned, 0.0)
         for delivery in returned:
             delivery._consumer.credit_came()
         self._end(ROLLED_BACK)
+        return is_put_off
 
     def _release_acks(self) -> None:
         """Messages that a prepared branch wanted gone are free again."""
