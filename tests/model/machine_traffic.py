@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -361,6 +362,26 @@ class Traffic(RuleBasedStateMachine):
             for place in self.queue_places():
                 self.untie(place)
 
+    @call(picks, st.sampled_from(("ends", "raises", "settles")), weight=2)
+    def settle_in_a_block(self, pick: int, how: str) -> None:
+        found = self.some_held(pick, 1)
+        if found is None:
+            return
+        reader, (entry,) = found
+        delivery = self.deliveries[entry]
+        with suppress(KeyError), delivery:
+            if how == "raises":
+                raise KeyError(entry)
+            if how == "settles":
+                delivery.release()
+        self.settled = [(self.consumers[reader], delivery)]
+        if how == "ends":
+            self.model.acknowledge(reader.place, [entry])
+        elif how == "raises":
+            self.model.give_back(reader.place, [entry], 0)
+        else:
+            self.model.release(reader.place, [entry])
+
     @call(picks, st.sampled_from((0, 1, 5, 1000)))
     def set_prefetch(self, pick: int, prefetch: int) -> None:
         if self.consumers:
@@ -377,7 +398,8 @@ class Traffic(RuleBasedStateMachine):
         consumer = self.consumers.pop(reader)
         tried = Random(pick).sample(reader.held, len(reader.held) // 2) if pick & 6 == 6 else list(reader.held)
         if len(tried) < len(reader.held):
-            consumer.close(processed=[self.deliveries[entry] for entry in tried])
+            settled = [delivery for other, delivery in self.settled if other is consumer]
+            consumer.close(processed=[*settled, *(self.deliveries[entry] for entry in tried)])
         else:
             consumer.close()
         with pytest.raises(Closed):
@@ -391,14 +413,16 @@ class Traffic(RuleBasedStateMachine):
             return
         consumer, delivery = self.settled[0]
         # It came back perhaps, and a transaction decides about it now.
+        verbs = (delivery.ack, delivery.nack, delivery.release, delivery.reject)
         with pytest.raises((SettingsError, StateError, TransactionError)):
-            delivery.nack() if pick & 1 else delivery.ack()
+            verbs[pick % len(verbs)]()
         found = self.some_held(pick, 100)
         if found is not None and self.consumers[found[0]] is not consumer:
+            held, own = [self.deliveries[entry] for entry in found[1]], self.consumers[found[0]]
             with pytest.raises(SettingsError):
-                consumer.ack([self.deliveries[entry] for entry in found[1]])
+                (consumer.ack, consumer.nack, consumer.release, consumer.reject)[pick % len(verbs)](held)
             with pytest.raises((SettingsError, StateError, TransactionError)):
-                self.consumers[found[0]].ack([*(self.deliveries[entry] for entry in found[1]), delivery])
+                (own.ack, own.nack, own.release, own.reject)[pick % len(verbs)]([*held, delivery])
 
     # ------------------------------------------------------------------ time
 
