@@ -49,6 +49,12 @@ from forebay import Closed, Consumer, Delivery, SettingsError, StateError, Trans
 class Traffic(RuleBasedStateMachine):
     """The store, the model, and what is sent to both and taken from both."""
 
+    entries_max = ENTRIES_MAX
+    bytes_max = BYTES_MAX
+    subscriptions = SUBSCRIPTIONS
+    """Of a topic, by name, with their selectors."""
+    subscriptions_max = 8
+
     def __init__(self) -> None:
         super().__init__()
         self.model = PlainModel(QUEUE_RULES, TOPIC_RULES)
@@ -93,9 +99,9 @@ class Traffic(RuleBasedStateMachine):
 
     def letters(self, given: list[Shape], place: str, *, is_plain: bool = False) -> list[Letter]:
         """is_plain: where messages that are not persistent are refused."""
-        if sum(len(found.entries) for found in self.model.places()) + len(given) > ENTRIES_MAX:
+        if sum(len(found.entries) for found in self.model.places()) + len(given) > self.entries_max:
             return []
-        if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > BYTES_MAX:
+        if sum(entry.letter.size for found in self.model.places() for entry in found.entries) > self.bytes_max:
             return []
         letters = []
         for size, kind, priority, is_persistent, group, delay_ms, lifetime_ms in given:
@@ -184,10 +190,10 @@ class Traffic(RuleBasedStateMachine):
     def subscribe_topic(self, name: str | None, prefetch: int) -> None:
         topic = self.topic
         self.model.topics.setdefault(topic, {})
-        selector = SUBSCRIPTIONS[name] if name is not None else None
+        selector = self.subscriptions[name] if name is not None else None
         key = name or object()
         known = self.model.topics[topic].get(key)
-        if len(self.model.topics[topic]) < 8 and (known is None or not known.readers):
+        if len(self.model.topics[topic]) < self.subscriptions_max and (known is None or not known.readers):
             place = self.model.subscribe(topic, key, selector, is_durable=name is not None)
             reader = Reader(place, selector, prefetch)
             self.consumers[reader] = self.store.bay.topic(topic).subscribe(
