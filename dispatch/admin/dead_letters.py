@@ -26,7 +26,7 @@ from ...store.message_store import MessageStore
 from ...store.numbering import BLOCK_SHIFT, LANE_SHIFT
 from ...store.sequence_set import SequenceSet
 from ..config.policies import Policies
-from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME
+from ..config.redelivery import ATTEMPTS, FROM, MAX_ATTEMPTS, REASON, SUBSCRIPTION, TIME, dead_letter_headers
 from ..core.destinations import Destinations
 from ..core.lists import TargetArea
 from ..core.model import Delivery, LaneState, QueueArea
@@ -386,7 +386,8 @@ class DeadLetterMover:
         try:
             headers, own_id = decode_properties(properties) if properties else ({}, None)
             message_id = own_id if own_id is not None else f"{area.id_prefix}{sequence}"
-            return sequence, encode_properties(headers | added, message_id, group_of(properties)), body, timestamp
+            headers = dead_letter_headers(headers, added)
+            return sequence, encode_properties(headers, message_id, group_of(properties)), body, timestamp
         except (RecordDamaged, SettingsError):
             return message  # what makes no sense, or has no room for more, stays as it is
 

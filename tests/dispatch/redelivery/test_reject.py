@@ -208,6 +208,25 @@ def test_rejecting_far_more_than_memory_holds_reads_little_at_a_time() -> None:
     bay.check()
 
 
+@pytest.mark.parametrize("how", ["reject", "transaction", "no room"])
+def test_a_dead_letter_that_fails_elsewhere_names_no_subscription_any_more(how: str) -> None:
+    bay = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=1, when_full="dead_letter")})
+    audit = bay.bay.topic("prices").subscribe(durable="audit")
+    bay.bay.topic("prices").send(b"1")
+    audit.reject(audit.take(), reason="no")
+    if how == "no room":
+        [dead] = bay.queue("DLQ.prices").subscribe().take()
+        bay.queue().send(b"before")
+        bay.queue().send(dead.body, headers=dead.headers)
+    else:
+        assert bay.queue("DLQ.prices").move("orders") == 1
+        with bay.queue().subscribe() as consumer, bay.bay.transaction() as transaction:
+            consumer.reject(consumer.take(), transaction=transaction if how == "transaction" else None)
+    [dead] = bay.queue("DLQ.orders").subscribe().take()
+    assert dead.body == b"1" and dead.headers["dead_letter_from"] == "orders"
+    assert "dead_letter_subscription" not in dead.headers
+
+
 def test_what_is_settled_or_anothers_is_not_rejected_and_nothing_is_changed() -> None:
     bay = numbered(3)
     bay.queue().send(b"volatile", persistent=False)
