@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final
 
 from ...store.errors import Closed, ForebayError, SettingsError, StoreFailed
-from ...store.format.properties import decode_properties, encode_properties, group_of, message_id_of
+from ...store.format.properties import decode_properties, encode_properties, group_of
 from ...store.format.record import RecordDamaged
 from ...store.index.lane import Lane
 from ...store.index.pending_lane import JournaledLane
@@ -336,20 +336,16 @@ class DeadLetterMover:
         """Reject in a transaction: it sends a dead letter and acknowledges the message. Requires: no lock."""
         area = delivery._area
         to = self._rejected_to(area)
-        if to is not None:
-            with self._monitor.lock, self._monitor.whole:
-                self._monitor.raise_if_closed()
-                check((delivery,))
+        with self._monitor.lock, self._monitor.whole:
+            self._monitor.raise_if_closed()
+            check((delivery,))
+            target = None
+            if to is not None:
                 queue = self._destinations.queue_locked(to)
                 if area.queue.has_groups:
                     note_groups(self._destinations, self._targets, queue)
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-                _, properties, body, timestamp = self._stamped(area, message, reason, delivery.attempts)
-            own_id = message_id_of(properties) if properties else None
-            transaction.add(target, timestamp, [(properties, body or b"")], [own_id], [])
-        with self._monitor.lock, self._monitor.whole:
-            check((delivery,))
-            transaction.hold((delivery,))
+            transaction.reject(delivery, target, self._stamped(area, message, reason, delivery.attempts))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""
