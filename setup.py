@@ -79,6 +79,7 @@ DOORS = {
         "nack",
         "release",
         "reject",
+        "drain",
         "close",
     ),
     "core.model.Delivery": ("ack", "nack", "reject"),

@@ -232,8 +232,11 @@ class NestedCall(ForebayError):
 
 
 class Closed(ForebayError):
-    """The store or consumer was closed, or the queue or topic deleted. Open, subscribe or name it again."""
+    """The store or consumer was closed, the consumer drains, or the queue or topic was deleted.
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is closed: open or subscribe again")
+    Open, subscribe or name it again.
+    """
+
+    def __init__(self, what: str, state: str = "closed") -> None:
+        super().__init__(f"{what} is {state}: open or subscribe again")
         self.what = what

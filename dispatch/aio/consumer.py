@@ -17,7 +17,7 @@ from ...store.errors import Closed, ForebayError, argument_error
 from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
 from ..config.redelivery import REJECTED
-from ..consumer.consumer import LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
+from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
 from ..core.model import ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -188,6 +188,11 @@ class AsyncConsumer:
         self._consumer.prefetch = prefetch
 
     @property
+    def is_draining(self) -> bool:
+        """Whether it takes nothing more and only settles what it holds."""
+        return self._consumer.is_draining
+
+    @property
     def in_flight(self) -> int:
         """Deliveries not settled yet."""
         return self._consumer.in_flight
@@ -207,7 +212,7 @@ class AsyncConsumer:
             check_bounds(timeout, max_bytes)
         if self._caller.ends_turn():
             await asyncio.sleep(0)
-        if timeout == 0 or not self._line.is_busy:
+        if timeout == 0 or not self._line.is_busy or self._consumer.is_over:
             with engine.monitor.lock:
                 try:
                     deliveries = self._consumer.take_direct(max_messages, max_bytes)
@@ -409,6 +414,21 @@ class AsyncConsumer:
         await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
 
     # ------------------------------------------------------------------ the rest
+
+    async def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+
+        As Consumer.drain; other tasks run meanwhile. One that is cancelled has begun to drain.
+        """
+        check_bounds(timeout, None)
+        loop, consumer = self._caller.loop, self._consumer
+        deadline = None if timeout is None else loop.time() + timeout
+        consumer.begin_drain()
+        while not consumer.is_drained:
+            if deadline is not None and loop.time() >= deadline:
+                return False
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        return True
 
     async def close(self, *, processed: AsyncDelivery | Sequence[AsyncDelivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.

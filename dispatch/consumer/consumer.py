@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
@@ -27,7 +27,7 @@ from ..config.policy import check_prefetch
 from ..config.redelivery import REJECTED
 from ..core.delays import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
+from ..core.model import DRAINING, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
@@ -39,6 +39,8 @@ from .stuck import AckReminder
 logger = LateLogger("forebay.dispatch")
 
 LOAD_WAIT_SECONDS = 5.0
+DRAIN_POLL_SECONDS: Final = 0.025
+"""Between two looks of a drain, so that no ack pays for those who wait for the last one."""
 
 Check = Callable[[Sequence[Delivery]], None]
 Reject = Callable[[Sequence[Delivery], str, Transaction | None, Check], None]
@@ -119,6 +121,8 @@ class Consumer(Taker):
         """Of those who asked for a file descriptor."""
         self._is_armed = False
         self._is_closed = False
+        self._is_over = False
+        """It takes nothing ever again: it is closed or drains."""
         self.is_synchronous = on_ready is None
         """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
         self._waits_for_credit = False
@@ -164,13 +168,18 @@ class Consumer(Taker):
 
     @property
     def prefetch(self) -> int:
-        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time."""
-        return self.prefetch_limit
+        """The most unsettled deliveries it may hold; 0: only max_messages bounds a take. May be set at any time.
+
+        While it drains that is 0, and setting it does nothing.
+        """
+        return max(self.prefetch_limit, 0)
 
     @prefetch.setter
     def prefetch(self, prefetch: int) -> None:
         check_prefetch(prefetch)
         with self.monitor.lock, self.monitor.whole:
+            if self.is_draining:
+                return
             self.prefetch_limit = prefetch
             self.credit_came()
             if self.queue.dealer is not None:
@@ -186,7 +195,8 @@ class Consumer(Taker):
         message. timeout=None waits for ever. Never more than `prefetch` leaves.
         O(messages) without a disk read where the eager loader is ahead; else
         one load, counted as misses. The loader stands back from a thread that
-        takes and never pauses: that loads for itself. Raises Closed.
+        takes and never pauses: that loads for itself. Raises Closed, also
+        while the consumer drains.
         """
         if type(max_messages) is not int or max_messages < 1:
             raise argument_error(f"max_messages must be an int from 1 on, not {max_messages!r}", max_messages, int)
@@ -196,7 +206,7 @@ class Consumer(Taker):
         if max_messages == 1:
             with self.monitor.lock:
                 try:
-                    if not self._is_closed and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
+                    if not self._is_over and (self.in_flight < self.prefetch_limit or not self.prefetch_limit):
                         one = self._collect_one(self)
                         if one is not None:
                             return [one]
@@ -205,8 +215,8 @@ class Consumer(Taker):
                     raise
         with self.monitor.lock:
             try:
-                if self._is_closed:
-                    raise Closed("the consumer")
+                if self._is_over:
+                    raise self._over()
                 most = self._credit(max_messages)
                 deliveries = self._collect(self, most, max_bytes) if most > 0 else []
             except BaseException as error:
@@ -220,14 +230,17 @@ class Consumer(Taker):
 
     def take_direct(self, max_messages: int, max_bytes: int | None) -> list[Delivery]:
         """Hand out what needs no wait; [] where `look` must go on. Requires: the lock."""
-        if self._is_closed:
-            raise Closed("the consumer")
+        if self._is_over:
+            raise self._over()
         most = self._credit(max_messages)
         if most == 1:
             one = self._collect_one(self)
             if one is not None:
                 return [one]
         return self._collect(self, most, max_bytes) if most > 0 else []
+
+    def _over(self) -> Closed:
+        return Closed("the consumer", "closed" if self._is_closed else "draining and takes nothing more")
 
     def _credit(self, max_messages: int) -> int:
         """How many it may take now. Where what is in flight fills memory, only who holds nothing gets one more."""
@@ -270,8 +283,8 @@ class Consumer(Taker):
         Requires: the lock.
         """
         targets = self._targets
-        if self._is_closed:
-            raise Closed("the consumer")
+        if self._is_over:
+            raise self._over()
         self._due.release()
         search.load = None
         search.is_coming = search.has_credit = False
@@ -379,8 +392,8 @@ class Consumer(Taker):
         TooManyFiles, Closed.
         """
         with self.monitor.lock:
-            if self._is_closed:
-                raise Closed("the consumer")
+            if self._is_over:
+                raise self._over()
             signal = self._signal
             if signal is None:
                 signal = self._signal = ReadySignal()
@@ -405,7 +418,12 @@ class Consumer(Taker):
     @property
     def is_waiting(self) -> bool:
         """See Taker."""
-        return self._waits_for_credit or self._is_armed or self._waiting > 0
+        return not self._is_over and (self._waits_for_credit or self._is_armed or self._waiting > 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every take raises Closed: it is closed or drains. The lock may be free."""
+        return self._is_over
 
     # ------------------------------------------------------------------ settling
 
@@ -660,6 +678,62 @@ class Consumer(Taker):
 
     # ------------------------------------------------------------------ the rest
 
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take nothing more, and wait until all that it holds is settled; returns whether it is.
+
+        From now on takes raise Closed, those that wait among them, and
+        iterations end; it can't be undone. Others get at once what it was to
+        get, and of its groups each as soon as it holds no message of it; an
+        exclusive consumer stays it until it is closed. Settle what is in
+        flight meanwhile, then close it: no attempt is lost.
+        timeout: seconds to wait; None: for ever. When they have passed it
+        goes on draining: call again, or close. In a handler inside a call of
+        the store it begins when that call has ended, and returns False. It
+        looks 40 times a second. Closed: the store is.
+        """
+        check_bounds(timeout, None)
+        if self.monitor.lock.is_owned():
+            self.monitor.call_later(self.begin_drain)
+            return False
+        deadline = None if timeout is None else self.monitor.monotonic() + timeout
+        never = condition_of(self.monitor.lock)
+        self.begin_drain()
+        with self.monitor.lock:
+            while not self.is_drained:
+                if deadline is not None and self.monitor.monotonic() >= deadline:
+                    return False
+                never.wait(DRAIN_POLL_SECONDS)
+        return True
+
+    def begin_drain(self) -> None:
+        """Do what `drain` does, without a wait. Twice is once. Requires: no lock."""
+        with self.monitor.lock, self.monitor.whole:
+            if not self._is_over:
+                self._stop_taking()
+        self.monitor.run_deferred()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether it holds nothing that is to be settled. Closed: the store is."""
+        self.monitor.raise_if_closed()
+        return self._is_closed or not self.in_flight
+
+    def _stop_taking(self) -> None:
+        self._is_over = True
+        self.prefetch_limit = DRAINING
+        self._targets.waits_for_memory.pop(self, None)
+        self.reconfigure()
+        dealer = self.queue.dealer
+        if dealer is not None:
+            dealer.stand_back(self)
+            dealer.woken()
+        self._credited.notify_all()
+        self.consumer_group.arrived.notify_all()
+        self.find_out()
+        # It may have been told of messages, and leaves them to others.
+        if dealer is None:
+            self._targets.wake(self.consumer_group)
+
     def close(self, *, processed: Delivery | Sequence[Delivery] | None = None) -> None:
         """Give back what it holds, for others to take in its place; wakes its own waiting takes. Twice is once.
 
@@ -699,7 +773,7 @@ class Consumer(Taker):
             self.monitor.deferred.append(self._on_ready)
 
     def _close(self, held: Sequence[Delivery], processed: frozenset[Delivery] | None = None) -> None:
-        self._is_closed = True
+        self._is_closed = self._is_over = True
         consumer_group, targets, dealer = self.consumer_group, self._targets, self.queue.dealer
         targets.waits_for_memory.pop(self, None)
         self.queue.delivered += self.delivered
@@ -742,7 +816,7 @@ class Consumer(Taker):
 
     def die(self) -> None:
         """The process was forked and this is the child's copy: it takes and returns nothing."""
-        self._is_closed = True
+        self._is_closed = self._is_over = True
         if self._signal is not None:
             self._signal.close()
 
@@ -769,7 +843,7 @@ class Consumer(Taker):
             )
 
     def __repr__(self) -> str:
-        state = "closed" if self._is_closed else f"{self.in_flight} in flight"
+        state = "closed" if self._is_closed else f"{self.in_flight} in flight{', draining' * self.is_draining}"
         return f"<Consumer of {self.queue.name!r} {state}>"
 
     def __enter__(self) -> Consumer:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count, islice, pairwise, takewhile
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from ...cache.budget import Holder
 from ...cache.charge import OVERHEAD_BYTES, charge_bytes, charges_bytes
@@ -50,6 +50,9 @@ from ..config.redelivery import REJECTED
 from ..selectors.selector import Selector
 from .monitor import Monitor
 
+DRAINING: Final = -1
+"""The prefetch limit of a consumer that drains: it has no credit ever again."""
+
 
 class Taker(ABC):
     """A consumer, as far as lists, groups and transactions know it."""
@@ -60,7 +63,7 @@ class Taker(ABC):
     priority: int
     """Consumers of higher priority are served first."""
     prefetch_limit: int
-    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it."""
+    """Most unsettled deliveries it may hold; 0: only the size of a take bounds it; DRAINING."""
     in_flight: int
     """Deliveries not settled yet."""
     delivered: int
@@ -84,6 +87,11 @@ class Taker(ABC):
     is_exclusive: bool
     is_synchronous: bool
     """Whoever calls take is a thread that may load what it finds missing, not an event loop."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it takes nothing more and only settles what it holds."""
+        return self.prefetch_limit == DRAINING
 
     @abstractmethod
     def ack(self, deliveries: Delivery | Sequence[Delivery], *, transaction: Any = None) -> None:
@@ -1242,7 +1250,8 @@ class QueueArea(LimitedDestination):
 
     def holds_up(self, consumer: Taker) -> bool:
         """Whether a consumer gets nothing, whatever is there."""
-        return self.is_paused or (self.exclusive is not None and self.exclusive is not consumer)
+        is_exclusive = self.exclusive is None or self.exclusive is consumer
+        return self.is_paused or not is_exclusive or consumer.is_draining
 
     @property
     def missed(self) -> int:

@@ -32,6 +32,7 @@ from .groups import GROUP_DELAYED, dealt_causes, exclusive_cause, group_delayed_
 
 EMPTY: Final = "empty"
 CLOSED: Final = "closed"
+DRAINING: Final = "draining"
 PAUSED: Final = "paused"
 PREFETCH: Final = "prefetch"
 LOADING: Final = "loading"
@@ -205,6 +206,8 @@ def _consumer_causes(engine: Engine, consumer: Consumer) -> list[Cause]:
     name = destination_text(queue)
     if consumer._is_closed:
         return [Cause(CLOSED, name, 0, 0, None, "another subscribe")]
+    if consumer.is_draining:
+        return [Cause(DRAINING, name, 0, 0, None, "another subscribe")]
     places = _places(engine, queue)
     if not places.depth:
         return [Cause(EMPTY, name, 0, 0, None, f"a message that is sent to {queue.name!r}")]
@@ -413,7 +416,7 @@ def _free_causes(engine: Engine, queue: QueueArea, places: _Places) -> list[Caus
     free, name = places.free, destination_text(queue)
     if not free:
         return []
-    consumers = list(queue.consumers())
+    consumers = [consumer for consumer in queue.consumers() if not consumer.is_draining]
     if not consumers:
         return [Cause(NO_CONSUMER, name, free, 0, None, f"a consumer of {queue.name!r}")]
     waiting = min(waiting_messages(queue), free)
@@ -482,6 +485,8 @@ def _because(cause: Cause) -> str:
             return "nothing is pending there"
         case "closed":
             return "it is closed"
+        case "draining":
+            return "it drains: it takes nothing more and settles what it holds"
         case "paused":
             return f"the queue is paused, with {messages} that nobody else holds"
         case "prefetch":

@@ -13,6 +13,7 @@ ROOT = Path(forebay.__file__).parent
 LOOKS_ONLY = {
     "AsyncConsumer._settle_all",
     "Consumer.ack_up_to",
+    "Consumer.drain",
     "Consumer.reject",
     "Consumer.statistics",
     "Engine.audit",

@@ -108,6 +108,21 @@ DISPATCH_BUGS = (
         "pass",
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
+    Bug(
+        "a draining consumer keeps its groups",
+        "GroupAssigner._gets_no_more",
+        "return consumer.is_draining or self.queue.exclusive not in (None, consumer)",
+        "return self.queue.exclusive not in (None, consumer)",
+        "tests/dispatch/consumer/test_drain.py::"
+        "test_groups_go_to_others_each_as_soon_as_the_draining_consumer_holds_none_of_it",
+    ),
+    Bug(
+        "a consumer that drains leaves its waiting takes waiting",
+        "Consumer._stop_taking",
+        "self.consumer_group.arrived.notify_all()\nself.find_out()",
+        "pass",
+        "tests/dispatch/consumer/test_drain.py::test_in_a_loop_it_ends_the_takes_that_wait_and_other_consumers_go_on",
+    ),
     Bug("a commit is not synced", "Transaction.commit", "self._publisher.confirm(position)", "pass", TRANSACTIONS),
     Bug(
         "a non-persistent message that RAM lets go of is lost",
