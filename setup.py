@@ -74,6 +74,7 @@ DOORS = {
         "prefetch",
         "take",
         "batches",
+        "process",
         "ack",
         "ack_up_to",
         "nack",

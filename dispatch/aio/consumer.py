@@ -8,9 +8,10 @@ loop waits neither for that nor for any sync.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from typing import Any, Final
 
 from ...store.errors import Closed, ForebayError, argument_error
@@ -18,6 +19,15 @@ from ...store.message import HeaderValue, Message
 from ..config.checks import check_bounds
 from ..config.redelivery import REJECTED
 from ..consumer.consumer import DRAIN_POLL_SECONDS, LOAD_WAIT_SECONDS, Consumer, ConsumerStatistics, Search, as_message
+from ..consumer.processing import (
+    ExceptionTypes,
+    GroupTurns,
+    LostRaces,
+    Rejections,
+    came_back,
+    give_back,
+    report,
+)
 from ..core.model import ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
 from .send_order import SendOrder
@@ -327,6 +337,85 @@ class AsyncConsumer:
         with suppress(Closed):
             while deliveries := await self.take(max_messages, timeout=timeout):
                 yield deliveries
+
+    async def process(
+        self,
+        handler: Callable[[AsyncDelivery], Awaitable[object] | object],
+        concurrency: int = 1,
+        *,
+        reject_on: ExceptionTypes = (),
+    ) -> None:
+        """Await handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+
+        As Consumer.process, with `concurrency` tasks; a handler that is no
+        coroutine function holds the loop up. Cancelled, it cancels its
+        handlers: what they worked on goes back uncounted, and the consumer
+        goes on taking.
+        """
+        rejections = Rejections(handler, concurrency, reject_on)
+        turns = GroupTurns()
+        tasks = [asyncio.create_task(self._process(handler, rejections, turns)) for _ in range(concurrency)]
+        try:
+            _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if pending:
+                self._consumer.begin_drain()
+                await asyncio.wait(pending)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        for task in tasks:
+            task.result()
+
+    async def _process(
+        self, handler: Callable[[AsyncDelivery], object], rejections: Rejections, turns: GroupTurns
+    ) -> None:
+        async for delivery in self:
+            # No other task ran since it was taken.
+            following = delivery._delivery if turns.begin(delivery._delivery, turns.returns) else None
+            while following is not None:
+                is_done = False
+                try:
+                    is_done = await self._handle(handler, AsyncDelivery(self, following), rejections)
+                except (KeyboardInterrupt, asyncio.CancelledError):
+                    give_back(following)  # they say nothing about the message
+                    raise
+                finally:
+                    if not is_done:
+                        turns.go_back(following)
+                following = turns.end(following) if is_done else None
+
+    async def _handle(
+        self, handler: Callable[[AsyncDelivery], object], delivery: AsyncDelivery, rejections: Rejections
+    ) -> bool:
+        """Return whether it is done with, and not back in its place."""
+        inner = delivery._delivery
+        try:
+            result = handler(delivery)
+            if isawaitable(result):
+                await result
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                with suppress(ForebayError):
+                    inner.nack()  # without an await: this ends the loop
+                raise
+            report(inner, error)
+            if is_in_flight(inner):
+                reason = rejections.reason(error)
+                with LostRaces(inner):
+                    await (delivery.nack() if reason is None else delivery.reject(reason))
+            return not came_back(inner)
+        if is_in_flight(inner):
+            with LostRaces(inner):
+                await delivery.ack()
+                return True
+        return not came_back(inner)
 
     async def __anext__(self) -> AsyncDelivery:
         """Waits for the next message; the iteration ends when the consumer or the store is closed."""

@@ -34,6 +34,7 @@ from ..core.redelivery import Redelivery
 from ..loading.eager import EagerLoader
 from ..selectors.selector import Selector, compile_selector
 from ..transactions.transaction import Transaction, TransactionRegistry
+from .processing import ExceptionTypes, Processing, Rejections, run_in_threads
 from .stuck import AckReminder
 
 logger = LateLogger("forebay.dispatch")
@@ -379,6 +380,30 @@ class Consumer(Taker):
             if not deliveries:
                 return
             yield deliveries
+
+    def process(
+        self, handler: Callable[[Delivery], object], concurrency: int = 1, *, reject_on: ExceptionTypes = ()
+    ) -> None:
+        """Call handler(delivery) for each message, and settle it; returns when the consumer is closed or has drained.
+
+        A handler that returns acknowledges. One that raises an Exception gives
+        back, to be tried again as the policy says; reject_on: exceptions that
+        make a dead letter of it at once, with their text as the reason. What
+        the handler settled itself stays as it is. Each failure is logged
+        (event `handler_raised`).
+        concurrency: so many calls at a time, in this thread and others; never
+        more than `prefetch`. 1: strictly in order, where nothing comes back
+        after a delay. Messages of one group are handled one after the other
+        and in order, whatever the concurrency.
+        KeyboardInterrupt gives back what this thread works on, uncounted;
+        that, SystemExit, and an error of an ack, let the consumer drain, and
+        are raised when all handlers have returned. ArgumentError, StoreFull,
+        StoreFailed.
+        """
+        rejections = Rejections(handler, concurrency, reject_on)
+        iteration = iter(self)
+        processing = Processing(handler, rejections, lambda: next(iteration, None))
+        run_in_threads(processing.run, concurrency, self.begin_drain)
 
     def fileno(self) -> int:
         """A file descriptor that is readable when a take would find something after one that found nothing.

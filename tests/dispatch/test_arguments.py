@@ -95,6 +95,7 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, Types]]] = {
         {"deliveries": []},
         {"deliveries": (list, tuple), "reason": (str,), "transaction": (NONE,)},
     ),
+    "consumer.process": ({"handler": print}, {"handler": (), "concurrency": (int,), "reject_on": (tuple,)}),
     "consumer.drain": ({}, {"timeout": (int, float, NONE)}),
     "consumer.close": ({}, {"processed": (list, tuple, NONE)}),
     "consumer.prefetch": ({}, {"prefetch": (int,)}),

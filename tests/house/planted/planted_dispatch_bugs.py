@@ -109,6 +109,22 @@ DISPATCH_BUGS = (
         "tests/dispatch/distribution/test_groups.py::test_messages_of_a_closed_owner_go_to_the_next_in_order",
     ),
     Bug(
+        "handlers have messages of one group at a time",
+        "GroupTurns.begin",
+        "waiting.append(delivery)",
+        "return True",
+        "tests/dispatch/consumer/test_process.py::"
+        "test_messages_of_a_group_are_handled_one_after_the_other_and_in_order_also_where_some_fail",
+    ),
+    Bug(
+        "a handler that is cancelled keeps its delivery",
+        "AsyncConsumer._process",
+        "give_back(following)",
+        "pass",
+        "tests/dispatch/aio/test_aio_process.py::"
+        "test_one_that_is_cancelled_gives_back_uncounted_and_the_consumer_goes_on",
+    ),
+    Bug(
         "a draining consumer keeps its groups",
         "GroupAssigner._gets_no_more",
         "return consumer.is_draining or self.queue.exclusive not in (None, consumer)",
