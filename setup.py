@@ -80,12 +80,13 @@ DOORS = {
         "nack",
         "release",
         "reject",
+        "extend",
         "drain",
         "close",
     ),
-    "core.model.Delivery": ("ack", "nack", "reject"),
+    "core.model.Delivery": ("ack", "nack", "reject", "extend"),
     # What overrides a door's method is one itself, and the other way round.
-    "core.model.Taker": ("ack", "nack", "release", "reject"),
+    "core.model.Taker": ("ack", "nack", "release", "reject", "extend"),
     "transactions.transaction.Transaction": ("prepare",),
     "forebay.Forebay": ("queue", "topic", "resize", "explain", "close"),
 }

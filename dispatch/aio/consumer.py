@@ -28,7 +28,7 @@ from ..consumer.processing import (
     give_back,
     report,
 )
-from ..core.model import ConsumerGroup, Delivery, is_in_flight
+from ..core.model import LATE, ConsumerGroup, Delivery, is_in_flight
 from .loop import LoopConfirmer
 from .send_order import SendOrder
 from .transaction import AsyncTransaction, inner_transaction
@@ -133,13 +133,17 @@ class AsyncDelivery:
         """Never to be processed: it is a dead letter now, or with the commit. See AsyncConsumer.reject."""
         await self._consumer.reject(self, reason, transaction=transaction)
 
+    async def extend(self, seconds: float) -> None:
+        """Give it so many seconds from now on before its ack deadline passes. See Consumer.extend."""
+        await self._consumer.extend(self, seconds)
+
     async def __aenter__(self) -> AsyncDelivery:
         """Settle it at the end of the block, as Delivery does: `ack`, or `nack` where the block raises."""
         self._delivery._is_seen = True
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not is_in_flight(self._delivery):
+        if not is_in_flight(self._delivery) and self._delivery._number != LATE:
             return
         if kind is None:
             await self.ack()
@@ -501,6 +505,15 @@ class AsyncConsumer:
         """
         inner = None if transaction is None else inner_transaction(transaction)
         await asyncio.to_thread(self._consumer.reject, _inner(deliveries), reason, transaction=inner)
+
+    async def extend(self, deliveries: AsyncDelivery | Sequence[AsyncDelivery], seconds: float) -> None:
+        """Give deliveries so many seconds from now on, until their ack deadline passes. As Consumer.extend."""
+        await self._settle(partial(self._consumer.extend, seconds=seconds), _inner(deliveries))
+
+    @property
+    def ack_deadline_seconds(self) -> float | None:
+        """What it does not settle in that time comes back; None: it has all time."""
+        return self._consumer.ack_deadline_seconds
 
     # ------------------------------------------------------------------ the rest
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...store.disk.ready_signal import ReadySignal
 from ...store.errors import (
+    AckTooLate,
     ArgumentError,
     Closed,
     SettingsError,
@@ -23,11 +24,12 @@ from ...store.message import Message
 from ...store.message_store import MessageStore
 from ..config.checks import SECONDS_MAX, check_bounds, check_seconds
 from ..config.policies import Policies
-from ..config.policy import check_prefetch
+from ..config.policy import DestinationPolicy, check_ack_deadline, check_prefetch
 from ..config.redelivery import REJECTED
-from ..core.delays import DueMessages
+from ..core.deadlines import AckDeadlines
+from ..core.due import DueMessages
 from ..core.lists import TargetArea
-from ..core.model import DRAINING, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
+from ..core.model import DRAINING, LATE, ConsumerGroup, Delivery, LaneState, Load, QueueArea, Taker
 from ..core.monitor import Monitor
 from ..core.publisher import Confirmer, Publisher
 from ..core.redelivery import Redelivery
@@ -110,6 +112,8 @@ class Consumer(Taker):
         self._targets = makers.targets
         self._loader = makers.loader
         self._due = makers.due
+        self._deadlines = makers.deadlines
+        self.ack_deadline_seconds = None
         self._redelivery = makers.redelivery
         self._reject = makers.reject
         self._transactions = makers.transactions
@@ -613,6 +617,20 @@ class Consumer(Taker):
             check(batch)
         self._reject(batch, reason, checked, check)
 
+    def extend(self, deliveries: Delivery | Sequence[Delivery], seconds: float) -> None:
+        """Give deliveries so many seconds from now on, more or fewer than were left, until their ack deadline passes.
+
+        Call it again and again for work that takes long. Does nothing where the
+        consumer has no deadline. AckTooLate where it has passed already;
+        SettingsError, StateError, TransactionError: as ack. StoreFull: memory
+        has no room to note it, and nothing was changed. O(deliveries).
+        """
+        batch = (deliveries,) if type(deliveries) is Delivery else _batch(deliveries)
+        check_seconds("seconds", seconds)
+        with self.monitor.lock, self.monitor.whole:
+            self._check_held(batch)
+            self._deadlines.extend(self, batch, seconds)
+
     def _in_transaction(self, transaction: object) -> Transaction:
         checked = self._transactions.checked(transaction)
         if not self.queue.takes_transactions:
@@ -636,6 +654,9 @@ class Consumer(Taker):
             if delivery._consumer is not self:
                 raise SettingsError("the delivery belongs to another consumer: settle it there")
             if delivery._area.in_flight.get(delivery.sequence) is not delivery:
+                if delivery._number == LATE:
+                    deadline = self.ack_deadline_seconds or 0.0
+                    raise AckTooLate(delivery.destination, delivery.sequence, delivery.attempts, deadline)
                 self._transactions.raise_if_held(delivery)
                 raise StateError("the delivery is settled already, or its consumer was closed")
             is_ascending = is_ascending and delivery._number > last_number
@@ -810,6 +831,7 @@ class Consumer(Taker):
                 targets.unsubscribe(self.queue, consumer_group)
         self._reminder.closes(self, held)
         self._redelivery.return_held(held, processed)
+        self._deadlines.unwatch(self)
         if self.is_exclusive:
             self.queue.leave_exclusive(self)
         if dealer is not None:
@@ -888,6 +910,7 @@ class Consumers:
         targets: TargetArea,
         loader: EagerLoader,
         due: DueMessages,
+        deadlines: AckDeadlines,
         redelivery: Redelivery,
         transactions: TransactionRegistry,
         publisher: Publisher,
@@ -900,6 +923,7 @@ class Consumers:
         self.targets = targets
         self.loader = loader
         self.due = due
+        self.deadlines = deadlines
         self.redelivery = redelivery
         self.transactions = transactions
         self.publisher = publisher
@@ -915,10 +939,18 @@ class Consumers:
         on_ready: Callable[[], None] | None,
         priority: int = 0,
         on_slow: Callable[[Consumer], None] | None = None,
+        *,
+        deadline_seconds: float = 0.0,
     ) -> Consumer:
-        """Make a consumer of a queue or subscription. Requires: the lock."""
+        """Make a consumer of a queue or subscription. deadline_seconds: 0: it has none.
+
+        Requires: the lock, and `deadlines.room`.
+        """
         group = self.targets.subscribe(queue, selector)
         consumer = Consumer(self, queue, group, prefetch, on_ready)
+        if deadline_seconds:
+            self.deadlines.watch(consumer, deadline_seconds)
+            consumer.ack_deadline_seconds = deadline_seconds
         consumer.priority, consumer.on_slow = priority, on_slow
         group.consumers[consumer] = None
         if queue.dealer is not None:
@@ -942,6 +974,16 @@ def check_subscription(selector: object, prefetch: object, on_ready: object, on_
     if on_slow is not None and not callable(on_slow):
         raise ArgumentError(f"on_slow must be callable, not {type(on_slow).__name__}")
     return compiled(selector)
+
+
+def deadline_of(given: object, policy: DestinationPolicy) -> float:
+    """Return the ack deadline that a `subscribe` asks for, else that of the policy; 0: none. SettingsError."""
+    if given is None:
+        return policy.ack_deadline_seconds or 0.0
+    if given != 0 or type(given) is bool:
+        check_ack_deadline(given)
+    assert isinstance(given, int | float)
+    return float(given)
 
 
 def compiled(selector: object) -> Selector | None:
