@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -11,7 +12,7 @@ from delivering import bodies
 from loops import LoopBay
 from simulated_bay import SimulatedBay
 
-from forebay import DestinationPolicy, Message, SettingsError, StateError, StoreFull, TransactionError
+from forebay import Delivery, DestinationPolicy, Message, SettingsError, StateError, StoreFull, TransactionError
 
 
 def numbered(count: int = 6, **policy: Any) -> SimulatedBay:
@@ -187,6 +188,43 @@ def test_where_a_transaction_has_no_room_for_the_dead_letter_the_message_stays_i
     first.ack()
     assert bodies(bay.queue("DLQ.orders").browse()) == [b"1"]
     bay.check()
+
+
+def test_rejecting_far_more_than_memory_holds_reads_little_at_a_time() -> None:
+    bay = SimulatedBay()
+    size, count = 200_000, 60
+    for _ in range(count):
+        bay.queue().send(bytes(size))
+    consumer = bay.queue().subscribe(prefetch=0)
+    held: list[Delivery] = []
+    while taken := consumer.take(count):
+        held += taken
+    assert len(held) == count
+    reads = [bay.reads]
+    bay.disk.on_call = lambda *_: reads.append(bay.reads)
+    consumer.reject(held)
+    assert reads[-1] - reads[0] > count // 2 > 20 > max(after - before for before, after in pairwise(reads))
+    assert bay.queue("DLQ.orders").depth == count and consumer.in_flight == 0
+    bay.check()
+
+
+@pytest.mark.parametrize("how", ["reject", "transaction", "no room"])
+def test_a_dead_letter_that_fails_elsewhere_names_no_subscription_any_more(how: str) -> None:
+    bay = SimulatedBay(policies={"orders": DestinationPolicy(max_messages=1, when_full="dead_letter")})
+    audit = bay.bay.topic("prices").subscribe(durable="audit")
+    bay.bay.topic("prices").send(b"1")
+    audit.reject(audit.take(), reason="no")
+    if how == "no room":
+        [dead] = bay.queue("DLQ.prices").subscribe().take()
+        bay.queue().send(b"before")
+        bay.queue().send(dead.body, headers=dead.headers)
+    else:
+        assert bay.queue("DLQ.prices").move("orders") == 1
+        with bay.queue().subscribe() as consumer, bay.bay.transaction() as transaction:
+            consumer.reject(consumer.take(), transaction=transaction if how == "transaction" else None)
+    [dead] = bay.queue("DLQ.orders").subscribe().take()
+    assert dead.body == b"1" and dead.headers["dead_letter_from"] == "orders"
+    assert "dead_letter_subscription" not in dead.headers
 
 
 def test_what_is_settled_or_anothers_is_not_rejected_and_nothing_is_changed() -> None:
