@@ -342,7 +342,7 @@ class DeadLetterMover:
                 if area.queue.has_groups:
                     note_groups(self._destinations, self._targets, queue)
                 target = self._destinations.lane(queue.number << LANE_SHIFT | area.lane.priority)
-            transaction.reject(delivery, target, self._stamped(area, message, reason, delivery.attempts))
+            transaction.hold_rejected(delivery, target, self._stamped(area, message, reason, delivery.attempts))
 
     def _move(self, area: LaneState, to: str, messages: list[StoredMessage]) -> None:
         """Also where sends are refused. Requires: the lock."""

@@ -376,5 +376,17 @@ def _kind(door: str) -> str:
     return "Topic" if door.endswith("topic") else "Queue" if door == "limited" else door.capitalize()
 
 
-INTERNAL = {"look", "take_direct", "become_ready", "move_to", "add", "keep_room", "hold", "holds", "concerns", "end"}
+INTERNAL = {
+    "look",
+    "take_direct",
+    "become_ready",
+    "move_to",
+    "add",
+    "keep_room",
+    "hold",
+    "hold_rejected",
+    "holds",
+    "concerns",
+    "end",
+}
 """What only the dispatch calls, of consumers and transactions."""
