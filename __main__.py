@@ -70,6 +70,11 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     queues.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="with --watch (%(default)s)")
     queues.add_argument("--json", action="store_true", help="print one JSON object a line")
     queues.set_defaults(run=_queues)
+    top = commands.add_parser("top", help="show memory, queues, consumers and journal of a running store, live")
+    top.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
+    top.add_argument("--once", action="store_true", help="print one screen as plain text, and end")
+    top.add_argument("--interval", metavar="SECONDS", type=float, default=1.0, help="between two (%(default)s)")
+    top.set_defaults(run=_top)
     health = commands.add_parser("health", help="end with 0 if a store is open and well, else with 1")
     health.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     health.set_defaults(run=_health)
@@ -162,6 +167,12 @@ def _queues(arguments: Namespace) -> int:
     from forebay.dispatch.live import queues_command
 
     return queues_command(arguments, print_now, time.sleep)
+
+
+def _top(arguments: Namespace) -> int:
+    from forebay.dispatch.screen.command import top_command
+
+    return top_command(arguments, print_now, time.sleep)
 
 
 def _health(arguments: Namespace) -> int:

@@ -51,6 +51,7 @@ INTERPRETED = (
     "recovery/opening.py",
     "recovery/quarantine.py",
     "recovery/repair.py",
+    "screen/*.py",
     "store/account.py",  # what follows is there to be inherited from, or handed in
     "config/policies.py",
     "config/policy.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -24,7 +25,7 @@ from ..store.recovery.recovery import RecoveryReport
 from .config.checks import check_bounds, check_name
 from .config.settings import Settings, settings_from
 from .consumer.consumer import Consumer
-from .core.model import Taker
+from .core.model import QueueArea, Taker
 from .engine.engine import Engine
 from .engine.health import Health
 from .engine.resizing import ResizeReport
@@ -208,6 +209,12 @@ def _why_stuck(engine: Engine, consumer: Taker) -> tuple[int, str] | None:
     return why_stuck(engine, consumer)
 
 
+def _in_short(engine: Engine, queues: Sequence[QueueArea]) -> str:
+    from .explain.short import explain_in_short  # with the first status, not with the package
+
+    return explain_in_short(engine, queues)
+
+
 _USED_LATER: Final = (
     "hashlib",
     "json",
@@ -215,6 +222,7 @@ _USED_LATER: Final = (
     "psutil",
     "socket",
     "forebay.dispatch.explain.queues",
+    "forebay.dispatch.explain.short",
     "forebay.dispatch.explain.stuck",
     "forebay.dispatch.explain.whole",
     "forebay.store.maintenance.retention",
@@ -282,7 +290,9 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             trace = new_trace(str(chosen.record_trace))
         guard = MemoryGuard(unique_set_bytes, return_free_memory)
         status = StatusFile(root)
-        engine = Engine(disk, metadata, chosen, SystemClock(), _why_stuck, archive_disk, trace, guard, status)
+        engine = Engine(
+            disk, metadata, chosen, SystemClock(), _why_stuck, _in_short, archive_disk, trace, guard, status
+        )
     except BaseException as error:
         lock.release()
         if isinstance(error, StoreFailed) and lacks_descriptors(error):

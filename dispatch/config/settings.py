@@ -154,7 +154,7 @@ class Settings:
     More: less work, disk given back later."""
 
     status_interval_seconds: float | None = 1.0
-    """Seconds between two status files, which `forebay queues` and `health` read, at least 1; None: none is written.
+    """Seconds, at least 1, between two status files, which `forebay top`, `queues` and `health` read; None: no file.
     More: less work, and what they show is older. None: they see only what the journal says, and no consumer."""
 
     persistent_index: bool = True
