@@ -53,6 +53,11 @@ def _parser(given: Sequence[str]) -> ArgumentParser:
     )
     if given[:1] == ["load"]:
         _add_load(load)
+    demo = commands.add_parser("demo", help="a story of a memory limit, with kill -9 and a verdict, shown live")
+    demo.add_argument("--fast", action="store_true", help="in one minute instead of five")
+    demo.add_argument("--seconds", metavar="N", type=float, help="in about so many seconds")
+    demo.add_argument("--record", metavar="FILE.svg", help="draw the fullest screen and the verdict")
+    demo.set_defaults(run=_demo)
     verify = commands.add_parser("verify", help="read a store's journal and name each damaged place")
     verify.add_argument("directory", metavar="DIR", help=DIRECTORY_HELP)
     verify.set_defaults(run=_verify)
@@ -143,6 +148,12 @@ def _load(arguments: Namespace) -> int:
     from forebay.benchmarks.load import command
 
     return command.load(arguments)
+
+
+def _demo(arguments: Namespace) -> int:
+    from forebay.benchmarks.demo.command import demo
+
+    return demo(arguments)
 
 
 def _verify(arguments: Namespace) -> int:

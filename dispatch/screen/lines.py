@@ -65,10 +65,23 @@ def screen(found: View | Silence, glyphs: Glyphs = BLOCKS) -> list[Line]:
     """Return all lines of the screen."""
     if isinstance(found, Silence):
         return list(silence(found, glyphs))
-    lines = [*_head(found, glyphs), *memory(found, glyphs), ()]
-    lines += [*_queues(found, glyphs), (), *_consumers(found, glyphs), (), *_journal(found, glyphs)]
-    lines += [(), *_explained(found, glyphs)]
-    return lines
+    return [
+        *_head(found, glyphs),
+        *memory(found, glyphs),
+        (),
+        *screen_body(found, glyphs, queues=QUEUES_SHOWN, consumers=CONSUMERS_SHOWN, gap=((),)),
+        (),
+        *explained(found, glyphs),
+    ]
+
+
+def screen_body(view: View, glyphs: Glyphs, *, queues: int, consumers: int, gap: Sequence[Line] = ()) -> Iterator[Line]:
+    """Yield queues, consumers and journal. queues, consumers: so many at most. gap: what is between them."""
+    yield from _queues(view, queues, glyphs)
+    yield from gap
+    yield from _consumers(view, consumers, glyphs)
+    yield from gap
+    yield from _journal(view, glyphs)
 
 
 def silence(found: Silence, glyphs: Glyphs) -> Iterator[Line]:
@@ -115,13 +128,13 @@ def _process(view: View) -> str:
     return ", ".join(said) or "unknown"
 
 
-def _queues(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def _queues(view: View, most: int, glyphs: Glyphs) -> Iterator[Line]:
     heads = ("depth", "ready", "in flight", "size", "in/s", "out/s")
     widths = (9, 9, 10, 11, 9, 9)
     yield _table_row("queues", heads, widths, "bold", glyphs)
-    for queue in view.queues[:QUEUES_SHOWN]:
+    for queue in view.queues[:most]:
         yield _table_row(_queue_name(queue), _queue_cells(queue), widths, "", glyphs)
-    others = view.other_queues + max(len(view.queues) - QUEUES_SHOWN, 0)
+    others = view.other_queues + max(len(view.queues) - most, 0)
     if others:
         yield (Span(f"and {count(others)} more queue{'' if others == 1 else 's'}", "dim"),)
     elif not view.queues:
@@ -138,13 +151,13 @@ def _queue_cells(queue: QueueView) -> tuple[str, ...]:
     return (*map(count, counts), size(queue.bytes), *map(count, rates))
 
 
-def _consumers(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def _consumers(view: View, most: int, glyphs: Glyphs) -> Iterator[Line]:
     yield (
         Span(f"{'consumers':<{NAME_CELLS}} {'watermark, in RAM of what may be':<36}{'taken/s':>9} in flight", "bold"),
     )
-    for consumer in view.consumers[:CONSUMERS_SHOWN]:
+    for consumer in view.consumers[:most]:
         yield _consumer(consumer, glyphs)
-    others = len(view.consumers) - CONSUMERS_SHOWN
+    others = len(view.consumers) - most
     if others > 0:
         yield (Span(f"and {others:,} more that are named", "dim"),)
     elif not view.consumers:
@@ -178,8 +191,9 @@ def _journal(view: View, glyphs: Glyphs) -> Iterator[Line]:
     what = f"{count(number)} data log{'' if number == 1 else 's'} of {size(size_bytes)}{share}{each}"
     yield Span("journal  ", "bold"), Span(what)
     squares = [_square(one, glyphs) for one in view.data_logs]
+    gap = (Span(" "),) if 2 * len(squares) <= WIDTH else ()
     for begin in range(0, len(squares), WIDTH):
-        yield tuple(squares[begin : begin + WIDTH])
+        yield tuple(span for square in squares[begin : begin + WIDTH] for span in (square, *gap))
     looks = zip(glyphs.squares, SQUARE_STYLES, LIVE_TITLES, strict=True)
     yield Span("live: ", "dim"), *(Span(f"{sign} {title}   ", style) for sign, style, title in looks)
 
@@ -190,7 +204,8 @@ def _square(data_log: DataLogView, glyphs: Glyphs) -> Span:
     return Span(glyphs.squares[step], SQUARE_STYLES[step])
 
 
-def _explained(view: View, glyphs: Glyphs) -> Iterator[Line]:
+def explained(view: View, glyphs: Glyphs) -> Iterator[Line]:
+    """Yield problems, and the sentence that explains."""
     for problem in view.problems:
         yield from (Line((Span(line, "bold red"),)) for line in wrap(f"problem: {problem}")[:SENTENCE_LINES])
     lines = wrap(view.sentence)
