@@ -40,6 +40,13 @@ CARD_CHECKS: Final = ("count", "order", "acknowledged", "memory", "disk", "tmp-s
 """Checks that have a line on the card where they hold; one that fails always has."""
 
 
+_SILENT: Final = {
+    "recover": "the process was killed; what it confirmed is in the journal",
+    "done": "all is consumed, and the store is closed",
+}
+"""What is said where no process says anything, by the phase of the run."""
+
+
 class Voice(Audience, Protocol):
     """Tells of a chapter in plain lines; see report.Report."""
 
@@ -88,6 +95,7 @@ class Show:
         self._draw_lines = draw
         self._caption = ""
         self._note = ""
+        self._phase = ""
         self._is_ended_told = False
         self._view: View | None = None
         self.recommended_limit_bytes = 0.0
@@ -110,6 +118,7 @@ class Show:
         if isinstance(found, View):
             self._view = found
             self.recommended_limit_bytes = found.recommended_limit_bytes or self.recommended_limit_bytes
+        self._phase = sample.phase
         self._voice.line(sample, done)
         if self._deque.ended_with is not None and not self._is_ended_told:
             self._is_ended_told = True
@@ -151,7 +160,7 @@ class Show:
         assert self._view is not None
         found = look(self._root, BROKER)
         if isinstance(found, Silence):
-            return [(Span("the process is gone; what it confirmed is in the journal", "bold red"),)]
+            return [(Span(_SILENT.get(self._phase, "the process has not said anything yet"), "bold red"),)]
         return explained(self._view, self._glyphs)
 
     def _deque_lines(self) -> list[Line]:

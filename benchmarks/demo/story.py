@@ -100,7 +100,7 @@ def _stuck(stretch: float) -> Chapter:
         scenario,
         (
             Caption(0, "One message in each data log is wanted by nobody. What keeps the disk?"),
-            Caption(0.99, "Explained, and given back: the stuck messages move on, their data logs go."),
+            Caption(0.9, "Explained, and given back: the stuck messages move on, their data logs go."),
         ),
     )
 

@@ -224,7 +224,8 @@ class Supervisor:
                 self._bounds.resized(act.memory)
                 text = f"resized to {mib(act.memory)}, {mib(facts['held_bytes'])} held"
             case "explain":
-                text = f"explained: {facts['sentence']}"
+                self._note(f"explained: {facts['sentence']}")
+                return
             case _:
                 self._bounds.cleaned(facts)
                 text = f"cleaned up: {counted(facts['deleted'], 'data log')} deleted, {facts['data_logs']} left"

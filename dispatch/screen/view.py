@@ -77,7 +77,8 @@ class View:
     """0: not known yet."""
     resident_bytes: float
     unique_bytes: float
-    """Of the process, as its own. 0: not known."""
+    """Of the process, as its own: at most ten seconds old, so it may be more than what is resident now, which bounds
+    it. 0: not known."""
     spilled_bytes: float
     queues: tuple[QueueView, ...]
     """The deepest one first."""
@@ -137,7 +138,7 @@ def view_of(status: Mapping[str, Any], broker: str) -> View:
         parts=named | {OTHERS: others},
         recommended_limit_bytes=_number(memory, "recommended_limit_bytes"),
         resident_bytes=_number(status, "resident_bytes"),
-        unique_bytes=_number(process, "process_bytes"),
+        unique_bytes=min(_number(process, "process_bytes"), _number(status, "resident_bytes") or NUMBER_MAX),
         spilled_bytes=_number(_part(status, "tmp_storage"), "bytes"),
         queues=tuple(queues),
         other_queues=_number(status, "other_queues"),

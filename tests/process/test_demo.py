@@ -55,8 +55,8 @@ def test_deque_holds_what_is_pending_until_its_limit_ends_it() -> None:
 # ---------------------------------------------------------------------- screens
 
 
-def sample(backlog: int) -> Sample:
-    return Sample(3.2, "flow", 10.0, 5.0, backlog, 9, 64 * MIB, 9, 0, 9, None, 0.0)
+def sample(backlog: int, phase: str = "flow") -> Sample:
+    return Sample(3.2, phase, 10.0, 5.0, backlog, 9, 64 * MIB, 9, 0, 9, None, 0.0)
 
 
 class Staged:
@@ -115,9 +115,9 @@ def test_screen_says_that_the_process_is_gone_and_that_the_deque_is(staged: Stag
     staged.deque.tell(1_000_000, ANSWER_SECONDS)
     staged.show.line(sample(5), done=0)
     staged.say(time=time.time() - 100)
-    staged.show.line(sample(5), done=0)
+    staged.show.line(sample(5, "recover"), done=0)
     screen = staged.screens[-1]
-    assert "the process is gone; what it confirmed is in the journal" in screen
+    assert "the process was killed; what it confirmed is in the journal" in screen
     assert any(line.startswith("a plain deque with the same 64.0 MiB ended: MemoryError at ") for line in screen)
 
 

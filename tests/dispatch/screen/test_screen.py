@@ -83,6 +83,11 @@ def test_bar_keeps_its_width_while_its_borders_move() -> None:
         assert all((one > 0) == (size > 0) for one, size in zip(found, sizes, strict=True)), f"seed {seed}: {sizes}"
 
 
+def test_unique_memory_that_is_older_than_resident_memory_is_bounded_by_it() -> None:
+    assert "process 50.0 MiB RSS, 50.0 MiB USS" in "\n".join(lines(resident_bytes=50 * MIB))
+    assert "process 80.0 MiB USS" in "\n".join(lines(resident_bytes=None))
+
+
 def test_more_held_than_the_limit_is_said() -> None:
     memory = {"limit_bytes": 16 * MIB, "held_bytes": 20 * MIB, "holders": {"dispatch_area": 20 * MIB}}
     said = lines(memory=memory)
