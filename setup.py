@@ -32,6 +32,7 @@ INTERPRETED = (
     "config/settings_*.py",
     "config/sizes.py",
     "dispatch/offline.py",
+    "dispatch/operate.py",
     "engine/duties.py",
     "engine/engine.py",
     "engine/maintenance.py",
@@ -48,6 +49,7 @@ INTERPRETED = (
     "planning/picture.py",
     "planning/plan.py",
     "process/*.py",
+    "remote/*.py",
     "recovery/opening.py",
     "recovery/quarantine.py",
     "recovery/repair.py",
@@ -56,6 +58,7 @@ INTERPRETED = (
     "config/policies.py",
     "config/policy.py",
     "config/settings.py",
+    "disk/admin_socket.py",
     "disk/disk.py",
     "store/errors.py",
     "store/late_log.py",  # it looks for the caller's frame

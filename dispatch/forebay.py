@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..cache.process.guard import MemoryGuard
 from ..cache.process.memory import return_free_memory, unique_set_bytes
@@ -35,13 +35,18 @@ from .queue import Queue
 from .topic import Topic
 from .transactions.transaction import Transaction
 
+if TYPE_CHECKING:
+    from ..store.disk.admin_socket import AdminSocket
+    from .remote.server import AdminServer
+
 
 class Forebay:
     """Made by `forebay.open`. Thread-safe; a context manager; belongs to the process that opened it."""
 
-    def __init__(self, engine: Engine, lock: DirectoryLock | None) -> None:
+    def __init__(self, engine: Engine, lock: DirectoryLock | None, admin: AdminServer | None = None) -> None:
         self._engine = engine
         self._lock = lock
+        self._admin = admin
         self._closing = OwnedLock()
 
     @property
@@ -168,11 +173,15 @@ class Forebay:
         emit_late()
 
     def _close(self, timeout: float | None) -> None:
+        if self._admin is not None:
+            self._admin.stop()  # first, so that nothing new is asked for; what it is at gets Closed
         try:
             self._engine.close(timeout)
         except Exception:
             self._let_go()
             raise
+        if self._admin is not None:
+            self._admin.join(timeout)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -282,7 +291,10 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
         on_disk.clear()  # nobody brings it up to date from now on
         return MemoryMetadataStore(cache_bytes)
 
+    admin_socket: AdminSocket | None = None
     try:
+        if chosen.admin:
+            admin_socket = _admin_socket(root)
         trace = None
         if chosen.record_trace is not None:
             from .planning.recorder import new_trace  # for those who plan
@@ -294,8 +306,26 @@ def open_forebay(directory: PathArgument, settings: Settings | None = None, **fi
             disk, metadata, chosen, SystemClock(), _why_stuck, _in_short, archive_disk, trace, guard, status
         )
     except BaseException as error:
+        if admin_socket is not None:
+            admin_socket.discard()
         lock.release()
         if isinstance(error, StoreFailed) and lacks_descriptors(error):
             raise TooManyFiles from error
         raise
-    return Forebay(engine, lock)
+    if admin_socket is None:
+        return Forebay(engine, lock)
+    from .remote.server import AdminServer  # for those who ask for it
+
+    # Its own door to the same store, so that one that was never closed is still found to be nobody's.
+    return Forebay(engine, lock, AdminServer(admin_socket, Forebay(engine, None)))
+
+
+def _admin_socket(root: str) -> AdminSocket:
+    from ..store.disk.admin_socket import AdminSocket
+
+    try:
+        return AdminSocket(root)
+    except OSError as error:
+        if lacks_descriptors(error):
+            raise TooManyFiles from error
+        raise refusal(root, error) from error

@@ -72,7 +72,7 @@ def _problems(disk: OsDisk) -> list[str]:
     problems = health.get("problems") if isinstance(health, dict) else None
     if not isinstance(problems, list):
         return ["the status file makes no sense"]
-    return [_printable(problem) for problem in problems]
+    return [printable(problem) for problem in problems]
 
 
 # ---------------------------------------------------------------------- what a store says
@@ -160,7 +160,7 @@ def _table(broker: str, rows: list[Row], remarks: list[str]) -> Iterator[str]:
         counts = (f"{row[name]:,}" for name in ("depth", "ready", "in_flight"))
         rates = (f"{row[name]:,.0f}" for name in ("in_per_second", "out_per_second"))
         size = size_text(row["bytes"])
-        lines.append((_printable(row["name"]), *counts, size, oldest, f"{row['consumers']:,}", *rates))
+        lines.append((printable(row["name"]), *counts, size, oldest, f"{row['consumers']:,}", *rates))
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first, *others in lines if rows else ():
         cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
@@ -168,7 +168,7 @@ def _table(broker: str, rows: list[Row], remarks: list[str]) -> Iterator[str]:
     yield from (f"  {remark}" for remark in remarks)
 
 
-def _printable(text: object) -> str:
+def printable(text: object) -> str:
     """Return a text from a file that anybody may have written, without what steers a terminal."""
     return "".join(one if one.isprintable() else "?" for one in str(text))
 
